@@ -21,7 +21,7 @@ from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime

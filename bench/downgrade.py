@@ -62,8 +62,7 @@ from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import Event, events_of
-from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent, OfflineStopping
-from kafka_rollout.run.step_events import GatePassed, NodeEvent, Stopping
+from kafka_rollout.run.step_events import GatePassed, LiveLowered, NodeEvent, OfflineEvent, OfflineStopping, Stopping
 from kafka_rollout.run.store.opening import database_of, open_run
 from kafka_rollout.run.store.runs import list_runs
 from tests.class_archives import ClassArchives

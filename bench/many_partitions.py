@@ -36,7 +36,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
-from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
+from kafka_rollout.run.step_events import LiveLowered, OfflineEvent
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -16,8 +16,15 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Event, Planned, StepDone, StepSkipped
-from kafka_rollout.run.offline_events import OfflineStopping
-from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
+from kafka_rollout.run.step_events import (
+    GateChecked,
+    GateFailed,
+    GatePassed,
+    OfflineStopping,
+    Started,
+    Stopped,
+    Stopping,
+)
 from tests.records import change_lock, run_history
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)

@@ -31,8 +31,8 @@ from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.metadata_log.trim import TrimPlan
+from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.releases.facts import Release
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)

@@ -21,8 +21,7 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.cli.json_result import ERROR_KINDS
-from kafka_rollout.clusters.condition_entries import ConditionEntry
-from kafka_rollout.clusters.host_entries import CommandEntry, PackageEntry, ServiceEntry
+from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
 from kafka_rollout.coordinator_logs.scan import VERDICTS
 from kafka_rollout.model.rights import RIGHTS, Right
@@ -31,14 +30,14 @@ from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.metric_names import MetricName
 from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
 from kafka_rollout.planning.fields import Field, declared_fields
-from kafka_rollout.planning.release_changes.changed_settings import list_changed_defaults
+from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.report.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
 from kafka_rollout.run import notifications
 from kafka_rollout.run.metrics import METRICS
-from kafka_rollout.run.store.event_codec import KINDS
+from kafka_rollout.run.store.entries import KINDS
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import EachNode, Procedure, Section, Step

@@ -20,7 +20,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.clusters.inventory import load_cluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.model.caught_up import check_caught_up, check_spare_voters
+from kafka_rollout.model.state import check_caught_up, check_spare_voters
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 CHECKS, INTERVAL_S, TIMEOUT_S = 3, 1.0, 600.0

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
-from kafka_rollout.model.effective_configs import ConfigSource, Setting
+from kafka_rollout.model.configs import ConfigSource, Setting
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.contract.conftest import RELEASE, TOPIC, World

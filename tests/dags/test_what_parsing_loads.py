@@ -26,8 +26,8 @@ print(*(name for name, module in loaded.items() if not hasattr(module, "__path__
 """
 # The inventory and the names of the releases are in the forms.
 NEEDED = {
-    *("kafka_rollout.clusters.inventory", "kafka_rollout.clusters.host_entries"),
-    *("kafka_rollout.clusters.condition_entries", "kafka_rollout.clusters.credential_search"),
+    *("kafka_rollout.clusters.inventory", "kafka_rollout.clusters.entries"),
+    *("kafka_rollout.clusters.entries", "kafka_rollout.clusters.entries"),
     "kafka_rollout.nodes.metric_names",
     "kafka_rollout.releases.documents.catalogue",
 }

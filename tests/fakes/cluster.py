@@ -13,8 +13,14 @@ from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
+from kafka_rollout.model.configs import (
+    ConfigProblem,
+    ConfigSource,
+    ConfigTable,
+    DynamicConfigs,
+    EffectiveConfigs,
+    Setting,
+)
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.state import (

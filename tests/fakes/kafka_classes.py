@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release

@@ -21,8 +21,8 @@ from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.gates.outside import Reading
+from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (

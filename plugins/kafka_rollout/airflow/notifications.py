@@ -226,13 +226,13 @@ def _send(store: SqlNotifications, notification: Notification, channel: Channel,
         channel.send(notification, context)
     except Exception as error:
         problem = problem_of(error)
-        store.record_failed(notification, channel.name, problem)
+        store.record(notification, channel.name, problem)
         sentence = (
             f"{notification.kind} of cluster {notification.cluster} was not sent on channel {channel.name}: {problem}"
         )
         log.error("%s", sentence)
         return sentence
-    store.record_sent(notification, channel.name)
+    store.record(notification, channel.name)
     log.info("%s of cluster %s was sent on channel %s", notification.kind, notification.cluster, channel.name)
     return ""
 

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli import show
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
-from kafka_rollout.run.services import Answer, Question, Terminal
+from kafka_rollout.run.ports import Answer, Question, Terminal
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver
 
 

@@ -15,16 +15,16 @@ from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.nodes import (
     find_last_node_event,
+    gate_is_passed,
     has_acted_on_node,
     has_stopped_nodes,
     stop_is_unfinished,
 )
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
-from kafka_rollout.run.services import Answers, Question
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -11,7 +11,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.events import newest
-from kafka_rollout.run.offline_events import LiveLowered
+from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -35,10 +35,15 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
-from kafka_rollout.clusters.condition_entries import FORMS as CONDITION_FORMS
-from kafka_rollout.clusters.condition_entries import ConditionEntry
-from kafka_rollout.clusters.credential_search import find_credential
-from kafka_rollout.clusters.host_entries import FORMS, Host, ServiceEntry, dump_services, service_of
+from kafka_rollout.clusters.entries import (
+    FORMS,
+    ConditionEntry,
+    Host,
+    ServiceEntry,
+    dump_services,
+    find_credential,
+    service_of,
+)
 from kafka_rollout.model.topology import (
     DAILY,
     NEVER,
@@ -81,7 +86,6 @@ _FORMS = {
     _RELEASE: "a release, for example 4.3.1",
     OWN_METRIC: "the name of a metric, for example kafka_server_levels{name=feature}",
     **FORMS,
-    **CONDITION_FORMS,
 }
 Text = Annotated[str, BeforeValidator(_as_text)]
 

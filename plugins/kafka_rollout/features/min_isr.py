@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.configs import SettingValues
 from kafka_rollout.model.plan import DefaultChange, FeatureChange
 from kafka_rollout.releases.facts import ELR_VERSION as ELR
 

@@ -7,8 +7,7 @@ from collections.abc import Iterable
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.gates.node import answered
-from kafka_rollout.model.caught_up import check_current
-from kafka_rollout.model.state import ClusterState, Movements
+from kafka_rollout.model.state import ClusterState, Movements, check_current
 from kafka_rollout.model.topology import ClusterSpec
 
 SETTLED_S = 30.0

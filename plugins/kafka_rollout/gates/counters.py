@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from kafka_rollout.base.findings import WARNING, FindingCode
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition
+from kafka_rollout.model.configs import ConfigKind
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
     COUNTERS,
@@ -19,7 +20,6 @@ from kafka_rollout.model.counters import (
     PREFERRED_REPLICA_IMBALANCE,
     REMOTE_ERROR_RATES,
 )
-from kafka_rollout.model.dynamic_configs import ConfigKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

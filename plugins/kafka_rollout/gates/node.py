@@ -21,10 +21,16 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
-from kafka_rollout.model.caught_up import check_current, check_spare_voters
-from kafka_rollout.model.state import ClusterState, NodeState, PartitionState, ProcessState
+from kafka_rollout.model.plan import find_acceptance
+from kafka_rollout.model.state import (
+    ClusterState,
+    NodeState,
+    PartitionState,
+    ProcessState,
+    check_current,
+    check_spare_voters,
+)
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.model.unavailability import find_acceptance
 from kafka_rollout.releases.facts import Release
 
 NEW_PROCESS = "new process"  # name of the condition of a restart

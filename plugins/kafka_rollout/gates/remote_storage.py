@@ -13,7 +13,7 @@ from collections.abc import Mapping, Sequence
 from kafka_rollout.base.log_lines import LogEvent, events_since_start
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

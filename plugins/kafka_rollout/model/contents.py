@@ -1,18 +1,29 @@
-"""The contents of a cluster, and their comparison before and after a downgrade.
-
-Only missing, smaller or changed contents count as differences. New contents do not. Values that change by themselves do
-not either: offsets grow, and retention raises the start offset of a partition.
-"""
+"""The contents of a cluster, and their comparison before and after a change."""
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.effective_configs import HIDDEN, EffectiveConfigs
+from kafka_rollout.model.configs import (
+    HIDDEN,
+    ConfigDifference,
+    EffectiveConfigs,
+    ExpectedConfigs,
+    Setting,
+    Why,
+    compare_effective,
+    without_repeats,
+)
 
+NEW_SETTING = "new setting"
+_SHOWN_RESOURCES = 20
+_SHOWN_CHARACTERS = 200
+_TRAFFIC = "kafka-rollout-"  # topics and groups of the run's own test traffic
 # Kafka serves groups of a type only while its feature is at 1 or higher (KafkaApis of 4.3.1).
 SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.version": "streams"}
 
@@ -104,22 +115,21 @@ _COMPARED_BY_KEY = {
 def compare_inventories(
     before: ClusterInventory, after: ClusterInventory, *, unserved: Collection[str] = ()
 ) -> tuple[Difference, ...]:
-    """List what is missing, smaller or changed. `unserved`: group types that the cluster no longer serves."""
+    """List what is missing, smaller or changed after a downgrade. New contents do not count.
+
+    Values that change by themselves do not count either: offsets grow, and retention raises the start offset of a
+    partition. `unserved`: group types that the cluster no longer serves.
+    """
     return (
-        *unread_parts(before, after),
-        *_topics(before, after),
+        *_unread_parts(before, after),
+        *_lost_topics(before, after),
         *_ends(before, after),
-        *_groups(before, after, unserved),
-        *(
-            Difference("ACL", acl, f"ACL {acl} is missing.")
-            for acl in before.acls
-            if acl not in set(after.acls) and "acls" not in after.unasked
-        ),
+        *_lost_groups(before, after, unserved),
+        *_acls(before, after, added=False),
         *(
             difference
             for part, (kind, of) in _COMPARED_BY_KEY.items()
-            if part not in after.unasked
-            for difference in _maps(kind, of, getattr(before, part), getattr(after, part))
+            for difference in _values(kind, part, before, after, of=of, added=False)
         ),
     )
 
@@ -129,7 +139,7 @@ def find_unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
     return frozenset(kind for feature, kind in SERVED_BY.items() if levels.get(feature, 0) < 1)
 
 
-def unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+def _unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     """List the parts that the cluster reported before and does not report now."""
     for part, why in after.unasked.items():
         if not getattr(before, part):
@@ -139,7 +149,7 @@ def unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[
         yield Difference("unknown", name, f"{sentence}: {why}", foretold=unused)
 
 
-def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+def _lost_topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     for name, topic in before.topics.items():
         now = after.topics.get(name)
         if now is None:
@@ -153,15 +163,7 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
             yield Difference("topic", name, f"The replica assignment of topic {name} changed.")
 
 
-def _ends(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
-    for partition, end in before.ends.items():
-        now = after.ends.get(partition)
-        if now is not None and now < end:
-            sentence = f"{partition} ended at offset {end} and now ends at {now}: records are lost."
-            yield Difference("offset", partition, sentence)
-
-
-def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
+def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Collection[str]) -> Iterable[Difference]:
     for group_id, group in before.groups.items():
         now = after.groups.get(group_id)
         foretold = group["type"] in unserved
@@ -179,20 +181,186 @@ def _groups(before: ClusterInventory, after: ClusterInventory, unserved: Collect
             yield Difference("group", group_id, sentence, foretold=foretold)
 
 
-def _maps(
-    kind: str, of: str, before: Mapping[str, Mapping[str, Any]], after: Mapping[str, Mapping[str, Any]]
+def compare_states(
+    before: ClusterInventory, after: ClusterInventory, expected: ExpectedConfigs
+) -> tuple[Difference, ...]:
+    """Return every difference of a cluster in service, additions included; those that count first.
+
+    Clients work while a run changes the cluster. They create, delete and alter topics, and groups come and expire. Such
+    differences are listed but do not count, because neither Kafka nor the run makes them. Everything else that the plan
+    does not name counts.
+    """
+    kept = _kept_topics(before, after)
+    found = (
+        *_unread_parts(before, after),
+        *_unread_brokers(before, after),
+        *_configs(before, after, expected),
+        *_acls(before, after),
+        *_values("group configuration", "group_configs", before, after),
+        *_values("client-metrics subscription", "subscriptions", before, after),
+        *_values("SCRAM user", "scram", before, after),
+        *_values("quota", "quotas", before, after),
+        *_ends(before, after, kept),
+        *_topics(before, after),
+        *_groups(before, after, kept),
+        *(_setting(one) for one in compare_effective(before.effective, after.effective, expected)),
+    )
+    return tuple(sorted(found, key=lambda one: (not one.fails, one.foretold)))
+
+
+def new_settings(differences: Iterable[Difference]) -> tuple[str, ...]:
+    """Return the settings that only the target release has, such as `group.streams.max.size = 2147483647`."""
+    return tuple(one.subject for one in differences if one.kind == NEW_SETTING)
+
+
+def digest(differences: Iterable[Difference]) -> str:
+    """Return a hash of the differences that count; empty if there are none. An approval accepts exactly these."""
+    lines = sorted(f"{one.kind}\t{one.subject}\t{one.sentence}" for one in differences if one.fails)
+    return hashlib.sha256("\n".join(lines).encode("utf-8", "surrogatepass")).hexdigest() if lines else ""
+
+
+def _setting(found: ConfigDifference) -> Difference:
+    one = len(found.resources) == 1
+    noun = ("topic" if one else "topics") if found.of_topics else ("broker" if one else "brokers")
+    where = f"{noun} {few(found.resources, limit=_SHOWN_RESOURCES)}"
+    if found.before is None:
+        change = f"is new: {_shown(found.after)}"
+    elif found.after is None:
+        change = f"was {_shown(found.before)} and is now missing"
+    else:
+        change = f"was {_shown(found.before)} and is {_shown(found.after)}"
+    expected = found.why not in (Why.UNKNOWN, Why.CLIENT)
+    value = None if found.after is None else found.after.value
+    is_new = found.why is Why.NEW
+    return Difference(
+        NEW_SETTING if is_new else "setting",
+        f"{found.name} = {value}" if is_new else f"{found.name} of {where}",
+        f"{found.name} of {where} {change}{f' ({found.why})' if found.why is not Why.UNKNOWN else ''}.",
+        foretold=expected,
+        by_clients=found.why is Why.CLIENT,
+    )
+
+
+def _shown(setting: Setting | None) -> str:
+    if setting is None:
+        return "not set"
+    value = "null" if setting.value is None else setting.value[:_SHOWN_CHARACTERS]
+    return f"{value or 'empty'} ({setting.source})"
+
+
+def _unread_brokers(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    for broker in sorted(set(before.effective.brokers.deviations) - set(after.effective.brokers.deviations)):
+        sentence = f"Broker {broker} does not report its configuration: it is fenced or not registered."
+        yield Difference("unknown", f"broker {broker}", sentence)
+
+
+def _configs(before: ClusterInventory, after: ClusterInventory, expected: ExpectedConfigs) -> Iterable[Difference]:
+    """Compare the values in the metadata. Those of topics are effective values too, and only clients set them."""
+    for resource in sorted({*before.configs, *after.configs}):
+        if resource.startswith("topic "):
+            continue
+        where = "all brokers" if resource == "brokers" else resource
+        old, new = before.configs.get(resource, {}), after.configs.get(resource, {})
+        yield from _maps("dynamic setting", where, old, new, expected.dynamic.get(resource, {}))
+
+
+def _values(
+    kind: str, part: str, before: ClusterInventory, after: ClusterInventory, *, of: str = "", added: bool = True
 ) -> Iterable[Difference]:
-    for subject, values in before.items():
-        now = after.get(subject, {})
-        for key, value in values.items():
-            if _unrepeated(now.get(key)) != _unrepeated(value):
-                what = f"is {now[key]}" if key in now else "is now missing"
-                sentence = f"{kind} {key} of {of}{subject} was {value} and {what}."
-                # A release reports a setting that it does not have as a secret.
-                unknown = key in now and HIDDEN in (value, now[key])
-                yield Difference(kind, f"{of}{subject} {key}", sentence[:1].upper() + sentence[1:], foretold=unknown)
+    """Compare a part by subject and key. `of`: words before the subject. `added`: list additions too."""
+    if part in after.unasked or (added and part in before.unasked):
+        return  # a part that was not reported before has no base; one that is not reported now is a difference already
+    old, new = getattr(before, part), getattr(after, part)
+    for subject in sorted({*old, *new}) if added else old:
+        yield from _maps(kind, f"{of}{subject}", old.get(subject, {}), new.get(subject, {}), added=added)
 
 
-def _unrepeated(value: Any) -> Any:
-    """Return a value without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
-    return list(dict.fromkeys(value.split(","))) if isinstance(value, str) else value
+def _maps(
+    kind: str,
+    subject: str,
+    before: Mapping[str, Any],
+    after: Mapping[str, Any],
+    planned: Mapping[str, Any] | None = None,
+    *,
+    added: bool = True,
+) -> Iterable[Difference]:
+    for name in sorted({*before, *after}) if added else before:
+        old, new = before.get(name), after.get(name)
+        if without_repeats(old) == without_repeats(new):
+            continue
+        was = f"was {old}" if name in before else "was not set"
+        now = f"is {new}" if name in after else "is now missing"
+        # A release reports a setting that it does not have as a secret.
+        foretold = (planned is not None and name in planned and planned[name] == new) or (
+            name in before and name in after and HIDDEN in (old, new)
+        )
+        sentence = f"{kind} {name} of {subject} {was} and {now}."
+        where = f"{name} of {subject}" if added else f"{subject} {name}"
+        yield Difference(kind, where, sentence[:1].upper() + sentence[1:], foretold=foretold)
+
+
+def _acls(before: ClusterInventory, after: ClusterInventory, *, added: bool = True) -> Iterable[Difference]:
+    if "acls" in after.unasked or (added and "acls" in before.unasked):
+        return
+    for acl in sorted(set(before.acls) - set(after.acls)):
+        yield Difference("ACL", acl, f"ACL {acl} is missing.")
+    for acl in sorted(set(after.acls) - set(before.acls)) if added else ():
+        yield Difference("ACL", acl, f"ACL {acl} was added.")
+
+
+def _ends(
+    before: ClusterInventory, after: ClusterInventory, topics: Collection[str] | None = None
+) -> Iterable[Difference]:
+    """Compare the ends of partitions. `topics`: those that count; None: all."""
+    for partition, end in before.ends.items():
+        now = after.ends.get(partition)
+        if now is not None and now < end and (topics is None or partition.rpartition("-")[0] in topics):
+            sentence = f"{partition} ended at offset {end} and now ends at {now}: records are lost."
+            yield Difference("offset", partition, sentence)
+
+
+def _kept_topics(before: ClusterInventory, after: ClusterInventory) -> frozenset[str]:
+    """Return the topics that are the same before and after: not deleted, not recreated."""
+    return frozenset(
+        name
+        for name, topic in before.topics.items()
+        if name in after.topics and after.topics[name]["id"] == topic["id"]
+    )
+
+
+def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    created = [name for name in sorted(after.topics) if name not in before.topics and not name.startswith(_TRAFFIC)]
+    if created:
+        sentence = f"Topics were created: {few(created, limit=_SHOWN_RESOURCES)}."
+        yield Difference("topic", few(created, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
+    for name, topic in before.topics.items():
+        now, by_clients = after.topics.get(name), True
+        if name.startswith(_TRAFFIC) or now == topic:
+            continue
+        if now is None or now["id"] != topic["id"]:
+            how = "deleted" if now is None else "deleted and created again: its topic id changed"
+            sentence, by_clients = f"Topic {name} was {how}.", name not in COORDINATOR_TOPICS
+        elif len(now["replicas"]) != len(topic["replicas"]):
+            sentence = f"Topic {name} had {len(topic['replicas'])} partitions, now {len(now['replicas'])}."
+            by_clients = len(now["replicas"]) > len(topic["replicas"])  # no client can remove partitions
+        else:
+            sentence = f"The replica assignment of topic {name} changed."
+        yield Difference("topic", name, sentence, by_clients=by_clients)
+
+
+def _groups(before: ClusterInventory, after: ClusterInventory, kept: Collection[str]) -> Iterable[Difference]:
+    """Compare committed offsets. Groups and single offsets expire, so missing ones do not count."""
+    gone = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
+    if gone:
+        sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
+        yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
+    for group_id, group in before.groups.items():
+        now = after.groups.get(group_id, {"offsets": {}})["offsets"]
+        behind = [
+            f"{partition} {offset} → {now[partition]}"
+            for partition, offset in group["offsets"].items()
+            if partition in now and now[partition] < offset and partition.rpartition("-")[0] in kept
+        ]
+        if behind:
+            sentence = f"Committed offsets of group {group_id} are lower than before: {few(behind)}."
+            yield Difference("group", group_id, sentence)

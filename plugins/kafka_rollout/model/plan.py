@@ -7,6 +7,7 @@ import json
 from collections.abc import Iterable, Mapping
 from dataclasses import MISSING, asdict, dataclass, fields, replace
 from enum import StrEnum
+from fnmatch import fnmatchcase
 from functools import cached_property
 
 from kafka_rollout.base.errors import UserError
@@ -348,3 +349,32 @@ class Plan:
         if position is ReleaseStepPosition.TARGET:
             return self.release_steps[-1] if self.release_steps else None
         return self.release_steps[0] if len(self.release_steps) > 1 else None
+
+
+_INTERNAL = "__"
+_LEGAL = frozenset("abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789._-*?[]!")
+
+
+def accepted_topics(patterns: Iterable[str]) -> tuple[str, ...]:
+    """Return the patterns sorted and without repetitions. Raises UserError for a pattern that no topic can have."""
+    found = tuple(sorted(dict.fromkeys(pattern.strip() for pattern in patterns if pattern.strip())))
+    for pattern in found:
+        if not _LEGAL.issuperset(pattern):
+            raise UserError(
+                f"{pattern!r} is not the name or pattern of a topic.",
+                remedy="Use letters, digits, '.', '_' and '-', and the wildcards '*', '?' and '[…]'.",
+            )
+    return found
+
+
+def find_acceptance(patterns: Iterable[str], topic: str) -> str:
+    """Return the first pattern that contains the topic; empty if none does.
+
+    A wildcard does not match internal topics such as `__consumer_offsets`, unless its pattern begins with `__` too.
+    """
+    for pattern in patterns:
+        if topic.startswith(_INTERNAL) and not pattern.startswith(_INTERNAL):
+            continue
+        if fnmatchcase(topic, pattern):
+            return pattern
+    return ""

@@ -1,14 +1,29 @@
-"""Rights (ACLs) that this tool needs, and the command that grants each; docs/security.md lists the same rights."""
+"""Rights (ACLs) that this tool needs, the command that grants each, and the findings about missing ones.
+
+docs/security.md lists the same rights.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.base.findings import Need
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import (
+    BLOCKER,
+    INFO,
+    WARNING,
+    Check,
+    CheckOf,
+    Examined,
+    Finding,
+    FindingCode,
+    Need,
+    Severity,
+)
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.model.topology import Role
+from kafka_rollout.model.topology import ClusterSpec, Role
 
 CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID = "CLUSTER", "TOPIC", "GROUP", "TRANSACTIONAL_ID"  # Kafka's ResourceType
 # An allowed operation of these also allows DESCRIBE (StandardAuthorizerData, IMPLIES_DESCRIBE).
@@ -149,3 +164,59 @@ class MissingRight:
     def remedy(self, bootstrap_servers: str) -> str:
         """Return the command that grants the right. ACLs are those of all nodes, controllers included."""
         return f"Run: {self.right.command(bootstrap_servers, self.principal or 'User:NAME')}"
+
+
+RIGHT_MISSING = FindingCode(
+    "RIGHT-MISSING", (BLOCKER, WARNING, INFO), "A user of this tool does not have a right in Kafka that a run needs."
+)
+RIGHTS_CHECK = Check(
+    "user-rights",
+    "Rights of this tool's users in Kafka",
+    "security.md#rights",
+    (RIGHT_MISSING,),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES, CheckOf.INVENTORY),
+    needs=(),
+    examines=Examined.RIGHTS,
+)
+
+
+def right_findings(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
+    """Return a blocker for each right that a run needs and its user does not have."""
+    return tuple(_finding(cluster, one) for one in missing)
+
+
+def find_rights_of_checks(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
+    """Return a warning for each right to read that a check needs; without it, checks are unknown."""
+    return tuple(_finding(cluster, one, WARNING) for one in missing if one.right in READING)
+
+
+def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
+    """Return a finding for each right that some run needs and its user does not have.
+
+    A warning: only a run with one option needs it. Info: no run manages the nodes of this cluster.
+    """
+    return tuple(
+        _finding(cluster, one, INFO if not cluster.manages_nodes else WARNING if one.right in PINNING else BLOCKER)
+        for one in missing
+    )
+
+
+def refuse_without_reading(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
+    """Raise RefusedError with all missing rights if one of them is needed to observe the cluster."""
+    if any(one.right in READING for one in missing):
+        refuse_missing_rights(cluster, missing)
+
+
+def refuse_missing_rights(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
+    """Raise RefusedError with all missing rights, if there are any."""
+    if missing:
+        found = [_finding(cluster, one) for one in missing]
+        raise RefusedError(
+            " ".join(f"{finding.code}: {finding.sentence}" for finding in found),
+            remedy=" ".join(finding.remedy for finding in found),
+        )
+
+
+def _finding(cluster: ClusterSpec, missing: MissingRight, severity: Severity = BLOCKER) -> Finding:
+    subject = f"{missing.right} ({missing.listener} listener)"
+    return RIGHT_MISSING.found(subject, missing.sentence, missing.remedy(cluster.bootstrap_servers), severity=severity)

@@ -9,5 +9,5 @@ Begin with:
 - `downgrade.decide_downgrade`: what a downgrade changes
 - `checks.check_change`: the checks of a plan
 - `findings.cluster.check_cluster`: the checks of an observed cluster
-- `level_undo.LevelUndo`: how a feature returns to its previous level
+- `lowering.LevelUndo`: how a feature returns to its previous level
 """

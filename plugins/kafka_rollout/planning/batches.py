@@ -20,11 +20,14 @@ from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 
-from kafka_rollout.base.wording import nodes
-from kafka_rollout.model.plan import Batch, NodeStep, ReleaseStep
+from kafka_rollout.base.durations import duration
+from kafka_rollout.base.findings import INFO, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.maintenance import Maintenance, refuse_never_open, refuse_too_long
+from kafka_rollout.base.wording import count, nodes
+from kafka_rollout.model.configs import NodeConfigs
+from kafka_rollout.model.plan import Batch, NodeStep, Plan, ReleaseStep, find_acceptance
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.model.unavailability import find_acceptance
 from kafka_rollout.planning.release_path import CONTROLLERS
 
 RACK = "broker.rack"
@@ -44,7 +47,7 @@ class BatchLimits:
     one_rack: bool = True
 
 
-def find_racks(cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]) -> dict[int, str]:
+def find_racks(cluster: ClusterSpec, configs: NodeConfigs) -> dict[int, str]:
     """Return broker.rack of each broker's configuration, by which Kafka places replicas; "" for none.
 
     The rack of the inventory does not count: it is a label.
@@ -314,3 +317,44 @@ def _places_of(found: int) -> Iterator[int]:
         lowest = found & -found
         yield lowest.bit_length() - 1
         found ^= lowest
+
+
+WINDOWS_NEEDED = FindingCode(
+    "MAINTENANCE-WINDOWS",
+    INFO,
+    "The number of maintenance windows that the run needs, and its earliest end.",
+    "No action needed, unless the end is too late. Then choose longer windows, a shorter soak or batches.",
+)
+WINDOWS_CHECK = Check(
+    "maintenance-windows",
+    "Maintenance windows",
+    "control.md#maintenance-windows",
+    (WINDOWS_NEEDED,),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
+    needs=(),
+)
+
+
+def window_findings(
+    plan: Plan, cluster: ClusterSpec, maintenance: Maintenance, soak_s: float, now: float
+) -> Iterator[Finding]:
+    """Yield the estimate, if nodes are replaced one by one. Raises UserError if no window opens, or none is long enough
+    for a node step with the commands before its stop."""
+    refuse_never_open(maintenance, now)
+    commands_s = max(
+        sum(cluster.node(node_id).commands_before_stop_s for node_id in node_ids)
+        for step in plan.release_steps
+        for node_ids in step.node_ids_together
+    )
+    refuse_too_long(maintenance, now, commands_s, NODE_S if plan.offline else NODE_S + soak_s)
+    if plan.offline:
+        return
+    parts = [len(step.batches) or len(step.order) for step in plan.release_steps]
+    found = maintenance.schedule(now, [NODE_S + soak_s] * sum(parts))
+    steps = count(sum(parts), "node step" if sum(parts) == sum(len(s.order) for s in plan.release_steps) else "batch")
+    yield WINDOWS_NEEDED.found(
+        "maintenance windows",
+        f"The run needs {count(found.windows, 'maintenance window')} for {steps} of about "
+        f"{duration(NODE_S + soak_s)}. Its earliest end is {maintenance.at(found.ends_at)}, without the time of "
+        f"approvals{' and of the commands before the stops' if commands_s else ''}.",
+    )

@@ -1,11 +1,11 @@
-"""The checks of a plan, in one list for both directions, and what was not observed for them."""
+"""The checks of a plan, in one list for both directions, what each examined, and what was not observed for them."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
 
-from kafka_rollout.base.findings import Checked, Need
-from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.base.findings import Checked, Examined, Need
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.checks import (
     LEVEL_OUT_OF_RANGE,
     NO_ROLLBACK,
@@ -15,12 +15,11 @@ from kafka_rollout.features.checks import (
 )
 from kafka_rollout.gates.findings import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
-from kafka_rollout.model.config_providers import unresolved_settings
+from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
+from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK, gap_findings
 from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     JAVA_CHECK,
@@ -33,10 +32,18 @@ from kafka_rollout.planning.findings.configuration import (
     quorum_config_findings,
 )
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, unobserved_nodes, unresolved_config_findings
-from kafka_rollout.planning.findings.rollback_blockers import ROLLBACK_END_CHECK, rollback_end_findings
+from kafka_rollout.planning.findings.releases import (
+    ADVISORIES_CHECK,
+    GAPS_CHECK,
+    OF_DOWNGRADES,
+    OF_EVERY_PLAN,
+    ROLLBACK_END_CHECK,
+    advisory_findings,
+    gap_findings,
+    rollback_end_findings,
+)
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
 from kafka_rollout.planning.observation import Observation
-from kafka_rollout.planning.release_changes.advisories import ADVISORIES_CHECK, advisory_findings
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
 from kafka_rollout.releases.facts import Release
 
@@ -49,7 +56,7 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
     path, ahead, finalized, down = plan.path, plan.path[1:], state.finalized, plan.direction is Direction.DOWNGRADE
     planned = planned_configs(path, configs, plan.config_changes)
     unless = "" if ahead else NO_RESTART
-    yield RIGHTS_CHECK.ran(right_findings(cluster, state))
+    yield RIGHTS_CHECK.ran(right_findings(cluster, state.missing_rights))
     yield ZOOKEEPER_CHECK.ran(
         zookeeper_findings(cluster, state, configs, observed.registrations),
         unless="" if can_migrate(state) else "No node runs a release below 4.0.",
@@ -70,7 +77,7 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
     yield GROUPS_CHECK.ran(
         leave_to_gate(found for release in ahead for found in group_findings(catalogue, state, release)), unless=unless
     )
-    yield GAPS_CHECK.ran(gap_findings(catalogue, path, down=down))
+    yield GAPS_CHECK.ran(gap_findings(catalogue, path, OF_DOWNGRADES if down else OF_EVERY_PLAN))
     yield ADVISORIES_CHECK.ran(advisory_findings(catalogue, path, finalized))
     yield ROLLBACK_LEVELS_CHECK.ran(
         range_findings(catalogue, state, path[0], code=NO_ROLLBACK, planned=plan.lowered).findings
@@ -129,3 +136,43 @@ def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, s
 def _nodes(cluster: ClusterSpec, state: ClusterState) -> list[int]:
     """Return the ids of all nodes, with the controllers that the inventory lacks."""
     return [*(node.node_id for node in cluster.nodes), *sorted(find_unlisted_controllers(cluster, state))]
+
+
+def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
+    """Return the examined objects with their numbers: `3 brokers, 3 controllers`."""
+    cluster, state = observed.cluster, observed.state
+    match what:
+        case Examined.NODES | Examined.HOSTS | Examined.FILES:
+            return nodes_text(observed)
+        case Examined.BROKERS:
+            return count(len(cluster.brokers), "broker")
+        case Examined.VOTERS:
+            return count(len(state.quorum.voters), "voter") if state.quorum else "no voters"
+        case Examined.TOPICS:
+            topics = len({partition.topic for partition in state.partitions})
+            return f"{count(topics, 'topic')}, {count(len(state.partitions), 'partition')}"
+        case Examined.GROUPS:
+            return f"{count(len(state.groups), 'group')}, {count(len(state.transactions), 'transactional id')}"
+        case Examined.CLIENTS:
+            reporting = [seen for seen in state.nodes.values() if seen.metrics and seen.metrics.release is not None]
+            return f"metrics of {count(len(reporting), 'node')}"
+        case Examined.LEVELS:
+            return count(len(state.finalized), "finalized feature")
+        case Examined.RELEASES:
+            return " → ".join(map(str, plan.path))
+        case Examined.RIGHTS:
+            return "the user of this tool"
+        case Examined.CONFIGS | Examined.DYNAMIC:
+            return f"settings of {count(len(observed.configs), 'node')}"
+        case Examined.JAVA:
+            return f"{count(len(observed.java), 'Java version')}"
+        case Examined.LOGS:
+            return "records of groups and transactions"
+
+
+def nodes_text(observed: Observation) -> str:
+    """Return the number of nodes by role; a combined node counts as both. Controllers without an address are named."""
+    cluster = observed.cluster
+    known = f"{count(len(cluster.brokers), 'broker')}, {count(len(cluster.controllers), 'controller')}"
+    hidden = len(find_unlisted_controllers(cluster, observed.state))
+    return f"{known}, {count(hidden, 'controller')} not reachable" if hidden else known

@@ -95,13 +95,13 @@ def downgrade_levels(
         return ()
     running = catalogue.get(max(known))
     below = [catalogue.get(release) for release in path]
-    wanted = {
-        feature: current if feature == KRAFT_VERSION else _highest(below, feature, current)
-        for feature, current in state.finalized.items()
-        if current > 0
-    }
+    wanted = {feature: current for feature, current in state.finalized.items() if current > 0}
+    for feature in wanted.keys() - {KRAFT_VERSION}:
+        highest = (one.features[feature].supported.max if feature in one.features else 0 for one in below)
+        wanted[feature] = min([wanted[feature], *highest])
     wanted[METADATA_VERSION] = level
-    lower_until_met([running, *below], wanted)
+    while unmet := next((name for name in sorted(wanted) if _lacks([running, *below], name, wanted)), None):
+        wanted[unmet] -= 1
     return tuple(
         feature_change(running, feature, state.finalized.get(feature, 0), target)
         for feature, target in sorted(wanted.items(), key=lambda item: (item[0] == METADATA_VERSION, item[0]))
@@ -109,19 +109,8 @@ def downgrade_levels(
     )
 
 
-def _highest(below: Sequence[ReleaseFacts], feature: str, current: int) -> int:
-    return min(
-        [current, *(facts.features[feature].supported.max if feature in facts.features else 0 for facts in below)]
-    )
-
-
-def lower_until_met(facts: Sequence[ReleaseFacts], levels: dict[str, int]) -> None:
-    """Lower, in place, each feature with an unmet dependency. metadata.version and kraft.version stay."""
-    while name := next((n for n in sorted(levels) if _lacks(facts, n, levels)), None):
-        levels[name] -= 1
-
-
 def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int]) -> bool:
+    """Return whether a feature must be lowered, because a dependency of it is not met."""
     if feature in {METADATA_VERSION, KRAFT_VERSION} or levels[feature] <= 0:
         return False
     return any(missing_dependencies(one, feature, levels) for one in facts)

@@ -15,6 +15,7 @@ from kafka_rollout.releases.facts import Release
 
 _DECLARED = "declared"
 AS_REQUESTED: Any = object()
+BY_NAME = "by name"
 
 
 class Unit(NamedTuple):
@@ -31,18 +32,19 @@ UNITLESS = Unit("", 1)
 class Field:
     """One field of a request, as an operator sees it.
 
-    `form`: its name in the forms; `option`: of the commands, with the flag that switches it off. Empty: not there.
+    `form`: its name in the forms, by default that of the attribute; `option`: of the commands, with the flag that
+    switches it off, by default `--` and that name with dashes. Empty: not there.
     `text`: its effect, for both. `of`: the kinds of runs that have it. `in_plan`: the plan depends on it, so that a run
     that is always a dry run has it too. `labels`: value → text in a form, for one value of several; `switch`: the value
     that the option, a flag, sets. `least` and `most`: limits, in the unit of the request. `pattern`: regular expression
     of each item of a list. `required`: a command needs it. `newest_of`: kinds whose form proposes the newest release.
     `on_copy`: its value in a rehearsal.
 
-    `declared_fields` fills the rest from the dataclass: `name` is the attribute of the request.
+    `declared_fields` fills the defaults and the rest from the dataclass: `name` is the attribute of the request.
     """
 
-    form: str = ""
-    option: str = ""
+    form: str = BY_NAME
+    option: str = BY_NAME
     title: str
     text: str
     of: frozenset[RunOf]
@@ -147,9 +149,9 @@ class Field:
         return self.type(value * unit.size) if self.type in {int, float} else self.type(value)
 
 
-def declared(default: Any, shown: Field) -> Any:
-    """Return a field of a request dataclass."""
-    return field(default=default, metadata={_DECLARED: shown})
+def declared(default: Any, **shown: Any) -> Any:
+    """Return a field of a request dataclass. `shown`: of `Field`."""
+    return field(default=default, metadata={_DECLARED: Field(**shown)})
 
 
 def declared_fields(request: type) -> tuple[Field, ...]:
@@ -167,6 +169,8 @@ def _resolved(shown: Field, name: str, hint: Any, default: Any) -> Field:
     return replace(
         shown,
         name=name,
+        form=name if shown.form is BY_NAME else shown.form,
+        option=f"--{name.replace('_', '-')}" if shown.option is BY_NAME else shown.option,
         type=parts[0] if parts else hint,
         default=default,
         is_list=get_origin(hint) is tuple,

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import FeatureChange, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -27,7 +28,7 @@ class Observation:
     cluster: ClusterSpec
     catalogue: Catalogue
     state: ClusterState
-    configs: Mapping[int, Mapping[str, str]]
+    configs: NodeConfigs
     config_problems: Mapping[int, tuple[str, ...]]
     java: Mapping[int, int]
     registrations: MetadataRegistrations | None = None

@@ -10,12 +10,13 @@ its last release step is possible.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import nodes
+from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -44,44 +45,45 @@ PAST_CHECK = Check(
 
 
 def plan_release_steps(
-    catalogue: Catalogue, source: Release, target: Release
+    catalogue: Catalogue, source: Release, target: Release, *, down: bool = False, together: bool = True
 ) -> tuple[tuple[Release, Release, str], ...]:
-    """Return the release steps (from, to, reason) from source to target; empty if they are equal.
+    """Return the release steps (from, to, reason) from source to target; empty if they are equal. `down`: to an older.
 
-    Raises UserError for a release that is not in the catalogue, for a target below the source, and if there is no
-    tolerant release between an intolerant source and an emitting target.
+    `together` False: the two releases never run at the same time (offline), so no release step is needed in between.
+    Raises UserError for a release that is not in the catalogue, for a target in the other direction, and if there is no
+    tolerant release between an intolerant and an emitting one.
     """
-    target_facts = catalogue.get(target)
-    origin_facts = catalogue.get(source)
-    refuse_older(source, target)
+    older, newer = (target, source) if down else (source, target)
+    known = catalogue.get(older), catalogue.get(newer)
+    refuse_direction(source, target, down=down)
     if target == source:
         return ()
-    intolerant = origin_facts.coordinator_class is CoordinatorClass.INTOLERANT
-    if not (intolerant and target_facts.coordinator_class is CoordinatorClass.EMITTING):
+    if not together:
+        return ((source, target, f"All nodes are stopped, so {source} and {target} never run at the same time."),)
+    if [facts.coordinator_class for facts in known] != [CoordinatorClass.INTOLERANT, CoordinatorClass.EMITTING]:
         return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
-    via = tolerant_between(catalogue, source, target)
-    reason = (
-        f"KIP-915: {source} cannot load coordinator records that {target} writes, so all nodes first move to "
-        f"{via}, which ignores records of unknown types."
+    via = tolerant_between(catalogue, older, newer)
+    last = (
+        f"no node still writes records that {target} does not support"
+        if down
+        else f"every coordinator now tolerates the records that {target} writes"
     )
-    return (
-        (source, via, reason),
-        (via, target, f"KIP-915: every coordinator now tolerates the records that {target} writes."),
-    )
+    reason = f"KIP-915: {older} cannot load coordinator records that {newer} writes, so all nodes first move to {via}"
+    return ((source, via, f"{reason}, which ignores records of unknown types."), (via, target, f"KIP-915: {last}."))
 
 
-def refuse_older(source: Release, target: Release) -> None:
-    """Raise UserError for the target of an upgrade below the running release."""
-    if target < source:
+def refuse_direction(source: Release, target: Release, *, down: bool = False) -> None:
+    """Raise UserError for the target of an upgrade below the running release, of a downgrade (`down`) above it."""
+    if (target > source) if down else (target < source):
+        other = "an upgrade" if down else "a downgrade"
+        name = other.partition(" ")[2]
         raise UserError(
-            f"Target {target} is older than the running release {source}.",
-            remedy="Start a downgrade: `kafka-rollout downgrade`, or the DAG kafka_downgrade.",
+            f"Target {target} is {'newer' if down else 'older'} than the running release {source}.",
+            remedy=f"Start {other}: `kafka-rollout {name}`, or the DAG kafka_{name}.",
         )
 
 
-def with_configured_classes(
-    catalogue: Catalogue, cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]
-) -> Catalogue:
+def with_configured_classes(catalogue: Catalogue, cluster: ClusterSpec, configs: NodeConfigs) -> Catalogue:
     """Return the catalogue with the class EMITTING for tolerant releases that write records of new group protocols.
 
     3.7 to 3.9 write them if group.coordinator.rebalance.protocols has more than `classic`, in the file of a broker or
@@ -162,10 +164,12 @@ def find_nodes_ahead(state: ClusterState, first_stop: Release, *, down: bool = F
     )
 
 
-def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
-    """Return the node order: controllers (combined nodes included), the active one last, then brokers; else by id.
+def node_order(cluster: ClusterSpec, active_controller_id: int | None, *, down: bool = False) -> tuple[NodeStep, ...]:
+    """Return the node order: controllers (combined nodes included), then brokers; in a downgrade brokers first.
 
-    The active controller is last, so the leadership of the quorum moves only once, to a node on the new release.
+    Else by id, but the active controller is the last of the controllers, so the leadership of the quorum moves only
+    once, to a node on the new release. In a downgrade the controllers keep the newer release while a broker runs it. A
+    controller serves older brokers; it need not serve newer ones.
     """
 
     def node_step(node: NodeSpec, section: str) -> NodeStep:
@@ -173,48 +177,9 @@ def node_order(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[
         return NodeStep(node_id=node.node_id, name=node.name, section=section, active_controller=active)
 
     controllers = sorted(cluster.controllers, key=lambda n: (n.node_id == active_controller_id, n.node_id))
-    brokers = sorted(cluster.brokers_alone, key=lambda n: n.node_id)
-    return tuple([node_step(n, CONTROLLERS) for n in controllers] + [node_step(n, BROKERS) for n in brokers])
-
-
-def plan_steps_down(
-    catalogue: Catalogue, source: Release, target: Release, *, together: bool = True
-) -> tuple[tuple[Release, Release, str], ...]:
-    """Return the release steps (from, to, reason) from source down to target; empty if they are equal.
-
-    `together` False: the two releases never run at the same time (offline), so no release step is needed in between.
-    Raises UserError for a release that is not in the catalogue and for a target above the source.
-    """
-    facts, below = catalogue.get(source), catalogue.get(target)
-    if target > source:
-        raise UserError(
-            f"Target {target} is newer than the running release {source}.",
-            remedy="Start an upgrade: `kafka-rollout upgrade`, or the DAG kafka_upgrade.",
-        )
-    if target == source:
-        return ()
-    if not together:
-        return ((source, target, f"All nodes are stopped, so {source} and {target} never run at the same time."),)
-    intolerant = below.coordinator_class is CoordinatorClass.INTOLERANT
-    if not (intolerant and facts.coordinator_class is CoordinatorClass.EMITTING):
-        return ((source, target, f"Releases {source} and {target} can run at the same time (KIP-915)."),)
-    via = tolerant_between(catalogue, target, source)
-    reason = f"KIP-915: {target} cannot load coordinator records that {source} writes, so all nodes first move to {via}"
-    return (
-        (source, via, f"{reason}, which ignores records of unknown types."),
-        (via, target, f"KIP-915: no node still writes records that {target} does not support."),
-    )
-
-
-def order_nodes_down(cluster: ClusterSpec, active_controller_id: int | None) -> tuple[NodeStep, ...]:
-    """Return the node order: brokers, then controllers (combined nodes included), the active controller last; else by
-    id.
-
-    The controllers keep the newer release while a broker runs it. A controller serves older brokers; it need not serve
-    newer ones.
-    """
-    order = node_order(cluster, active_controller_id)
-    return tuple(node_step for section in (BROKERS, CONTROLLERS) for node_step in order if node_step.section == section)
+    first = [node_step(n, CONTROLLERS) for n in controllers]
+    then = [node_step(n, BROKERS) for n in sorted(cluster.brokers_alone, key=lambda n: n.node_id)]
+    return tuple(then + first if down else first + then)
 
 
 def relevant_releases(
@@ -232,7 +197,7 @@ def relevant_releases(
     found |= {to for _, to, _ in plan_release_steps(catalogue, known[0], max(catalogue))}
     lines = newest_patches(catalogue)
     if older := [release for release in lines if (release.major, release.minor) < (known[0].major, known[0].minor)]:
-        found |= {to for _, to, _ in plan_steps_down(catalogue, known[-1], older[-1])}
+        found |= {to for _, to, _ in plan_release_steps(catalogue, known[-1], older[-1], down=True)}
     return tuple(sorted(found))
 
 
@@ -274,12 +239,10 @@ def find_release_steps(
 ) -> tuple[ReleaseStep, ...]:
     """Return the release steps from the running release with their node order. `down`: of a downgrade.
 
-    `together`: as in `plan_steps_down`, whose errors and those of `plan_release_steps` and `source_release` it raises.
+    `together`: as in `plan_release_steps`, whose errors and those of `source_release` it raises.
     """
     source = source_release(cluster, state, down=down)
     active = state.quorum.leader_id if state.quorum else None
-    if down:
-        order, ways = order_nodes_down(cluster, active), plan_steps_down(catalogue, source, target, together=together)
-    else:
-        order, ways = node_order(cluster, active), plan_release_steps(catalogue, source, target)
+    order = node_order(cluster, active, down=down)
+    ways = plan_release_steps(catalogue, source, target, down=down, together=together)
     return tuple(ReleaseStep(from_release=a, to_release=b, reason=reason, order=order) for a, b, reason in ways)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, fields, replace
 from enum import StrEnum
+from functools import partial
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
@@ -12,11 +13,10 @@ from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.control import check_pause_after
 from kafka_rollout.gates.outside import CONDITION_NAME, refuse_unknown_names
-from kafka_rollout.model.plan import RunTerms
+from kafka_rollout.model.plan import RunTerms, accepted_topics
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.model.unavailability import accepted_topics
-from kafka_rollout.planning.fields import AS_REQUESTED, Field, Unit, declared, declared_fields, fields_of
+from kafka_rollout.planning.fields import AS_REQUESTED, Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 
@@ -61,6 +61,10 @@ _WEEK_S = 7 * 24 * 3600
 _FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
 _LEVEL = "[:=]-?[0-9]{1,5}$"
 _ONLY_SINGLE = "Used only if the action changes single features."
+_gate = partial(declared, of=_ROLLS, section=GATES)
+_batch = partial(declared, of=_ROLLS, section=_BATCHES)
+_control = partial(declared, of=_ROLLS, section=_CONTROL, in_plan=True)
+_single_feature = partial(declared, (), of=_FEATURES, section=_SINGLE_FEATURES)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -75,446 +79,308 @@ class Request:
 
     target: Release | None = declared(
         None,
-        Field(
-            form="target_release",
-            option="--to",
-            title="Target release",
-            text="Release that all nodes run after the change. Some paths need an intermediate release "
-            "(KIP-915); the plan shows it.",
-            of=_CHANGES_RELEASE,
-            in_plan=True,
-            required=True,
-            newest_of=_UPGRADE,
-        ),
+        form="target_release",
+        option="--to",
+        title="Target release",
+        text="Release that all nodes run after the change. Some paths need an intermediate release "
+        "(KIP-915); the plan shows it.",
+        of=_CHANGES_RELEASE,
+        in_plan=True,
+        required=True,
+        newest_of=_UPGRADE,
     )
     finalize: FinalizePolicy = declared(
         FinalizePolicy.LATER,
-        Field(
-            form="finalize",
-            option="--finalize",
-            title="Finalize features",
-            text="After finalizing, a rollback is not possible, and undoing it needs a downgrade. The run finalizes "
-            "after an approval, or a later run does.",
-            of=_UPGRADE,
-            in_plan=True,
-            labels={
-                FinalizePolicy.LATER: "no: start another run later to finalize",
-                FinalizePolicy.AFTER_APPROVAL: "in this run, after an approval",
-            },
-        ),
+        title="Finalize features",
+        text="After finalizing, a rollback is not possible, and undoing it needs a downgrade. The run finalizes "
+        "after an approval, or a later run does.",
+        of=_UPGRADE,
+        in_plan=True,
+        labels={
+            FinalizePolicy.LATER: "no: start another run later to finalize",
+            FinalizePolicy.AFTER_APPROVAL: "in this run, after an approval",
+        },
     )
     level: int | None = declared(
         None,
-        Field(
-            form="target_level",
-            option="--to-level",
-            title="Target metadata.version",
-            text="Level as a number, for example 25 for 4.0-IV3; a command also accepts the name. Empty: the highest "
-            "level that the target release supports, but not above the current level.",
-            of=_DOWNGRADE,
-            in_plan=True,
-            least=1,
-        ),
+        form="target_level",
+        option="--to-level",
+        title="Target metadata.version",
+        text="Level as a number, for example 25 for 4.0-IV3; a command also accepts the name. Empty: the highest "
+        "level that the target release supports, but not above the current level.",
+        of=_DOWNGRADE,
+        in_plan=True,
+        least=1,
     )
     action: FeatureAction | None = declared(
         None,
-        Field(
-            form="action",
-            title="Feature action",
-            text="kraft.version changes only if it is named as a single feature.",
-            of=_FEATURES,
-            labels={
-                FeatureAction.UPGRADE_ALL: "raise all features to the default level of the release",
-                FeatureAction.DOWNGRADE_ALL: "lower all features to the levels of a release",
-                FeatureAction.UPDATE: "change single features, or set the levels of a release",
-            },
-        ),
+        option="",
+        title="Feature action",
+        text="kraft.version changes only if it is named as a single feature.",
+        of=_FEATURES,
+        labels={
+            FeatureAction.UPGRADE_ALL: "raise all features to the default level of the release",
+            FeatureAction.DOWNGRADE_ALL: "lower all features to the levels of a release",
+            FeatureAction.UPDATE: "change single features, or set the levels of a release",
+        },
     )
     release_version: Release | None = declared(
         None,
-        Field(
-            form="release_version",
-            option="--release-version",
-            title="Release",
-            text="Release whose feature levels are set. Used by the actions that set the levels of a release.",
-            of=_FEATURES,
-        ),
+        title="Release",
+        text="Release whose feature levels are set. Used by the actions that set the levels of a release.",
+        of=_FEATURES,
     )
-    upgrade: tuple[str, ...] = declared(
-        (),
-        Field(
-            form="upgrade",
-            option="--upgrade",
-            title="Levels to raise",
-            text=f"feature=level to add or raise. {_ONLY_SINGLE}",
-            of=_FEATURES,
-            section=_SINGLE_FEATURES,
-            pattern=f"{_FEATURE}{_LEVEL}",
-        ),
+    upgrade: tuple[str, ...] = _single_feature(
+        title="Levels to raise",
+        text=f"feature=level to add or raise. {_ONLY_SINGLE}",
+        pattern=f"{_FEATURE}{_LEVEL}",
     )
-    downgrade: tuple[str, ...] = declared(
-        (),
-        Field(
-            form="downgrade",
-            option="--downgrade",
-            title="Levels to lower",
-            text=f"feature=level to lower. A level below 1 deletes the feature. {_ONLY_SINGLE}",
-            of=_FEATURES,
-            section=_SINGLE_FEATURES,
-            pattern=f"{_FEATURE}{_LEVEL}",
-        ),
+    downgrade: tuple[str, ...] = _single_feature(
+        title="Levels to lower",
+        text=f"feature=level to lower. A level below 1 deletes the feature. {_ONLY_SINGLE}",
+        pattern=f"{_FEATURE}{_LEVEL}",
     )
-    delete: tuple[str, ...] = declared(
-        (),
-        Field(
-            form="delete",
-            option="--delete",
-            title="Features to delete",
-            text=f"Name of a feature whose finalized level is deleted. {_ONLY_SINGLE}",
-            of=_FEATURES,
-            section=_SINGLE_FEATURES,
-            pattern=f"{_FEATURE}$",
-        ),
+    delete: tuple[str, ...] = _single_feature(
+        title="Features to delete",
+        text=f"Name of a feature whose finalized level is deleted. {_ONLY_SINGLE}",
+        pattern=f"{_FEATURE}$",
     )
     pin_min_isr: bool = declared(
         False,
-        Field(
-            form="pin_min_insync_replicas",
-            option="--pin-min-insync-replicas",
-            title="Pin min.insync.replicas",
-            text="Before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of "
-            "min.insync.replicas to the value that all brokers have now. Without it, the active controller writes the "
-            "value of its own file, and a plan that would change a topic has a blocker.",
-            of=_UPGRADE | _FEATURES,
-            in_plan=True,
-        ),
+        form="pin_min_insync_replicas",
+        option="--pin-min-insync-replicas",
+        title="Pin min.insync.replicas",
+        text="Before the run raises eligible.leader.replicas.version, it sets the cluster-wide default of "
+        "min.insync.replicas to the value that all brokers have now. Without it, the active controller writes the "
+        "value of its own file, and a plan that would change a topic has a blocker.",
+        of=_UPGRADE | _FEATURES,
+        in_plan=True,
     )
     downgrade_type: DowngradeType = declared(
         DowngradeType.SAFE,
-        Field(
-            form="downgrade_type",
-            option="--unsafe/--safe",
-            title="Downgrade type",
-            text="For levels that are lowered or deleted (KIP-1155): SAFE refuses if metadata would be lost, UNSAFE "
-            "lists the losses and continues.",
-            of=_DOWNGRADE | _FEATURES,
-            in_plan=True,
-            labels={
-                DowngradeType.SAFE: "SAFE: refuse if data would be lost",
-                DowngradeType.UNSAFE: "UNSAFE: accept the losses, and list them",
-            },
-            switch=DowngradeType.UNSAFE,
-        ),
+        option="--unsafe/--safe",
+        title="Downgrade type",
+        text="For levels that are lowered or deleted (KIP-1155): SAFE refuses if metadata would be lost, UNSAFE "
+        "lists the losses and continues.",
+        of=_DOWNGRADE | _FEATURES,
+        in_plan=True,
+        labels={
+            DowngradeType.SAFE: "SAFE: refuse if data would be lost",
+            DowngradeType.UNSAFE: "UNSAFE: accept the losses, and list them",
+        },
+        switch=DowngradeType.UNSAFE,
     )
     where_refused: WhereRefused = declared(
         WhereRefused.STOP,
-        Field(
-            form="where_refused",
-            option="--where-refused",
-            title="If Kafka refuses the level",
-            text="Action if Kafka refuses the lower metadata.version, because a level in between changed the format of "
-            "the metadata. live: stop only the controllers for some seconds. offline: live if possible, otherwise stop "
-            "all nodes.",
-            of=_DOWNGRADE,
-            in_plan=True,
-            labels={
-                WhereRefused.STOP: "stop before any change",
-                WhereRefused.LIVE: "stop only the controllers (seconds), after an approval",
-                WhereRefused.OFFLINE: "stop only the controllers, or all nodes if needed, after an approval",
-            },
-        ),
+        title="If Kafka refuses the level",
+        text="Action if Kafka refuses the lower metadata.version, because a level in between changed the format of "
+        "the metadata. live: stop only the controllers for some seconds. offline: live if possible, otherwise stop "
+        "all nodes.",
+        of=_DOWNGRADE,
+        in_plan=True,
+        labels={
+            WhereRefused.STOP: "stop before any change",
+            WhereRefused.LIVE: "stop only the controllers (seconds), after an approval",
+            WhereRefused.OFFLINE: "stop only the controllers, or all nodes if needed, after an approval",
+        },
     )
     nodes: tuple[str, ...] = declared(
         (),
-        Field(
-            form="nodes",
-            option="--node",
-            title="Nodes",
-            text="Names or ids of the nodes to restart. Empty: all nodes.",
-            of=_RESTART,
-            in_plan=True,
-            pattern=r"^[A-Za-z0-9._-]+$",
-        ),
+        option="--node",
+        title="Nodes",
+        text="Names or ids of the nodes to restart. Empty: all nodes.",
+        of=_RESTART,
+        in_plan=True,
+        pattern=r"^[A-Za-z0-9._-]+$",
     )
     scan: bool = declared(
         True,
-        Field(
-            option="--scan/--no-scan",
-            title="Scan",
-            text="Scan the coordinator logs before planning and before finalizing.",
-            of=_UPGRADE,
-        ),
+        form="",
+        option="--scan/--no-scan",
+        title="Scan",
+        text="Scan the coordinator logs before planning and before finalizing.",
+        of=_UPGRADE,
     )
     rehearse: bool = declared(
         True,
-        Field(
-            form="rehearse",
-            option="--rehearse/--no-rehearse",
-            title="Rehearsal",
-            text="First tries the change on a copy of the cluster, if this machine can read the nodes' files and has "
-            "enough memory. A failure blocks the plan.",
-            of=_CHANGES_RELEASE,
-            on_copy=False,
-        ),
+        option="--rehearse/--no-rehearse",
+        title="Rehearsal",
+        text="First tries the change on a copy of the cluster, if this machine can read the nodes' files and has "
+        "enough memory. A failure blocks the plan.",
+        of=_CHANGES_RELEASE,
+        on_copy=False,
     )
     dry_run: bool = declared(
         False,
-        Field(
-            form="dry_run",
-            option="--dry-run",
-            title="Dry run",
-            text="The run ends with the plan and all findings. It changes nothing.",
-            of=_ALL,
-            on_copy=False,
-        ),
+        title="Dry run",
+        text="The run ends with the plan and all findings. It changes nothing.",
+        of=_ALL,
+        on_copy=False,
     )
-    canary: bool = declared(
+    canary: bool = _gate(
         False,
-        Field(
-            form="canary_approval",
-            option="--canary",
-            title="Canary approval",
-            text="After the first node, the run asks for an approval before it replaces the other nodes.",
-            of=_ROLLS,
-            section=GATES,
-            on_copy=False,
-        ),
+        form="canary_approval",
+        title="Canary approval",
+        text="After the first node, the run asks for an approval before it replaces the other nodes.",
+        on_copy=False,
     )
-    first_batch: bool = declared(
+    first_batch: bool = _batch(
         False,
-        Field(
-            form="first_batch_approval",
-            option="--approve-first-batch",
-            title="Approval of the first batch",
-            text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
-            "nodes. Without such a batch there is no request.",
-            of=_ROLLS,
-            section=_BATCHES,
-            on_copy=False,
-        ),
+        form="first_batch_approval",
+        option="--approve-first-batch",
+        title="Approval of the first batch",
+        text="After the first batch of several brokers, the run asks for an approval before it replaces the other "
+        "nodes. Without such a batch there is no request.",
+        on_copy=False,
     )
-    max_batch_size: int = declared(
+    max_batch_size: int = _batch(
         1,
-        Field(
-            form="max_batch_size",
-            option="--max-batch-size",
-            title="Maximum batch size",
-            text="Largest number of brokers that restart together. The placement of the replicas proves each batch: "
-            "a partition with two or more of its brokers in a batch keeps min.insync.replicas and one more in sync. "
-            "Controllers and the first broker restart alone.",
-            of=_ROLLS,
-            in_plan=True,
-            section=_BATCHES,
-            least=1,
-            most=1_000,
-            on_copy=1,
-        ),
+        title="Maximum batch size",
+        text="Largest number of brokers that restart together. The placement of the replicas proves each batch: "
+        "a partition with two or more of its brokers in a batch keeps min.insync.replicas and one more in sync. "
+        "Controllers and the first broker restart alone.",
+        in_plan=True,
+        least=1,
+        most=1_000,
+        on_copy=1,
     )
-    one_rack_at_a_time: bool = declared(
+    one_rack_at_a_time: bool = _batch(
         True,
-        Field(
-            form="one_rack_at_a_time",
-            option="--one-rack-at-a-time/--across-racks",
-            title="One rack at a time",
-            text="All brokers of a batch are in one rack (broker.rack). If a broker has no rack, or the sizes of two "
-            "racks differ by more than one broker, brokers restart one at a time.",
-            of=_ROLLS,
-            in_plan=True,
-            section=_BATCHES,
-        ),
+        option="--one-rack-at-a-time/--across-racks",
+        title="One rack at a time",
+        text="All brokers of a batch are in one rack (broker.rack). If a broker has no rack, or the sizes of two "
+        "racks differ by more than one broker, brokers restart one at a time.",
+        in_plan=True,
     )
-    pause_after: str = declared(
+    pause_after: str = _control(
         "",
-        Field(
-            form="pause_after",
-            option="--pause-after",
-            title="Pause after",
-            text="node, rack or a number of nodes: after each of them the run pauses, and asks an approver to continue "
-            "or to roll back. A batch is not divided. Empty: no pause.",
-            of=_ROLLS,
-            in_plan=True,
-            section=_CONTROL,
-            on_copy="",
-        ),
+        title="Pause after",
+        text="node, rack or a number of nodes: after each of them the run pauses, and asks an approver to continue "
+        "or to roll back. A batch is not divided. Empty: no pause.",
+        on_copy="",
     )
-    window: str = declared(
+    window: str = _control(
         "",
-        Field(
-            form="window",
-            option="--window",
-            title="Maintenance window",
-            text="Nodes are stopped only in this time, for example Mo-Fr 22:00-04:00 Europe/Berlin; several windows "
-            "are separated by ';'. The run pauses before the next node when the window ends, or when a node step no "
-            "longer fits, keeps the lock, and continues in the next window. A rollback does not wait. Empty: always.",
-            of=_ROLLS,
-            in_plan=True,
-            section=_CONTROL,
-            on_copy="",
-        ),
+        title="Maintenance window",
+        text="Nodes are stopped only in this time, for example Mo-Fr 22:00-04:00 Europe/Berlin; several windows "
+        "are separated by ';'. The run pauses before the next node when the window ends, or when a node step no "
+        "longer fits, keeps the lock, and continues in the next window. A rollback does not wait. Empty: always.",
+        on_copy="",
     )
-    freeze_days: tuple[str, ...] = declared(
+    freeze_days: tuple[str, ...] = _control(
         (),
-        Field(
-            form="freeze_days",
-            option="--freeze-days",
-            title="Freeze days",
-            text="Days on which no node is stopped: a date such as 2026-12-24, or a range such as "
-            "2026-12-20..2027-01-03, in the time zone of the window, or in UTC.",
-            of=_ROLLS,
-            in_plan=True,
-            section=_CONTROL,
-            pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?$",
-            on_copy=(),
-        ),
+        title="Freeze days",
+        text="Days on which no node is stopped: a date such as 2026-12-24, or a range such as "
+        "2026-12-20..2027-01-03, in the time zone of the window, or in UTC.",
+        pattern=r"^[0-9]{4}-[0-9]{2}-[0-9]{2}(\.\.[0-9]{4}-[0-9]{2}-[0-9]{2})?$",
+        on_copy=(),
     )
-    soak_s: float = declared(
+    soak_s: float = _gate(
         60.0,
-        Field(
-            form="soak_seconds",
-            option="--soak",
-            title="Soak",
-            text="Time during which every check of a node's gate must pass before the next node is stopped.",
-            of=_ROLLS,
-            section=GATES,
-            least=0,
-            most=_WEEK_S,
-            form_unit=_SECONDS,
-            option_unit=_SECONDS,
-            on_copy=0.0,
-        ),
+        form="soak_seconds",
+        option="--soak",
+        title="Soak",
+        text="Time during which every check of a node's gate must pass before the next node is stopped.",
+        least=0,
+        most=_WEEK_S,
+        form_unit=_SECONDS,
+        option_unit=_SECONDS,
+        on_copy=0.0,
     )
-    checks: int = declared(
+    checks: int = _gate(
         3,
-        Field(
-            form="checks",
-            option="--checks",
-            title="Consecutive checks",
-            text="Number of consecutive checks that must pass after a node starts.",
-            of=_ROLLS,
-            section=GATES,
-            least=1,
-            most=100,
-            on_copy=1,
-        ),
+        title="Consecutive checks",
+        text="Number of consecutive checks that must pass after a node starts.",
+        least=1,
+        most=100,
+        on_copy=1,
     )
-    interval_s: float = declared(
+    interval_s: float = _gate(
         1.0,
-        Field(
-            option="--interval",
-            title="Interval",
-            text="Time between two checks.",
-            of=_ROLLS,
-            section=GATES,
-            least=0,
-            option_unit=_SECONDS,
-            on_copy=0.5,
-        ),
+        form="",
+        option="--interval",
+        title="Interval",
+        text="Time between two checks.",
+        least=0,
+        option_unit=_SECONDS,
+        on_copy=0.5,
     )
     gate_timeout_s: float = declared(
         1800.0,
-        Field(
-            form="gate_timeout_minutes",
-            option="--gate-timeout",
-            title="Gate timeout",
-            text="If a gate has not passed by then, the run stops there: a DAG asks an approver how to continue, a "
-            "command exits and can be continued.",
-            of=_ALL,
-            section=GATES,
-            least=0.6,
-            most=_WEEK_S,
-            form_unit=_MINUTES,
-            option_unit=_SECONDS,
-        ),
+        form="gate_timeout_minutes",
+        option="--gate-timeout",
+        title="Gate timeout",
+        text="If a gate has not passed by then, the run stops there: a DAG asks an approver how to continue, a "
+        "command exits and can be continued.",
+        of=_ALL,
+        section=GATES,
+        least=0.6,
+        most=_WEEK_S,
+        form_unit=_MINUTES,
+        option_unit=_SECONDS,
     )
     snapshot_interval_ms: int | None = declared(
         None,
-        Field(
-            form="snapshot_interval_seconds",
-            option="--snapshot-interval",
-            title="Snapshot interval",
-            text="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, so that "
-            "Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later rolling "
-            "change resets it. Empty: the nodes keep their own interval.",
-            of=_UPGRADE,
-            in_plan=True,
-            section=GATES,
-            least=5_000,
-            most=3_600_000,
-            form_unit=_SECONDS_OF_MS,
-            option_unit=_SECONDS_OF_MS,
-        ),
+        form="snapshot_interval_seconds",
+        option="--snapshot-interval",
+        title="Snapshot interval",
+        text="Lowers metadata.log.max.snapshot.interval.ms when each node restarts on the target release, so that "
+        "Kafka writes a snapshot soon after finalizing. The value stays until the configuration of a later rolling "
+        "change resets it. Empty: the nodes keep their own interval.",
+        of=_UPGRADE,
+        in_plan=True,
+        section=GATES,
+        least=5_000,
+        most=3_600_000,
+        form_unit=_SECONDS_OF_MS,
+        option_unit=_SECONDS_OF_MS,
     )
-    max_under_replicated: int | None = declared(
+    max_under_replicated: int | None = _gate(
         None,
-        Field(
-            form="max_under_replicated",
-            option="--max-under-replicated",
-            title="Under-replicated partitions",
-            text="A node is stopped only if at most this number of partitions lack a replica of another node. Empty: "
-            "no limit; each partition of the node keeps min.insync.replicas in any case.",
-            of=_ROLLS,
-            in_plan=True,
-            section=GATES,
-            least=0,
-            on_copy=None,
-        ),
+        title="Under-replicated partitions",
+        text="A node is stopped only if at most this number of partitions lack a replica of another node. Empty: "
+        "no limit; each partition of the node keeps min.insync.replicas in any case.",
+        in_plan=True,
+        least=0,
+        on_copy=None,
     )
-    skip_conditions: tuple[str, ...] = declared(
+    skip_conditions: tuple[str, ...] = _gate(
         (),
-        Field(
-            form="skip_conditions",
-            option="--skip-condition",
-            title="Skipped conditions",
-            text="Names of conditions from outside, of the inventory, that this run does not check. The approval lists "
-            "them.",
-            of=_ROLLS,
-            in_plan=True,
-            section=GATES,
-            pattern=CONDITION_NAME,
-            on_copy=(),
-        ),
+        option="--skip-condition",
+        title="Skipped conditions",
+        text="Names of conditions from outside, of the inventory, that this run does not check. The approval lists "
+        "them.",
+        in_plan=True,
+        pattern=CONDITION_NAME,
+        on_copy=(),
     )
-    accept_unavailable: tuple[str, ...] = declared(
+    accept_unavailable: tuple[str, ...] = _gate(
         (),
-        Field(
-            form="accept_unavailable",
-            option="--accept-unavailable",
-            title="Topics that can be unavailable",
-            text="Names or patterns (tmp-*) of topics that can be unavailable while nodes restart. These topics do not "
-            "block the run, and the gates before the stops do not check them. The approval lists them. A wildcard does "
-            "not match internal topics, unless the pattern begins with __.",
-            of=_ROLLS,
-            in_plan=True,
-            section=GATES,
-            pattern=r"^[A-Za-z0-9._*?\[\]!-]+$",
-        ),
+        title="Topics that can be unavailable",
+        text="Names or patterns (tmp-*) of topics that can be unavailable while nodes restart. These topics do not "
+        "block the run, and the gates before the stops do not check them. The approval lists them. A wildcard does "
+        "not match internal topics, unless the pattern begins with __.",
+        in_plan=True,
+        pattern=r"^[A-Za-z0-9._*?\[\]!-]+$",
     )
-    traffic: bool = declared(
+    traffic: bool = _gate(
         False,
-        Field(
-            form="traffic",
-            option="--traffic",
-            title="Test traffic",
-            text="Produces and consumes test records in separate topics during the run, then compares acknowledged "
-            "with consumed records.",
-            of=_ROLLS,
-            section=GATES,
-            on_copy=False,
-        ),
+        title="Test traffic",
+        text="Produces and consumes test records in separate topics during the run, then compares acknowledged "
+        "with consumed records.",
+        on_copy=False,
     )
     approval: ApprovalPolicy = declared(
         ApprovalPolicy.ALWAYS,
-        Field(
-            form="approval",
-            title="Approval",
-            text="Which changes of features need an approval. The inventory can require it for every change.",
-            of=_FEATURES,
-            section=APPROVALS,
-            labels={
-                ApprovalPolicy.ALWAYS: "for every change",
-                ApprovalPolicy.WHERE_NEEDED: "only if a level is lowered or deleted, or cannot be undone",
-            },
-        ),
+        option="",
+        title="Approval",
+        text="Which changes of features need an approval. The inventory can require it for every change.",
+        of=_FEATURES,
+        section=APPROVALS,
+        labels={
+            ApprovalPolicy.ALWAYS: "for every change",
+            ApprovalPolicy.WHERE_NEEDED: "only if a level is lowered or deleted, or cannot be undone",
+        },
     )
     waits: bool = True
     plans_features: bool = True

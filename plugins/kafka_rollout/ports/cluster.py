@@ -21,8 +21,8 @@ from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.rights import MissingRight, Right

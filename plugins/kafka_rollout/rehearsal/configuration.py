@@ -9,8 +9,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.config_providers import literal_settings, with_inventory_values
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.configs import DynamicConfigs, literal_settings, with_inventory_values
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"

@@ -31,20 +31,35 @@ from kafka_rollout.run.events import (
     has,
     newest,
 )
-from kafka_rollout.run.projections.approvals import find_invalidity
-from kafka_rollout.run.projections.control import find_pause
-from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
-from kafka_rollout.run.projections.gates import GateState, gate_histories
+from kafka_rollout.run.projections.approvals import (
+    asks_for_decision,
+    find_invalidity,
+    open_question,
+    subject_of,
+    who_can_answer,
+)
 from kafka_rollout.run.projections.nodes import (
+    GateState,
     NodeProgress,
     find_last_node_event,
+    gate_histories,
     has_stopped_nodes,
     node_progress,
     stop_is_unfinished,
 )
 from kafka_rollout.run.projections.offline import can_be_undone
-from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
-from kafka_rollout.run.projections.runs import find_dag_id, find_starter, has_acted, last_failure, rolls_back, run_of
+from kafka_rollout.run.projections.runs import (
+    QUIET_S,
+    RunEnd,
+    ended_by_operator,
+    find_dag_id,
+    find_pause,
+    find_starter,
+    has_acted,
+    last_failure,
+    rolls_back,
+    run_of,
+)
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 
 FORMAT = 1

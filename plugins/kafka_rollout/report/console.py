@@ -15,10 +15,9 @@ from enum import StrEnum
 from kafka_rollout.base.finding_groups import group_by_kind
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.gates.check import Condition, GateCheck
-from kafka_rollout.model.caught_up import check_caught_up
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes
+from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_status import (
     ENDED,
@@ -32,13 +31,11 @@ from kafka_rollout.report.cluster_status import (
 )
 from kafka_rollout.report.run_report import StepLine, StepState
 from kafka_rollout.run.events import Asked, Decision, Event, Planned, newest
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
-from kafka_rollout.run.projections.gates import GateHistory, GateState, open_gates
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
-from kafka_rollout.run.projections.node_times import time_of_node_steps
+from kafka_rollout.run.projections.nodes import GateHistory, GateState, open_gates, time_of_node_steps
 from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.projections.runs import run_of
-from kafka_rollout.run.step_events import GatePassed
+from kafka_rollout.run.step_events import GatePassed, LiveFailed, LiveLowered, OfflineStopping
 
 _TREND_S = 600.0  # the number that blocks a gate is compared with the one of ten minutes before
 _OPTION = re.compile(r"^- \*\*(?P<option>[^*]+)\*\*: (?P<text>.+)$", re.MULTILINE)

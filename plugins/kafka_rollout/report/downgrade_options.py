@@ -24,7 +24,7 @@ from kafka_rollout.model.state import ClusterState, NodeFeatures, NodeState, Pro
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.downgrade import downgrade_levels, target_level
 from kafka_rollout.planning.lowering import refused_by_kafka
-from kafka_rollout.planning.release_path import plan_steps_down
+from kafka_rollout.planning.release_path import plan_release_steps
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.run.projections.observations import Observation
 
@@ -89,7 +89,7 @@ def _judge(
     lacks: Sequence[Reason],
 ) -> Judged:
     try:
-        path = tuple(to for _, to, _ in plan_steps_down(catalogue, max(state.releases), release))
+        path = tuple(to for _, to, _ in plan_release_steps(catalogue, max(state.releases), release, down=True))
         level = target_level(catalogue, state, release, None)
     except UserError as error:
         unknown = Reason(sentence=error.sentence, remedy=error.remedy)

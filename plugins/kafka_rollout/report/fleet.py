@@ -19,15 +19,15 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.coordinator_logs.history import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.release_changes.advisories import advisory_findings
+from kafka_rollout.planning.findings.releases import advisory_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
 from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options
 from kafka_rollout.run.events import Observed
+from kafka_rollout.run.projections.approvals import subject_of
 from kafka_rollout.run.projections.nodes import find_stopped_nodes
 from kafka_rollout.run.projections.observations import Observation
-from kafka_rollout.run.projections.questions import subject_of
 
 UNKNOWN = "unknown"
 WORKING = frozenset({Phase.PLANNING, Phase.ROLLING, Phase.ROLLING_BACK, Phase.FINALIZING})

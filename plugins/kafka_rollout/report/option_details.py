@@ -46,11 +46,10 @@ from kafka_rollout.report.downgrade_options import (
     state_of,
 )
 from kafka_rollout.run.events import Event, Observed, Planned, events_of
-from kafka_rollout.run.offline_events import LiveLowered
-from kafka_rollout.run.projections.node_times import expected_node_step_s, undisturbed_seconds
+from kafka_rollout.run.projections.nodes import expected_node_step_s, undisturbed_seconds
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.projections.offline import outages
-from kafka_rollout.run.step_events import Finalized
+from kafka_rollout.run.step_events import Finalized, LiveLowered
 
 LISTED = 5  # kinds of records per log, and partitions per kind
 

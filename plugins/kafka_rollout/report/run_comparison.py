@@ -13,7 +13,7 @@ from typing import Any
 from kafka_rollout.base.durations import iso, seconds_in_words
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.model.plan import RunTerms
-from kafka_rollout.run.traffic_series import TrafficSample
+from kafka_rollout.run.traffic import TrafficSample
 
 FORMAT = 1
 Value = str | float | int | None

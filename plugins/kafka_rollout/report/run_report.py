@@ -17,21 +17,22 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition, GateKind
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.host_state import StartRecord
-from kafka_rollout.model.log_excerpt import LogExcerpt
+from kafka_rollout.model.node_log import LogExcerpt
 from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, Plan, ReleaseStep
-from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Approval, Event
-from kafka_rollout.run.offline_events import OfflineEvent, OfflineLogChosen
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections.ends import RunEnd
-from kafka_rollout.run.projections.gates import GateState
+from kafka_rollout.run.projections.nodes import GateState
+from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
     FeatureResults,
     FeatureSupport,
     IncrementalScan,
     MetadataScanned,
+    OfflineEvent,
+    OfflineLogChosen,
     SnapshotLoaded,
     Trimmed,
     Validated,

@@ -6,7 +6,7 @@ Begin with:
 - `events.events_of`: the events of one class
 - `ports.RunStore`: what is stored of a run
 - `ports.ChangeLock`: one change at a time per cluster
-- `services.Answers`: the answers of approvers
+- `ports.Answers`: the answers of approvers
 - `projections.nodes.has_stopped_nodes`: an example of a conclusion from the events
 - `background.BackgroundProcess`: the row of a background process
 - `store.opening.open_run`: opens the history of a run

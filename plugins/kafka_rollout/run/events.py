@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
-from typing import Any, ClassVar, TypeVar
+from typing import Any, ClassVar, TypeVar, dataclass_transform
 
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
@@ -44,20 +44,23 @@ class Responder:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
+@dataclass(frozen=True, kw_only=True)
 class Event:
-    """One event. `at` in epoch seconds; the store sets it when it records an event whose `at` is 0."""
+    """One event. `at` in epoch seconds; the store sets it when it records an event whose `at` is 0.
+
+    Each subclass is a dataclass of the same form. `kind`: its name in the stored record.
+    """
 
     kind: ClassVar[str] = ""
 
     at: float = 0.0
 
     def __init_subclass__(cls, *, kind: str = "") -> None:
-        if kind:  # `slots` makes each class twice, the second time without arguments
-            cls.kind = kind
+        cls.kind = kind
+        dataclass(frozen=True, kw_only=True)(cls)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Unknown(Event):
     """An event of a newer version of this tool, or one that cannot be read. Kept as it was recorded."""
 
@@ -114,7 +117,6 @@ _NOUNS = {
 _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Begun(Event, kind="begun"):
     """The first event of a DAG run. `triggered_by`: the name of Airflow's user who triggered it; empty if unknown."""
 
@@ -122,14 +124,12 @@ class Begun(Event, kind="begun"):
     triggered_by: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StartedAtShell(Event, kind="started-at-shell"):
     """The first event of a run of the command line."""
 
     starter: Responder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Observed(Event, kind="observed"):
     """The cluster was observed. `releases`: node id → release; `finalized`: feature → level.
 
@@ -152,7 +152,6 @@ class Observed(Event, kind="observed"):
     under_replicated: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Planned(Event, kind="plan"):
     """The plan was made and frozen.
 
@@ -172,7 +171,6 @@ class Planned(Event, kind="plan"):
     blockers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Voided(Event, kind="void"):
     """New blockers made the approval of the plan invalid; `blockers` are findings as text."""
 
@@ -180,7 +178,6 @@ class Voided(Event, kind="void"):
     blockers: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Asked(Event, kind="asked"):
     """A request for an answer in Airflow or at a terminal. `text`: subject and Markdown body as they are shown.
 
@@ -200,12 +197,10 @@ class Asked(Event, kind="asked"):
     is_pause: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AskingEnded(Event, kind="asking-ended"):
     """A request at a terminal ended without an answer."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class AnswerReceived(Event, kind="answer-received"):
     """Airflow resumed a task after an answer. Earlier versions recorded it."""
 
@@ -213,7 +208,6 @@ class AnswerReceived(Event, kind="answer-received"):
     max_tries: int
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Approval(Event, kind="approval"):
     """A decision of a named approver on the plan.
 
@@ -230,7 +224,6 @@ class Approval(Event, kind="approval"):
     text_sha256: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalConfirmed(Event, kind="approval-confirmed"):
     """An action found that Airflow's own record confirms an approval. `task_id`: the task, which keeps it in Airflow.
 
@@ -243,7 +236,6 @@ class ApprovalConfirmed(Event, kind="approval-confirmed"):
     task_id: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ApprovalRefuted(Event, kind="approval-refuted"):
     """An action found that Airflow's own record does not confirm an approval of the run history.
 
@@ -256,7 +248,6 @@ class ApprovalRefuted(Event, kind="approval-refuted"):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Answered(Event, kind="answered"):
     """An answer in Airflow, with the try of the task that got it. Earlier versions recorded it."""
 
@@ -269,7 +260,6 @@ class Answered(Event, kind="answered"):
     responder: Responder | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TakenOver(Event, kind="taken-over"):
     """An approver continues the run of a DAG from a shell."""
 
@@ -278,21 +268,18 @@ class TakenOver(Event, kind="taken-over"):
     responder: Responder
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class CanaryAsked(Event, kind="canary"):
     """The run asks for an approval after its first node, or after its first batch."""
 
     what: ApprovalOf = ApprovalOf.CANARY
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LockedOut(Event, kind="locked-out"):
     """Another run holds the cluster's lock."""
 
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TaskFailed(Event, kind="task-failed"):
     """A task of the DAG failed. `sentence`: the error."""
 
@@ -300,28 +287,24 @@ class TaskFailed(Event, kind="task-failed"):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rolled(Event, kind="rolled"):
     """Every node step of the plan is done."""
 
     target: Release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RolledBack(Event, kind="rolled-back"):
     """Every node that left its previous release runs it again."""
 
     target: Release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StoppedByOperator(Event, kind="stopped-by-person"):
     """The operator or the canary approval ended the run between two nodes. `target`: the release it went to."""
 
     target: Release
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ControlAsked(Event):
     """A request of an operator to a run in progress. The run reads it before its next node or change.
 
@@ -340,7 +323,6 @@ class ControlAsked(Event):
         return f"{self.done} by {self.by}: {self.reason}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PauseAsked(ControlAsked, kind="pause-asked"):
     """An operator paused the run. The pause is in force until `resume-asked`."""
 
@@ -351,7 +333,6 @@ class PauseAsked(ControlAsked, kind="pause-asked"):
     )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ResumeAsked(ControlAsked, kind="resume-asked"):
     """An operator resumed the run. It also withdraws a stop that the run has not read yet."""
 
@@ -359,7 +340,6 @@ class ResumeAsked(ControlAsked, kind="resume-asked"):
     follows: ClassVar[str] = "It continues with its next node."
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopAsked(ControlAsked, kind="stop-asked"):
     """An operator asked for the end of the run before its next node or change."""
 
@@ -370,7 +350,6 @@ class StopAsked(ControlAsked, kind="stop-asked"):
 CONTROLS: Mapping[str, type[ControlAsked]] = {"pause": PauseAsked, "resume": ResumeAsked, "stop": StopAsked}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackClosed(Event, kind="way-back-closed"):
     """The older release can no longer run this cluster."""
 
@@ -378,14 +357,12 @@ class RollbackClosed(Event, kind="way-back-closed"):
     sentence: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepDone(Event, kind="step-done"):
     """A step of the procedure is done. Gates and approvals have events of their own. `step`: its task id."""
 
     step: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepSkipped(Event, kind="step-skipped"):
     """A step was skipped. `reason`: a sentence."""
 
@@ -393,7 +370,6 @@ class StepSkipped(Event, kind="step-skipped"):
     reason: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StepsJumped(Event, kind="step-jumped"):
     """A step skipped everything after it, up to and including the steps that `past` names."""
 

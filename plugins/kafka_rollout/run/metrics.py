@@ -11,9 +11,8 @@ from typing import NamedTuple
 
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event, TaskFailed
-from kafka_rollout.run.projections.gates import GateState, gate_histories
-from kafka_rollout.run.projections.nodes import NodeProgress, node_progress
-from kafka_rollout.run.projections.questions import open_question
+from kafka_rollout.run.projections.approvals import open_question
+from kafka_rollout.run.projections.nodes import GateState, NodeProgress, gate_histories, node_progress
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 
 

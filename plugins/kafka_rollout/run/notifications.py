@@ -25,11 +25,9 @@ from kafka_rollout.run.events import (
     has,
     newest,
 )
-from kafka_rollout.run.projections.ends import QUIET_S, RunEnd, ended_by_operator
-from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.projections.nodes import find_last_node_event, stop_is_unfinished
-from kafka_rollout.run.projections.questions import asks_for_decision, open_question, subject_of, who_can_answer
-from kafka_rollout.run.projections.runs import find_dag_id, has_acted
+from kafka_rollout.run.projections.approvals import asks_for_decision, open_question, subject_of, who_can_answer
+from kafka_rollout.run.projections.nodes import find_last_node_event, gate_is_passed, stop_is_unfinished
+from kafka_rollout.run.projections.runs import QUIET_S, RunEnd, ended_by_operator, find_dag_id, has_acted
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 
 
@@ -255,12 +253,14 @@ class _Maker:
             return
         decides = asks_for_decision(asked)
         last = find_last_node_event(self.events) if decides else None
-        deadline = f"Without an answer until {_utc(asked.answer_by)}, the task fails." if asked.answer_by else ""
+        failed = newest(self.events, GateFailed) if decides else None
+        until = f"{datetime.fromtimestamp(asked.answer_by, UTC):%Y-%m-%d %H:%M} UTC"
+        deadline = f"Without an answer until {until}, the task fails." if asked.answer_by else ""
         where = "Open the page" if asked.terminal is None else f"Go to the terminal of {asked.terminal}"
         more = {
             "sentences": _listed(
                 subject,
-                self._last_gate_failure() if decides else "",
+                f"Gate {failed.gate}: {failed.message}." if failed is not None else "",
                 deadline,
                 f"Can answer: {', '.join(who_can_answer(asked, find_dag_id(self.events)))}.",
             ),
@@ -315,29 +315,21 @@ class _Maker:
             ):
                 after = "the task fails, or the shell stops; no node is stopped. To wait again, continue the run."
             remedy = f"Look at the named conditions now. After the timeout {after}"
-            yield self.make(
-                Kind.GATE_SLOW,
-                number,
-                since + timeout_s / 2,
-                f"Gate {check.gate} waits longer than expected.",
-                sentences=sentences,
-                remedy=remedy,
-                node=ref.node_id,
-            )
+            more = {"sentences": sentences, "remedy": remedy, "node": ref.node_id}
+            headline = f"Gate {check.gate} waits longer than expected."
+            yield self.make(Kind.GATE_SLOW, number, since + timeout_s / 2, headline, **more)
 
     def of_end(self, end: RunEnd) -> Notification:
         page = Page.REPORT if find_dag_id(self.events) else Page.CLUSTERS
-        more = {"sentences": _listed(end.sentence), "page": page}
+        more: dict[str, object] = {"sentences": _listed(end.sentence), "page": page}
         match end.outcome:
             case "finished" | "rolled_not_finalized":
                 is_whole = end.outcome == "finished"
-                remedy = "No action is needed." if is_whole else "Start a run that finalizes the levels."
-                return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more, remedy=remedy)
+                more["remedy"] = "No action is needed." if is_whole else "Start a run that finalizes the levels."
+                return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more)
             case "rolled_back":
-                remedy = "The report says why the run was rolled back."
-                return self.make(
-                    Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more, remedy=remedy
-                )
+                more["remedy"] = "The report says why the run was rolled back."
+                return self.make(Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more)
         if ended_by_operator(self.events):
             return self.paused(end.ended_at, end.sentence, page)
         return self.failed(end.ended_at, end.sentence, page)
@@ -360,10 +352,6 @@ class _Maker:
         last = find_last_node_event(before)
         unfinished = last is not None and stop_is_unfinished(before, last.release_step, last.node_id)
         return last.node_id if last is not None and unfinished else None
-
-    def _last_gate_failure(self) -> str:
-        found = newest(self.events, GateFailed)
-        return "" if found is None else f"Gate {found.gate}: {found.message}."
 
 
 def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
@@ -388,10 +376,6 @@ def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes
 
 def _listed(*sentences: str) -> tuple[str, ...]:
     return tuple(sentence for sentence in sentences if sentence)
-
-
-def _utc(at: float) -> str:
-    return f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d %H:%M} UTC"
 
 
 def newest_change(ends: Sequence[tuple[str, RunEnd]]) -> tuple[str, RunEnd] | None:

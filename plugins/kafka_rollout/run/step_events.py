@@ -1,4 +1,4 @@
-"""Events of a run's record: nodes and gates, feature levels, coordinator logs and metadata logs."""
+"""Events of a run's record: nodes and gates, feature levels, logs, and downgrades by a snapshot with their undo."""
 
 from __future__ import annotations
 
@@ -8,15 +8,15 @@ from enum import StrEnum
 
 from kafka_rollout.features.answers import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
+from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import Outcome
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficVerdict
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class NodeEvent(Event):
     """An event of one node in one release step."""
 
@@ -24,7 +24,6 @@ class NodeEvent(Event):
     release_step: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class PreparingStop(NodeEvent, kind="preparing-stop"):
     """Recorded before the operator's commands before a stop. `at_most_s`: sum of their time limits."""
 
@@ -32,19 +31,16 @@ class PreparingStop(NodeEvent, kind="preparing-stop"):
     at_most_s: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class StopPrepared(NodeEvent, kind="stop-prepared"):
     """The commands before a stop ended without an error."""
 
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopping(NodeEvent, kind="stopping"):
     """Recorded before the node is asked to stop."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Stopped(NodeEvent, kind="stopped"):
     """A node stopped. `forced`: the process was killed at the end of its deadline."""
 
@@ -52,7 +48,6 @@ class Stopped(NodeEvent, kind="stopped"):
     forced: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Started(NodeEvent, kind="started"):
     """A node was started. `pid` is None when the process was gone before it was looked up."""
 
@@ -61,7 +56,6 @@ class Started(NodeEvent, kind="started"):
     seconds: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BatchSplit(Event, kind="batch-split"):
     """The nodes of a batch could not be stopped together: they restart in these parts. `sentence`: the reason.
 
@@ -73,7 +67,6 @@ class BatchSplit(Event, kind="batch-split"):
     release_step: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Trimmed(NodeEvent, kind="trimmed"):
     """The node's metadata log was trimmed. `start_offset`: its new start; None when nothing was left to do."""
 
@@ -82,7 +75,6 @@ class Trimmed(NodeEvent, kind="trimmed"):
     start_offset: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
     """The node's bootstrap.checkpoint was written again at `level`; `backup` is None when it was done before."""
 
@@ -90,7 +82,6 @@ class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
     backup: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateChecked(Event, kind="gate"):
     """One check of a gate. Not every check is recorded: see steps.gates.checks."""
 
@@ -98,7 +89,6 @@ class GateChecked(Event, kind="gate"):
     check: GateCheck
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateEnded(Event):
     """`gate` names the gate for a reader; `message` says how long it took and what it waited for."""
 
@@ -107,17 +97,14 @@ class GateEnded(Event):
     message: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GatePassed(GateEnded, kind="gate-held"):
     """The checks of a gate passed, and every check of its soak."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class GateFailed(GateEnded, kind="gate-failed"):
     """A gate did not pass: its timeout expired, or its node cannot pass any more."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Rehearsed(Event, kind="rehearsal"):
     """The change was tried on a copy. `node_seconds`: release step and node → seconds; `findings` as text."""
 
@@ -128,7 +115,6 @@ class Rehearsed(Event, kind="rehearsal"):
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Validated(Event, kind="validated"):
     """The controller's validate-only answers. `levels`: feature → level; `answers`: feature → error and message."""
 
@@ -136,7 +122,6 @@ class Validated(Event, kind="validated"):
     answers: Mapping[str, str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureSupport(Event, kind="feature-support"):
     """Whether every node supports the levels; `findings` as text."""
 
@@ -145,7 +130,6 @@ class FeatureSupport(Event, kind="feature-support"):
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultSet(Event, kind="default-set"):
     """The run set the cluster-wide default of a broker setting, and every broker reports it.
 
@@ -157,7 +141,6 @@ class DefaultSet(Event, kind="default-set"):
     before: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finalizing(Event, kind="finalizing"):
     """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
 
@@ -165,7 +148,6 @@ class Finalizing(Event, kind="finalizing"):
     epoch_before: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Finalized(Event, kind="finalized"):
     """`epoch_after`: an epoch whose finalized features include the levels."""
 
@@ -173,7 +155,6 @@ class Finalized(Event, kind="finalized"):
     epoch_after: int | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureRace(Event, kind="feature-race"):
     """Whether a node with a narrower range joined while levels were finalized (KIP-584); `findings` as text."""
 
@@ -181,14 +162,12 @@ class FeatureRace(Event, kind="feature-race"):
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureResults(Event, kind="feature-results"):
     """The result of each requested feature."""
 
     outcomes: tuple[FeatureOutcome, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotLoaded(Event, kind="snapshot"):
     """A snapshot of the metadata log, as Kafka's own classes loaded it.
 
@@ -204,7 +183,6 @@ class SnapshotLoaded(Event, kind="snapshot"):
     proved: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ScanEvaluated(Event, kind="scan"):
     """Whether `release` could still load the coordinator logs; `findings` as text."""
 
@@ -216,7 +194,6 @@ class ScanEvaluated(Event, kind="scan"):
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class IncrementalScan(Event, kind="scan-tail"):
     """The coordinator logs after the run's scan. `offsets`: their number; `since`: epoch seconds of that scan;
     `findings`: new ones, as text."""
@@ -228,7 +205,6 @@ class IncrementalScan(Event, kind="scan-tail"):
     findings: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class LossesReported(Event, kind="losses"):
     """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
 
@@ -265,7 +241,6 @@ class MetadataLogFound:
     remedies: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataScanned(Event, kind="metadata-scan"):
     """Every metadata log that the runtime can read, for every release of the plan."""
 
@@ -281,14 +256,12 @@ class ComparedAfter(StrEnum):
     DOWNGRADE = "downgrade"  # its contents only; a failed comparison fails the step
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsTaken(Event, kind="inventory"):
     """The cluster's contents, and before an upgrade its configuration, were stored. `counts`: part → number."""
 
     counts: Mapping[str, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class ContentsCompared(Event, kind="inventory-compared"):
     """The cluster's contents and configuration after a change, and the number of differences.
 
@@ -304,8 +277,109 @@ class ContentsCompared(Event, kind="inventory-compared"):
     digest: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficCompared(Event, kind="ledger"):
     """Acknowledged and consumed records of the test traffic."""
 
     verdict: TrafficVerdict
+
+
+class OfflineEvent(Event):
+    """An event of a downgrade by a snapshot, offline or live. Its kind starts with `offline-` or `live-`."""
+
+
+class OfflineSentence(OfflineEvent):
+    """An event with its result as a sentence."""
+
+    sentence: str
+
+
+class OfflineNodeEvent(OfflineSentence):
+    node_id: int
+
+
+class OfflineStopping(OfflineSentence, kind="offline-stopping"):
+    """Recorded before the first stop. `voters`: of the quorum; `unwritable`: topic-partitions that were below their
+    min.insync.replicas already."""
+
+    voters: tuple[int, ...]
+    unwritable: tuple[str, ...]
+
+
+class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
+    """The metadata log from which the snapshot is written."""
+
+    log: ChosenLog
+
+
+class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
+    """The snapshot at the lower level was written.
+
+    `file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss; `host`: the machine
+    that holds the file; empty in an event of an earlier version.
+    """
+
+    file: str
+    from_level: int
+    to_level: int
+    records: int
+    proved_by: tuple[Release, ...]
+    lost: tuple[str, ...]
+    host: str = ""
+
+
+class OfflineInstalled(OfflineNodeEvent, kind="offline-installed"):
+    """The snapshot is installed on a node. `had_log` False: the node's directory held no log and was left as it was."""
+
+    had_log: bool
+
+
+class OfflineLeftBehind(OfflineNodeEvent, kind="offline-left-behind"):
+    """The cluster works without this node: its log was lost, or its host did not respond."""
+
+
+class OfflineUnreached(OfflineNodeEvent, kind="offline-unreached"):
+    """The host of this node did not respond when the snapshot was installed. The node is not started without it."""
+
+
+class OfflineNoReturn(OfflineSentence, kind="offline-no-return"):
+    """Recorded before the first broker starts: from here on there is no undo."""
+
+
+class OfflineUndoing(OfflineSentence, kind="offline-undoing"):
+    """Recorded before an undo. `epoch`: above every epoch of the controllers; 0 in an event of an earlier version."""
+
+    epoch: int = 0
+
+
+class OfflineRestored(OfflineNodeEvent, kind="offline-put-back"):
+    """A node's metadata log was restored from its backup."""
+
+
+class OfflineUndone(OfflineSentence, kind="offline-undone"):
+    """The undo is done. `nodes`: those whose metadata logs were restored."""
+
+    nodes: tuple[int, ...]
+
+
+class LiveLowered(OfflineSentence, kind="live-lowered"):
+    """The controllers serve at the lower level. `without_controller_s`: at most, without an active controller."""
+
+    without_controller_s: float
+
+
+class LiveFailed(OfflineSentence, kind="live-failed"):
+    """The level was not lowered, and the controllers run on their old logs again. `sentence`: with the reason."""
+
+
+class LiveKept(OfflineSentence, kind="live-kept"):
+    """The undo of a live downgrade ended before it was done, because a leader was elected on the snapshot."""
+
+
+class OfflineWritable(OfflineSentence, kind="offline-writable"):
+    """Every partition has a leader and its min.insync.replicas again."""
+
+
+class OfflineServed(OfflineSentence, kind="offline-served"):
+    """Every broker serves requests again. `unserved_at`: epoch seconds of the last check that failed; 0 for none."""
+
+    unserved_at: float

@@ -12,9 +12,10 @@ from kafka_rollout.gates.findings import COUNTER_CHECK, REMOTE_STORAGE_CHECK
 from kafka_rollout.gates.outside import OUTSIDE_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
 from kafka_rollout.groups.migration import MIGRATION_CHECK
-from kafka_rollout.model.right_findings import RIGHTS_CHECK
+from kafka_rollout.model.rights import RIGHTS_CHECK
+from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
-from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK
+from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
 from kafka_rollout.planning.findings.cluster import (
     AGENTS_CHECK,
@@ -25,27 +26,23 @@ from kafka_rollout.planning.findings.cluster import (
     PARTITIONS_CHECK,
     QUERIES_CHECK,
     QUORUM_CHECK,
+    UNLISTED_CHECK,
 )
 from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     DIRECTORIES_CHECK,
     JAVA_CHECK,
+    PENDING_CHECK,
     SHUTDOWN_CHECK,
     VOTERS_CHECK,
 )
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
-from kafka_rollout.planning.findings.maintenance import WINDOWS_CHECK
+from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK
-from kafka_rollout.planning.findings.pending_files import PENDING_CHECK
-from kafka_rollout.planning.findings.reported_releases import REPORTED_CHECK
-from kafka_rollout.planning.findings.rollback_blockers import ROLLBACK_END_CHECK
-from kafka_rollout.planning.findings.unlisted_nodes import UNLISTED_CHECK
+from kafka_rollout.planning.findings.releases import ADVISORIES_CHECK, GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
-from kafka_rollout.planning.release_changes.advisories import ADVISORIES_CHECK
-from kafka_rollout.planning.release_changes.changed_settings import CHANGED_SETTINGS_CHECK
-from kafka_rollout.planning.release_changes.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK
 from kafka_rollout.steps.features.race import RACE_CHECK

@@ -17,12 +17,6 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
-from kafka_rollout.run.offline_events import (
-    OfflineLogChosen,
-    OfflineNodeEvent,
-    OfflineSentence,
-    OfflineSnapshotWritten,
-)
 from kafka_rollout.run.step_events import (
     BatchSplit,
     ComparedAfter,
@@ -35,6 +29,10 @@ from kafka_rollout.run.step_events import (
     GatePassed,
     IncrementalScan,
     LossesReported,
+    OfflineLogChosen,
+    OfflineNodeEvent,
+    OfflineSentence,
+    OfflineSnapshotWritten,
     PreparingStop,
     Rehearsed,
     Started,

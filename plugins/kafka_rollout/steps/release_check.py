@@ -22,14 +22,13 @@ from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.right_findings import RIGHTS_CHECK, find_rights_of_checks
+from kafka_rollout.model.rights import RIGHTS_CHECK, find_rights_of_checks
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.planning.checks import NO_RESTART, unknown_values
-from kafka_rollout.planning.examined import examined_text, nodes_text
+from kafka_rollout.planning.checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.findings.clients import USE_CHECK
 from kafka_rollout.planning.findings.cluster import (
     AGENTS_CHECK,

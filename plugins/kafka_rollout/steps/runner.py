@@ -12,12 +12,11 @@ from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision
-from kafka_rollout.run.projections.approvals import approvals
+from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.ports import Answers, Question, RunServices
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import canaries_asked, has_plan, is_plan_refused
-from kafka_rollout.run.services import Answers, Question, RunServices
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -285,7 +284,7 @@ class Runner:
             return False
         if step.id == PLAN:  # the request must fit it
             self._keep_plan()
-        return step.on_resume is OnResume.KEEP or bool(approvals(self.ports.run.events()))
+        return step.on_resume is OnResume.KEEP or bool(events_of(self.ports.run.events(), Approval))
 
     def _plans_again(self) -> bool:
         """Return whether this call resumes a run whose plan was refused before the run changed anything."""

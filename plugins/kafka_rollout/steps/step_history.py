@@ -21,7 +21,7 @@ from kafka_rollout.run.events import (
     StepSkipped,
     TaskFailed,
 )
-from kafka_rollout.run.projections.questions import open_question, subject_of
+from kafka_rollout.run.projections.approvals import open_question, subject_of
 from kafka_rollout.run.projections.runs import rolls_back
 from kafka_rollout.run.step_events import (
     GateChecked,

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import Verdict
+from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates.check import GateCheck
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 
@@ -34,5 +34,8 @@ def verify(ports: ClusterPorts) -> Verification:
         metadata_version=cluster_gates.check_metadata_version(
             ports.cluster, ports.catalogue, state, levels.get(METADATA_VERSION, 0)
         ),
-        verdict=cluster_findings(ports.cluster, ports.catalogue, state),
+        verdict=Verdict(
+            question=f"Can the nodes of {ports.cluster.name} be restarted one by one?",
+            findings=all_findings(check_cluster(ports.cluster, ports.catalogue, state)),
+        ),
     )

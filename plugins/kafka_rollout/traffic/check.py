@@ -16,8 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.run.traffic_series import TrafficSample, condense
-from kafka_rollout.run.traffic_verdict import RESENT, Discrepancy, TrafficVerdict, TransactionOutcome
+from kafka_rollout.run.traffic import RESENT, Discrepancy, TrafficSample, TrafficVerdict, TransactionOutcome, condense
 
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
 # Limit of examples per kind of discrepancy; the counts include all.

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
-from kafka_rollout.model.caught_up import find_current_brokers
 from kafka_rollout.model.rights import LIST_PARTITIONS
+from kafka_rollout.model.state import find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.console import ClusterNow, summarize
 

@@ -8,8 +8,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.report.cluster_status import ENDED
 from kafka_rollout.run.events import CONTROLS, ControlAsked, PauseAsked, Responder, ResumeAsked
-from kafka_rollout.run.projections.control import find_pause, find_stop
-from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.projections.runs import find_pause, find_stop, run_of
 from kafka_rollout.run.store.opening import open_run
 from kafka_rollout.wiring.run_status import read_run_status
 

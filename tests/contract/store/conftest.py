@@ -10,12 +10,11 @@ import pytest
 
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.background import SqlBackground
-from kafka_rollout.run.store.checks import SqlCheckHistory
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
-from kafka_rollout.run.store.scans import SqlScanHistory
+from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 from kafka_rollout.run.store.turns import SqlRequestTurns
 from tests.postgres import Postgres
 

@@ -24,7 +24,7 @@ def sent(store: Store) -> SqlNotifications:
 
 def test_a_notification_is_sent_once_on_each_channel(store: Store, sent: SqlNotifications) -> None:
     assert sent.claim(FAILED, MAIL)
-    sent.record_sent(FAILED, MAIL)
+    sent.record(FAILED, MAIL)
     store.clock.now += 30 * 86_400
     assert not store.notifications().claim(FAILED, MAIL)
     assert not store.notifications().claim(FAILED, MAIL, at_once=True)
@@ -54,7 +54,7 @@ def test_it_is_tried_with_growing_pauses_and_a_limit(store: Store, sent: SqlNoti
         if sent.claim(FAILED, MAIL):
             tried.append(store.clock.now)
             if not killed:
-                sent.record_failed(FAILED, MAIL, "TimeoutError.")
+                sent.record(FAILED, MAIL, "TimeoutError.")
         store.clock.now += 60
     assert len(tried) == MOST_ATTEMPTS
     pauses = [later - earlier for earlier, later in pairwise(tried)]
@@ -63,14 +63,14 @@ def test_it_is_tried_with_growing_pauses_and_a_limit(store: Store, sent: SqlNoti
 
 def test_a_failed_one_can_be_tried_again_at_once(sent: SqlNotifications) -> None:
     assert sent.claim(FAILED, MAIL)
-    sent.record_failed(FAILED, MAIL, "TimeoutError.")
+    sent.record(FAILED, MAIL, "TimeoutError.")
     assert not sent.claim(FAILED, MAIL)
     assert sent.claim(FAILED, MAIL, at_once=True)
 
 
 def test_the_page_gets_what_was_not_accepted_and_why_no_channel_can_be_used(sent: SqlNotifications) -> None:
     sent.claim(FAILED, MAIL)
-    sent.record_failed(FAILED, MAIL, "TimeoutError.")
+    sent.record(FAILED, MAIL, "TimeoutError.")
     (problem,) = sent.problems("demo")
     assert (problem.channel, problem.kind, problem.attempts, problem.is_final) == (MAIL, "node-failed", 1, False)
     assert sent.problems("other") == ()
@@ -99,7 +99,7 @@ def test_old_rows_are_removed_except_of_a_cluster_that_is_still_not_finalized(
     lasting = Notification(key="not-finalized:r", kind=Kind.NOT_FINALIZED, cluster="demo", at=1.0, headline="Old.")
     for one in (FAILED, lasting):
         sent.claim(one, MAIL)
-        sent.record_sent(one, MAIL)
+        sent.record(one, MAIL)
     store.clock.now += 91 * 86_400
     sent.remove_old()
     assert [sent.claim(one, MAIL) for one in (FAILED, lasting)] == [True, False]

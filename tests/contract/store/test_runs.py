@@ -25,7 +25,7 @@ from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.run.step_events import GateChecked
-from kafka_rollout.run.store.event_codec import decode
+from kafka_rollout.run.store.entries import decode
 from kafka_rollout.run.store.runs import SqlRunStore, list_runs
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, plans, runs
 from tests.contract.store.conftest import Store

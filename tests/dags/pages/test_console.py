@@ -119,9 +119,9 @@ def test_a_delivered_notification_is_named(client: Any, tmp_path: Path, scene: S
     sent = SqlNotifications(database_of(tmp_path / "home"))
     (pending,) = (one for one in due if one.kind is Kind.DECISION_PENDING)
     assert sent.claim(pending, "pager")
-    sent.record_sent(pending, "pager")
+    sent.record(pending, "pager")
     assert sent.claim(pending, "chat")
-    sent.record_failed(pending, "chat", "The channel did not respond.")
+    sent.record(pending, "chat", "The channel did not respond.")
     notified = {one["channel"]: one for one in console(client, "vera").json()["run"]["notified"]}
     assert notified["pager"]["is_sent"]
     assert (notified["chat"]["is_sent"], notified["chat"]["problem"]) == (False, "The channel did not respond.")

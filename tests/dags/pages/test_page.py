@@ -14,7 +14,7 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, Sca
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
-from kafka_rollout.run.store.checks import SqlCheckHistory
+from kafka_rollout.run.store.scans import SqlCheckHistory
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in

@@ -28,8 +28,7 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.offline_events import OfflineStopping
-from kafka_rollout.run.step_events import Finalizing, GateChecked, GatePassed, Stopping
+from kafka_rollout.run.step_events import Finalizing, GateChecked, GatePassed, OfflineStopping, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import has
-from kafka_rollout.run.offline_events import LiveLowered, OfflineUndone
+from kafka_rollout.run.step_events import LiveLowered, OfflineUndone
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster

@@ -13,8 +13,7 @@ from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.run.events import TaskFailed, events_of
-from kafka_rollout.run.projections.runs import last_task_failure
+from kafka_rollout.run.events import TaskFailed, events_of, newest
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.gates import groups
@@ -138,7 +137,7 @@ def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
     assert runs.asked == []
     assert runs.world.stops == []
     assert outcome(record) == "refused"
-    failed = last_task_failure(record.events())
+    failed = newest(record.events(), TaskFailed)
     assert failed is not None
     assert failed.sentence.endswith("clear the task observe with all downstream tasks: the run plans again.")
 

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
+from kafka_rollout.run.step_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
 from tests.integration.harness.airflow.server import all_run, finalized

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.offline_events import OfflineInstalled
-from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.step_events import OfflineInstalled, Started
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_offline_downgrade import format_anew
 from tests.integration.harness.airflow.server import all_run, finalized

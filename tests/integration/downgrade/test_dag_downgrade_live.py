@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineUndoing
+from kafka_rollout.run.step_events import LiveFailed, LiveLowered, OfflineUndoing
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     PrivateAirflow,

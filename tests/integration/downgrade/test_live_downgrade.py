@@ -23,7 +23,7 @@ from kafka_rollout.model.state import Movements
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
-from kafka_rollout.run.offline_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
+from kafka_rollout.run.step_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate

@@ -18,7 +18,7 @@ from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.offline_events import LiveLowered, OfflineInstalled
+from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.live import actions as live

@@ -25,8 +25,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
-from kafka_rollout.run.offline_events import LiveLowered, OfflineLogChosen
-from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.step_events import LiveLowered, OfflineLogChosen, Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

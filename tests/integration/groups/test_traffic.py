@@ -16,7 +16,7 @@ from confluent_kafka.admin import AdminClient
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
-from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.processes.of_run import Control, Life, life_of, start_traffic, stop_traffic
 from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, Journal, read_lines
 from tests.integration.conftest import MakeCluster

@@ -16,7 +16,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.offline_events import OfflineInstalled
+from kafka_rollout.run.step_events import OfflineInstalled
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed

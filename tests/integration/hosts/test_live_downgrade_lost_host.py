@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.events import has
-from kafka_rollout.run.offline_events import LiveKept, LiveLowered, OfflineStopping
+from kafka_rollout.run.step_events import LiveKept, LiveLowered, OfflineStopping
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.run.offline_events import OfflineLogChosen
+from kafka_rollout.run.step_events import OfflineLogChosen
 from tests.integration.harness.shell import APPROVED, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,

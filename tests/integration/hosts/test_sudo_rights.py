@@ -25,7 +25,7 @@ from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Rights, excess_righ
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.nodes.runtimes.hosts.state import parse_paths
-from kafka_rollout.planning.findings.host_paths import path_findings
+from kafka_rollout.planning.findings.hosts import path_findings
 from kafka_rollout.releases.facts import Release
 from tools.testbed.bed import DATA, missing
 from tools.testbed.hosts import Host

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.metadata_log.classes import dynamic_configs
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

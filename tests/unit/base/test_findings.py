@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.base.findings import BLOCKER, Finding
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.planning.findings.unlisted_nodes import UNLISTED_BROKER
+from kafka_rollout.planning.findings.cluster import UNLISTED_BROKER
 
 
 @pytest.mark.parametrize(

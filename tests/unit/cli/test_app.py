@@ -28,9 +28,8 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import Asked, AskingEnded, has
-from kafka_rollout.run.projections.approvals import approvals
-from kafka_rollout.run.projections.questions import open_question
+from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
+from kafka_rollout.run.projections.approvals import open_question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
@@ -223,7 +222,9 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     cluster.cannot_start.clear()
     start_node_again(ports, request, answers_of(ports))
     assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in capsys.readouterr().err
-    assert ("failed-gate", "alice", "Retry") in {(a.what, a.by, a.decision) for a in approvals(ports.run.events())}
+    assert ("failed-gate", "alice", "Retry") in {
+        (a.what, a.by, a.decision) for a in events_of(ports.run.events(), Approval)
+    }
     assert change_lock(home).holder("fake") is None
     assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
@@ -284,7 +285,7 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     assert cluster.stops == [2]
     assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
-    assert [a.by for a in approvals(ports.run.events()) if a.what == "canary"] == ["alice"]
+    assert [a.by for a in events_of(ports.run.events(), Approval) if a.what == "canary"] == ["alice"]
 
 
 def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(

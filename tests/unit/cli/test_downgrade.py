@@ -26,7 +26,7 @@ from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned, events_of
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL

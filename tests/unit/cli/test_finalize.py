@@ -19,7 +19,7 @@ from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.report.run import SCAN_VERDICT

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.clusters.credential_search import find_credential_argument
+from kafka_rollout.clusters.entries import find_credential_argument
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.model.topology import OutsideCondition
 from tests.unit.clusters.test_inventory import inventory, write

@@ -14,7 +14,7 @@ from pydantic import ValidationError
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.clusters.host_entries import PackageEntry, ServiceEntry, service_of
+from kafka_rollout.clusters.entries import PackageEntry, ServiceEntry, service_of
 from kafka_rollout.clusters.inventory import (
     dump_cluster,
     get_cluster,

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.features.min_isr import MinIsr, MinIsrEffects, find_min_isr_effects
-from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.configs import SettingValues
 
 BOOTSTRAP = "localhost:9092"
 TWO = {1: "2", 2: "2", 3: "2"}

@@ -8,8 +8,7 @@ import pytest
 
 from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.gates.node import check_after_start, check_before_stop, state_before_stop
-from kafka_rollout.model.caught_up import find_current_brokers
-from kafka_rollout.model.state import ClusterState, QuorumState, RegisteredNodes, ReplicaState
+from kafka_rollout.model.state import ClusterState, QuorumState, RegisteredNodes, ReplicaState, find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec
 from tests.unit.builders import APPLIED, NOW, R391, R431, SEPARATE, node_state, quorum, replace_node, state
 

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.config_providers import (
+from kafka_rollout.model.configs import (
     is_reference,
     known_number,
     literal_settings,

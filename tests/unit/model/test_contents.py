@@ -6,12 +6,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.model.configs import HIDDEN
 from kafka_rollout.model.contents import (
     ClusterInventory,
     compare_inventories,
     find_unserved_types,
 )
-from kafka_rollout.model.effective_configs import HIDDEN
 
 BEFORE = ClusterInventory(
     topics={"orders": {"id": "a", "replicas": [[1, 2], [2, 3]]}},

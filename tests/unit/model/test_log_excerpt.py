@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.log_excerpt import cut_excerpt, hide_credentials
+from kafka_rollout.model.node_log import cut_excerpt, hide_credentials
 
 INFO = "[2026-11-26 03:04:05,000] INFO all is well (kafka.Server)"
 ERROR = "[2026-11-26 03:04:06,000] ERROR Exiting Kafka (kafka.Kafka$)"

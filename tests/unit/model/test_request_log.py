@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.request_log import find_logged_requests
+from kafka_rollout.model.node_log import find_logged_requests
 from kafka_rollout.model.state import LoggedRequest
 
 LINE = (

@@ -6,15 +6,14 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.effective_configs import (
+from kafka_rollout.model.configs import (
     ConfigSource,
     ConfigTable,
     EffectiveConfigs,
     ExpectedConfigs,
     Setting,
 )
-from kafka_rollout.model.state_comparison import compare_states, digest, new_settings
+from kafka_rollout.model.contents import ClusterInventory, compare_states, digest, new_settings
 
 FILE, DEFAULT, TOPIC, ALL = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.TOPIC, ConfigSource.ALL_BROKERS
 Resources = dict[str, dict[str, Setting]]

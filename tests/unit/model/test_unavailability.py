@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.model.unavailability import accepted_topics, find_acceptance
+from kafka_rollout.model.plan import accepted_topics, find_acceptance
 
 
 @pytest.mark.parametrize(

@@ -12,7 +12,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, GroupState, RegisteredNodes
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.plans import make_plan
-from kafka_rollout.planning.release_path import order_nodes_down, plan_steps_down
+from kafka_rollout.planning.release_path import node_order, plan_release_steps
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import downgrade_request
@@ -217,8 +217,8 @@ def test_an_interrupted_roll_goes_on_from_the_highest_release_and_a_node_below_b
 def test_the_way_down_leads_over_a_tolerant_release_only_where_it_must(
     source: Release, target: Release, stops: list[Release]
 ) -> None:
-    assert [to for _, to, _ in plan_steps_down(catalogue(), source, target)] == stops
+    assert [to for _, to, _ in plan_release_steps(catalogue(), source, target, down=True)] == stops
 
 
 def test_controllers_stay_on_the_newer_release_for_as_long_as_a_broker_does() -> None:
-    assert [node_step.node_id for node_step in order_nodes_down(SEPARATE, 1)] == [4, 5, 6, 2, 3, 1]
+    assert [node_step.node_id for node_step in node_order(SEPARATE, 1, down=True)] == [4, 5, 6, 2, 3, 1]

@@ -8,17 +8,16 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.effective_configs import (
+from kafka_rollout.model.configs import (
     ConfigSource,
     ConfigTable,
     EffectiveConfigs,
     ExpectedConfigs,
     Setting,
 )
+from kafka_rollout.model.contents import ClusterInventory, compare_states, new_settings
 from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, Plan, ReleaseStep
-from kafka_rollout.model.state_comparison import compare_states, new_settings
-from kafka_rollout.planning.expected_configs import find_expected_configs
+from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import FIXTURES, INCLUDE

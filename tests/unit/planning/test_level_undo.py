@@ -10,7 +10,7 @@ from kafka_rollout.features.checks import feature_change
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.level_undo import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.planning.lowering import LevelUndo, UndoMethod, level_undo
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

@@ -12,7 +12,6 @@ from kafka_rollout.planning.release_path import (
     find_nodes_ahead,
     node_order,
     plan_release_steps,
-    plan_steps_down,
     source_release,
     target_finding,
     with_configured_classes,
@@ -75,7 +74,7 @@ def _configured(**protocols: str) -> Catalogue:
 def test_3_9_with_the_new_group_protocols_is_reached_through_a_tolerant_release(protocols: dict[str, str]) -> None:
     known = _configured(**protocols)
     assert [to for _, to, _ in plan_release_steps(known, R340, R391)] == [R341, R391]
-    assert [to for _, to, _ in plan_steps_down(known, R391, R340)] == [R341, R340]
+    assert [to for _, to, _ in plan_release_steps(known, R391, R340, down=True)] == [R341, R340]
     assert [to for _, to, _ in plan_release_steps(known, R341, R391)] == [R391]
 
 

@@ -13,7 +13,7 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.cli.options import takes_request
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.fields import Field, Unit, declared, declared_fields, fields_of
+from kafka_rollout.planning.fields import Unit, declared, declared_fields, fields_of
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request, request_of, request_on_copy
 from tests.unit.builders import R431
 from tools.reference_pages import parameters
@@ -25,18 +25,16 @@ class WithPause(Request):
 
     pause_s: float = declared(
         120.0,
-        Field(
-            form="pause_minutes",
-            option="--pause",
-            title="Pause",
-            text="Time between two nodes.",
-            of=frozenset({RunOf.UPGRADE}),
-            in_plan=True,
-            most=3600,
-            form_unit=Unit("minutes", 60),
-            option_unit=Unit("seconds", 1),
-            on_copy=0.0,
-        ),
+        form="pause_minutes",
+        option="--pause",
+        title="Pause",
+        text="Time between two nodes.",
+        of=frozenset({RunOf.UPGRADE}),
+        in_plan=True,
+        most=3600,
+        form_unit=Unit("minutes", 60),
+        option_unit=Unit("seconds", 1),
+        on_copy=0.0,
     )
 
 

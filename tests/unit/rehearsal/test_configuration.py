@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.rehearsal.configuration import (
     find_escapes,

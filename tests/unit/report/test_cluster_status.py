@@ -30,7 +30,7 @@ from kafka_rollout.run.events import (
     TaskFailed,
 )
 from kafka_rollout.run.events import Channel as By
-from kafka_rollout.run.projections.ends import RunEnd
+from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import Finalizing, GateChecked, GateFailed, GatePassed, Started, Stopping
 from tests.paths import ROOT
 

@@ -9,9 +9,9 @@ from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, Way, build_console, group_by_rack, trend_of
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, StepDone
-from kafka_rollout.run.projections.ends import RunEnd
-from kafka_rollout.run.projections.gates import open_gates
 from kafka_rollout.run.projections.node_phases import NodePhase
+from kafka_rollout.run.projections.nodes import open_gates
+from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.step_history import step_lines

@@ -14,9 +14,9 @@ from kafka_rollout.report.console import Console, build_console
 from kafka_rollout.report.page.pages import spans_of
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event
-from kafka_rollout.run.offline_events import LiveLowered, OfflineStopping
 from kafka_rollout.run.projections.node_phases import NodePhase
 from kafka_rollout.run.projections.nodes import node_spans
+from kafka_rollout.run.step_events import LiveLowered, OfflineStopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.waiting import wait_for_gate

@@ -8,12 +8,13 @@ from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import event_form
-from kafka_rollout.run.offline_events import OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.run.step_events import (
     FeatureResults,
     IncrementalScan,
     MetadataLogFound,
     MetadataScanned,
+    OfflineLogChosen,
+    OfflineSnapshotWritten,
     ScanStage,
     SnapshotLoaded,
 )

@@ -10,7 +10,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.model.plan import RunTerms
 from kafka_rollout.report.page.pages import render_comparison
 from kafka_rollout.report.run_comparison import ComparedRun, Row, RunComparison, Unit, compare_runs
-from kafka_rollout.run.traffic_series import TrafficSample
+from kafka_rollout.run.traffic import TrafficSample
 from tests.outside_texts import HOSTILE
 
 TERMS = RunTerms(

@@ -21,16 +21,16 @@ from kafka_rollout.cli.services import shell_services
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.offline_events import OfflineEvent
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
     FeatureResults,
     FeatureSupport,
     IncrementalScan,
+    OfflineEvent,
     SnapshotLoaded,
     Trimmed,
 )
-from kafka_rollout.run.store.event_codec import KINDS
+from kafka_rollout.run.store.entries import KINDS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.wiring.run_report import write_run_report

@@ -6,8 +6,8 @@ import pytest
 
 from kafka_rollout.gates.check import PROCESS, Condition, GateKind, GateRef
 from kafka_rollout.run.events import TaskFailed
-from kafka_rollout.run.projections.gates import open_gates
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
+from kafka_rollout.run.projections.nodes import open_gates
 from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping, StopPrepared
 from tests.console_scenes import R391, R431, Scene, cluster_of
 

@@ -7,7 +7,7 @@ from pathlib import Path
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.node_times import (
+from kafka_rollout.run.projections.nodes import (
     TimeOfNodeSteps,
     expected_commands_s,
     expected_node_step_s,

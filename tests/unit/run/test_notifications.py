@@ -37,7 +37,7 @@ from kafka_rollout.run.notifications import (
     due_notifications,
     newest_change,
 )
-from kafka_rollout.run.projections.ends import RunEnd
+from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z

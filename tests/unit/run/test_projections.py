@@ -24,14 +24,17 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.run.offline_events import OfflineInstalled, OfflineServed, OfflineStopping, OfflineUndone
-from kafka_rollout.run.projections import approvals, gates, levels, nodes, offline, runs
+from kafka_rollout.run.projections import approvals, levels, nodes, offline, runs
 from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
     GateChecked,
     GateFailed,
     GatePassed,
+    OfflineInstalled,
+    OfflineServed,
+    OfflineStopping,
+    OfflineUndone,
     Started,
     Stopped,
     Stopping,
@@ -48,17 +51,15 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.find_dag_id,
     runs.has_plan,
     runs.has_acted,
-    runs.last_task_failure,
     runs.find_lock_refusal,
     runs.last_failure,
     runs.is_rollback_refused,
     runs.canaries_asked,
-    approvals.approvals,
     nodes.has_stopped_nodes,
     nodes.find_last_node_event,
     nodes.started_release_steps,
     nodes.node_progress,
-    gates.gate_histories,
+    nodes.gate_histories,
     levels.finalization,
     levels.planned_trims,
     levels.last_failing_offset,
@@ -173,19 +174,19 @@ def test_times_of_a_node_step_are_the_first_ones_and_its_durations_the_last() ->
 def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
     passed = GatePassed(ref=AFTER, gate="after node 2", message="passed")
 
-    assert gates.gate_is_passed([started(1), passed], AFTER)
-    assert gates.gate_is_passed([started(1), passed, started(2, node_id=3)], AFTER)
-    assert not gates.gate_is_passed([started(1), passed, started(2)], AFTER)
-    assert not gates.gate_is_passed([passed], replace(AFTER, release_step=BACK))
+    assert nodes.gate_is_passed([started(1), passed], AFTER)
+    assert nodes.gate_is_passed([started(1), passed, started(2, node_id=3)], AFTER)
+    assert not nodes.gate_is_passed([started(1), passed, started(2)], AFTER)
+    assert not nodes.gate_is_passed([passed], replace(AFTER, release_step=BACK))
 
 
 def test_a_gate_has_its_checks_and_ends_with_the_last_of_them() -> None:
     passed = GatePassed(at=4.0, ref=AFTER, gate="after node 2", message="passed")
 
-    (waits,) = gates.gate_histories([checked(1, False)])
-    (passes,) = gates.gate_histories([checked(1, False), checked(2, True)])
-    (ended,) = gates.gate_histories([checked(1, False), checked(2, True), passed, checked(9, True)])
-    (again,) = gates.gate_histories([checked(2, True), passed, checked(9, False)])
+    (waits,) = nodes.gate_histories([checked(1, False)])
+    (passes,) = nodes.gate_histories([checked(1, False), checked(2, True)])
+    (ended,) = nodes.gate_histories([checked(1, False), checked(2, True), passed, checked(9, True)])
+    (again,) = nodes.gate_histories([checked(2, True), passed, checked(9, False)])
     assert [gate.state.value for gate in (waits, passes, ended, again)] == ["waits", "passes", "passed", "waits"]
     assert (ended.began_at, ended.ended_at, ended.waited_s, ended.message) == (1, 9, 8, "passed")
     assert len(ended.checks) == 3

@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.run.traffic_series import TrafficSample, TrafficSeries, condense
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
 
 START = 1_795_000_000.0
 VALUES = st.tuples(

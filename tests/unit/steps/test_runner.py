@@ -24,7 +24,7 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import Finalizing, GateChecked
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
 from kafka_rollout.steps.rehearsal.quiet import RehearsalServices

@@ -22,7 +22,7 @@ from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
 from kafka_rollout.airflow.private_api import request_answer
 from kafka_rollout.run.events import Asked, Channel, Decision, Responder, events_of
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 REASON = "reason"

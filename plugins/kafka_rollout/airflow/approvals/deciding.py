@@ -13,7 +13,7 @@ from kafka_rollout.airflow.approvals.asking import approvers, ask, newest_reques
 from kafka_rollout.airflow.approvals.records import ENDS_PAUSE, keep_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.run.events import OF_ROLLS, Approval, ApprovalOf, Decision
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease

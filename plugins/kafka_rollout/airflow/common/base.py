@@ -26,8 +26,8 @@ from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import Request, request_of
-from kafka_rollout.run.events import Event, TakenOver, TaskFailed, events_of
-from kafka_rollout.run.projections.runs import find_dag_id, last_task_failure
+from kafka_rollout.run.events import Event, TakenOver, TaskFailed, events_of, newest
+from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan
@@ -100,7 +100,7 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed task, for a run without a report."""
-    found = last_task_failure(events)
+    found = newest(events, TaskFailed)
     return "" if found is None else f" Task {found.task} failed: {found.sentence}"
 
 

@@ -23,8 +23,8 @@ from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.ports import Question
 from kafka_rollout.run.projections.runs import is_plan_refused
-from kafka_rollout.run.services import Question
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import shorten_lease

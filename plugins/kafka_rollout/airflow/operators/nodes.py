@@ -37,9 +37,7 @@ from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, Watch
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of
-from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.projections.node_times import time_of_node_steps
-from kafka_rollout.run.projections.nodes import has_acted_on_node, has_stopped_nodes
+from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, has_stopped_nodes, time_of_node_steps
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause

@@ -25,7 +25,7 @@ from kafka_rollout.run.notifications import (
     due_notifications,
     newest_change,
 )
-from kafka_rollout.run.projections.ends import RunEnd
+from kafka_rollout.run.projections.runs import RunEnd
 
 _REPORTS_READ = 10  # of a cluster, to find the newest run that changed it
 

@@ -15,8 +15,8 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
-from kafka_rollout.run.projections.control import find_pause
 from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.projections.runs import find_pause
 from kafka_rollout.steps.progress import Progress
 
 LINES_SHOWN = 200

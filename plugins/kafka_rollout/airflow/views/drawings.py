@@ -16,7 +16,7 @@ from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.nodes import node_spans
-from kafka_rollout.run.traffic_series import TrafficSample, TrafficSeries, condense
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
 
 KEPT_S = 10.0
 WAIT_S = 3.0

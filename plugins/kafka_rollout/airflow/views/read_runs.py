@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from threading import Lock
 from typing import Any
 
-from kafka_rollout.run.projections.ends import QUIET_S
+from kafka_rollout.run.projections.runs import QUIET_S
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -192,7 +192,7 @@ def _check_discovered(
     chosen: Sequence[Check],
 ) -> CheckReport:
     """Check the cluster of a broker. `running`: its patch release, which brokers do not report."""
-    from kafka_rollout.clusters.discovery.cluster import discover_cluster
+    from kafka_rollout.clusters.discovery import discover_cluster
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 
     levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported

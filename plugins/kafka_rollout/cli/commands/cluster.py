@@ -10,6 +10,7 @@ from typing import Annotated
 import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.findings import all_findings
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.feature_table import print_levels
@@ -25,7 +26,7 @@ from kafka_rollout.clusters.inventory import get_cluster, list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_end
@@ -60,12 +61,12 @@ def observe(cluster: ClusterName, as_json: AsJson = False, command_config: Comma
     """Show the state of a cluster: nodes, releases, features, quorum, partitions, groups, findings. Read-only."""
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         state = observe_cluster(ports)
-        verdict = cluster_findings(ports.cluster, ports.catalogue, state)
+        findings = all_findings(check_cluster(ports.cluster, ports.catalogue, state))
     if as_json:
-        show.print_json({"state": state, "findings": verdict.findings})
+        show.print_json({"state": state, "findings": findings})
     else:
         _print_state(ports.cluster, state)
-        show.print_findings(verdict.findings)
+        show.print_findings(findings)
 
 
 @takes_request(RunOf.UPGRADE, plans_only=True, finalize=FinalizePolicy.AFTER_APPROVAL)

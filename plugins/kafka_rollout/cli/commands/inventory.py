@@ -41,7 +41,7 @@ def inventory_init(
     Values that cannot be discovered are comments with a question. An existing file is never changed. Prints the path of
     the file.
     """
-    from kafka_rollout.clusters.discovery.draft import discover_inventory
+    from kafka_rollout.clusters.discovery import discover_inventory
     from kafka_rollout.kafka.client.security.credentials import read_security_file
 
     settings = Settings.from_environment()

@@ -159,7 +159,7 @@ def _end(found: ClusterStatus, until: Until | None = None, *, as_json: bool) -> 
 @app.command("show")
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
-    from kafka_rollout.run.store.event_codec import encode
+    from kafka_rollout.run.store.entries import encode
     from kafka_rollout.run.store.opening import open_run
 
     history = open_run(_require_run_of_cluster(cluster, run), run)

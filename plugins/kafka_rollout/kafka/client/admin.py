@@ -47,8 +47,8 @@ from kafka_rollout.kafka.client.requests import (
 from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.turns import RequestTurns
+from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.dynamic_configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,

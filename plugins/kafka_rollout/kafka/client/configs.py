@@ -27,8 +27,7 @@ from kafka_rollout.kafka.client.requests import (
     error_name,
     raise_for_error,
 )
-from kafka_rollout.model.dynamic_configs import DynamicConfigs, QuotaEntity, SettingValues
-from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, Setting
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, DynamicConfigs, QuotaEntity, Setting, SettingValues
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})

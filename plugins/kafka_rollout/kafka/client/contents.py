@@ -31,9 +31,8 @@ from kafka_rollout.kafka.client.requests import (
     list_offsets,
     raise_for_error,
 )
+from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting, entity_name
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.dynamic_configs import entity_name
-from kafka_rollout.model.effective_configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}

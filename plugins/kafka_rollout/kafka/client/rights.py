@@ -31,7 +31,6 @@ from kafka_rollout.kafka.client.requests import (
     error_name,
 )
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.model.right_findings import refuse_missing_rights
 from kafka_rollout.model.rights import (
     CLUSTER,
     GROUP,
@@ -41,6 +40,7 @@ from kafka_rollout.model.rights import (
     TRANSACTIONAL_ID,
     MissingRight,
     Right,
+    refuse_missing_rights,
 )
 from kafka_rollout.model.topology import ClusterSpec
 

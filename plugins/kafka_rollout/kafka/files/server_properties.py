@@ -16,7 +16,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import read_regular, reading
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import DirectoryFormat
 
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108

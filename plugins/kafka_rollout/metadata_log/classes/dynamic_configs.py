@@ -34,14 +34,14 @@ from kafka_rollout.metadata_log.classes.node_properties import (
     secret_values,
     without_secrets,
 )
-from kafka_rollout.model.config_providers import literal_settings
-from kafka_rollout.model.dynamic_configs import (
+from kafka_rollout.model.configs import (
+    HIDDEN,
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
     DynamicConfigs,
+    literal_settings,
 )
-from kafka_rollout.model.effective_configs import HIDDEN
 from kafka_rollout.releases.jvm.jvm import Jvm, MissingClassError, root_cause
 
 # Names of a class, newest first: Kafka moves classes between releases.

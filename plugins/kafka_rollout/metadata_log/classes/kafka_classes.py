@@ -38,8 +38,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     kraft_version_of,
     read_checkpoint,
 )
-from kafka_rollout.model.config_providers import literal_settings
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange

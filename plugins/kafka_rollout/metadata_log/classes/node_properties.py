@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from kafka_rollout.model.config_providers import (
+from kafka_rollout.model.configs import (
     is_provider_setting,
     literal_settings,
     unresolved_settings,

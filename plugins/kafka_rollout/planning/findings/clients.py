@@ -61,8 +61,12 @@ def client_findings(
     )
 
 
-def use_findings(cluster: ClusterSpec, state: ClusterState) -> tuple[Finding, ...]:
-    return (*_groups(cluster, state), *_transactions(cluster, state))
+def use_findings(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    groups, transactions = [one.type for one in state.groups], [one.state for one in state.transactions]
+    for code, noun, kinds in ((GROUP_TYPES, "group", groups), (TRANSACTIONS, "transactional id", transactions)):
+        if kinds:
+            listed = ", ".join(f"{number} {kind}" for kind, number in sorted(Counter(kinds).items()))
+            yield code.found(f"cluster {cluster.name}", f"{count(len(kinds), noun)}: {listed}.")
 
 
 def has_old_requests(catalogue: Catalogue, metrics: NodeMetrics) -> bool:
@@ -173,19 +177,3 @@ def _software(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
             (f"{client} ({count(number, 'connection')})" for client, number in connections.most_common()), limit=8
         )
         yield CLIENT_SOFTWARE.found(f"cluster {cluster.name}", f"Connected client software: {listed}.")
-
-
-def _groups(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    if state.groups:
-        types = Counter(group.type for group in state.groups)
-        listed = ", ".join(f"{number} {kind}" for kind, number in sorted(types.items()))
-        yield GROUP_TYPES.found(f"cluster {cluster.name}", f"{count(len(state.groups), 'group')}: {listed}.")
-
-
-def _transactions(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    if state.transactions:
-        states = Counter(transaction.state for transaction in state.transactions)
-        listed = ", ".join(f"{number} {name}" for name, number in sorted(states.items()))
-        yield TRANSACTIONS.found(
-            f"cluster {cluster.name}", f"{count(len(state.transactions), 'transactional id')}: {listed}."
-        )

@@ -2,13 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.config_providers import is_reference, known_number
-from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.configs import (
+    HIDDEN,
+    ConfigSource,
+    EffectiveConfigs,
+    ExpectedConfigs,
+    NodeConfigs,
+    Setting,
+    is_reference,
+    known_number,
+)
+from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
@@ -89,11 +99,7 @@ DIRECTORIES_CHECK = Check(
 
 
 def config_changes(
-    cluster: ClusterSpec,
-    path: Sequence[Release],
-    configs: Mapping[int, Mapping[str, str]],
-    *,
-    snapshot_interval_ms: int | None = None,
+    cluster: ClusterSpec, path: Sequence[Release], configs: NodeConfigs, *, snapshot_interval_ms: int | None = None
 ) -> tuple[ConfigChange, ...]:
     """Return the configuration changes for each release of `path` (source release first).
 
@@ -108,7 +114,9 @@ def config_changes(
         for release in path[1:]:
             brought = dict(cluster.release_overrides.get(str(release), {}))
             reasons |= dict.fromkeys(brought, f"release_overrides of the inventory for {release}.")
-            if snapshot_interval_ms is not None and release == path[-1] and _is_lower(snapshot_interval_ms, lines[-1]):
+            now = known_number(lines[-1], SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS)  # 0: no snapshots by time
+            lowers = snapshot_interval_ms is not None and (not now or snapshot_interval_ms < now)
+            if lowers and release == path[-1]:
                 brought[SNAPSHOT_INTERVAL] = str(snapshot_interval_ms)
                 reasons[SNAPSHOT_INTERVAL] = (
                     "Lowered so that Kafka writes a snapshot soon after finalizing. It stays until the "
@@ -127,15 +135,6 @@ def config_changes(
                     continue
                 changes.append(ConfigChange(node_id=node.node_id, release=release, key=key, value=value, reason=reason))
     return tuple(changes)
-
-
-def _is_lower(interval_ms: int, config: Mapping[str, str]) -> bool:
-    """Return whether the interval is lower than the configured one. Configured 0: no snapshots by time.
-
-    An unknown one counts as higher.
-    """
-    now = known_number(config, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS)
-    return not now or interval_ms < now
 
 
 def snapshot_interval_ms(config: Mapping[str, str]) -> int:
@@ -159,7 +158,7 @@ def effective_config(
 
 
 def planned_configs(
-    path: Sequence[Release], configs: Mapping[int, Mapping[str, str]], changes: Iterable[ConfigChange]
+    path: Sequence[Release], configs: NodeConfigs, changes: Iterable[ConfigChange]
 ) -> dict[Release, dict[int, dict[str, str]]]:
     """Return the configuration of each node on each release of `path`, which begins with the source release.
 
@@ -197,9 +196,7 @@ def removed_config_names(catalogue: Catalogue, source: Release, target: Release)
     return catalogue.get(source).config_names - catalogue.get(target).config_names
 
 
-def quorum_config_findings(
-    state: ClusterState, planned: Iterable[Mapping[int, Mapping[str, str]]]
-) -> tuple[Finding, ...]:
+def quorum_config_findings(state: ClusterState, planned: Iterable[NodeConfigs]) -> tuple[Finding, ...]:
     """Return a finding for each node that would start without the voters of a static quorum.
 
     `planned`: for each release that the nodes will run, the configuration of each node.
@@ -212,19 +209,20 @@ def quorum_config_findings(
     reported = [node.features.finalized for node in state.nodes.values() if node.features is not None]
     if any(levels.get(KRAFT_VERSION, 0) > 0 for levels in reported):
         return ()
-    without = sorted({node_id for configs in planned for node_id, config in configs.items() if _has_no_voters(config)})
+    without = {
+        node_id
+        for configs in planned
+        for node_id, config in configs.items()
+        if config.get(QUORUM_BOOTSTRAP, "").strip() and not config.get(QUORUM_VOTERS, "").strip()
+    }
     return tuple(
         QUORUM_VOTERS_MISSING.found(
             f"node {node_id}",
             f"Node {node_id} would start with {QUORUM_BOOTSTRAP} and without {QUORUM_VOTERS}. The quorum is static "
             "(kraft.version 0), so only this setting contains its voters: the node would not find a leader.",
         )
-        for node_id in without
+        for node_id in sorted(without)
     )
-
-
-def _has_no_voters(config: Mapping[str, str]) -> bool:
-    return bool(config.get(QUORUM_BOOTSTRAP, "").strip()) and not config.get(QUORUM_VOTERS, "").strip()
 
 
 def java_findings(
@@ -254,7 +252,7 @@ def java_findings(
     return tuple(findings)
 
 
-def controlled_shutdown_findings(cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]]) -> Iterable[Finding]:
+def controlled_shutdown_findings(cluster: ClusterSpec, configs: NodeConfigs) -> Iterable[Finding]:
     """Yield the finding for brokers that stop without handing over their leaderships (BrokerServer.shutdown)."""
     values = {
         node.node_id: configs.get(node.node_id, {}).get(CONTROLLED_SHUTDOWN, "true").strip().lower()
@@ -280,13 +278,7 @@ def controlled_shutdown_findings(cluster: ClusterSpec, configs: Mapping[int, Map
 
 
 def directory_findings(
-    cluster: ClusterSpec,
-    configs: Mapping[int, Mapping[str, str]],
-    state: ClusterState,
-    target: Release,
-    level: int,
-    *,
-    unsafe: bool,
+    cluster: ClusterSpec, configs: NodeConfigs, state: ClusterState, target: Release, level: int, *, unsafe: bool
 ) -> Iterable[Finding]:
     """Yield the finding for brokers with several log directories if metadata.version is lowered below their support.
 
@@ -309,3 +301,99 @@ def directory_findings(
             "metadata-apply-error-count when the level is lowered, which fails the gates.",
             severity=WARNING if unsafe else BLOCKER,
         )
+
+
+FILE_NOT_READ = FindingCode(
+    "FILE-NOT-READ",
+    INFO,
+    "A line of a node's file differs from the value that its process uses. The restart brings it into effect.",
+    "Approve it with the plan, or correct the file first.",
+)
+PENDING_CHECK = Check(
+    "pending-configuration",
+    "Configuration that the restart brings into effect",
+    "restart.md#what-the-restart-brings-into-effect",
+    (FILE_NOT_READ,),
+    of=(CheckOf.RESTART,),
+    needs=(Need.RESPONSES, Need.CONFIGS),
+    examines=Examined.CONFIGS,
+)
+_DERIVED = frozenset({"broker.id"})  # Kafka shows node.id under this name too (KafkaConfig)
+_DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
+
+
+def pending_findings(
+    restarted: Collection[int], configs: NodeConfigs, effective: EffectiveConfigs
+) -> Iterator[Finding]:
+    """Yield one finding for each change, with the nodes of which it is true.
+
+    `configs`: node id → lines of its file. `effective`: what each broker uses, from DescribeConfigs; a node that is a
+    controller alone is not in it. Secrets and values of config providers cannot be compared. A dynamic value counts
+    more than the file, so its line changes nothing. DescribeConfigs does not show whether a setting without a value is
+    a secret, so no line of such a setting is quoted.
+    """
+    found: defaultdict[tuple[str, str, str], list[int]] = defaultdict(list)
+    for node_id in sorted(restarted):
+        if str(node_id) not in effective.brokers.deviations or node_id not in configs:
+            continue
+        used = effective.brokers.settings(str(node_id))
+        for name, before, after in _changes(configs[node_id], used):
+            found[name, before, after].append(node_id)
+    for (name, before, after), node_ids in sorted(found.items()):
+        yield FILE_NOT_READ.found(
+            f"setting {name}",
+            f"{name} of {nodes(node_ids)} is {before} now, and {after} after the restart.",
+        )
+
+
+def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[tuple[str, str, str]]:
+    for name, setting in used.items():
+        line = lines.get(name)
+        if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and "${" in line):
+            continue
+        if line is not None and _plain(line) != _plain(setting.value or ""):
+            yield name, _shown(setting.value), "as in the file" if setting.value is None else line
+        elif line is None and setting.source is ConfigSource.FILE and name not in _DERIVED:
+            yield name, _shown(setting.value), "the default"
+
+
+def _plain(value: str) -> str:
+    """A value as Kafka's parser leaves it: without spaces around the items of a list, with booleans in lower case."""
+    value = ",".join(part.strip() for part in value.split(","))
+    return value.lower() if value.lower() in {"true", "false"} else value
+
+
+def _shown(value: str | None) -> str:
+    return "empty" if value in {None, ""} else str(value)
+
+
+def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
+    """Return the planned changes of settings. A plan without a release step expects no change of a default.
+
+    A fact that the catalogue lacks explains nothing: the difference then needs an approver.
+    """
+    dynamic: defaultdict[str, dict[str, str | None]] = defaultdict(dict)
+    for change in plan.default_changes:
+        dynamic[change.resource][change.key] = change.after
+    if not plan.release_steps:
+        return ExpectedConfigs(dynamic=dynamic)
+    source, target = catalogue.get(plan.source), catalogue.get(plan.target)
+    files: defaultdict[int, dict[str, str | None]] = defaultdict(dict)
+    for step in plan.release_steps:  # a line of the release in between stays, unless the target changes it again
+        for line in plan.config_changes:
+            if line.release == step.to_release:
+                files[line.node_id][line.key] = line.value
+    defaults_known = not any("config_defaults" in facts.gaps for facts in (source, target))
+    old, new = source.config_defaults, target.config_defaults
+    both = source.config_names & target.config_names
+    return ExpectedConfigs(
+        defaults={
+            name: (old.get(name), new.get(name))
+            for name in sorted(both)
+            if defaults_known and old.get(name) != new.get(name)
+        },
+        removed=removed_config_names(catalogue, plan.source, plan.target),
+        new=removed_config_names(catalogue, plan.target, plan.source),
+        files=files,
+        dynamic=dynamic,
+    )

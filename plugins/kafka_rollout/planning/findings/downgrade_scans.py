@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.backup_space import BACKUP_SPACE
-from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Plan
@@ -171,22 +171,11 @@ def loss_findings(plan: Plan, report: LossReport) -> tuple[Finding, ...]:
             f"UNSAFE. Level {report.to_level} is {report.to_name}."
         )
     )
-    shown = report.losses[:_NAMED]
-    findings = [_lost(f"{loss.kind} of {loss.subject}", severity, loss.sentence, remedy) for loss in shown]
+    shown = [(f"{loss.kind} of {loss.subject}", loss.sentence) for loss in report.losses[:_NAMED]]
     if rest := report.losses[_NAMED:]:
-        findings.append(_lost("further losses", severity, f"{len(rest)} more losses: {_by_kind(rest)}.", remedy))
-    return tuple(dict.fromkeys(findings))
-
-
-def _lost(subject: str, severity: Severity, sentence: str, remedy: str) -> Finding:
-    return METADATA_LOST.found(subject, sentence, remedy, severity=severity)
-
-
-def _by_kind(losses: Iterable[Loss]) -> str:
-    numbers: dict[str, int] = defaultdict(int)
-    for loss in losses:
-        numbers[loss.kind] += 1
-    return ", ".join(f"{kind} {number}" for kind, number in sorted(numbers.items()))
+        kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(Counter(loss.kind for loss in rest).items()))
+        shown.append(("further losses", f"{len(rest)} more losses: {kinds}."))
+    return tuple(METADATA_LOST.found(*one, remedy, severity=severity) for one in dict.fromkeys(shown))
 
 
 def lacking_settings(catalogue: Catalogue, releases: Iterable[Release]) -> Mapping[str, Release]:

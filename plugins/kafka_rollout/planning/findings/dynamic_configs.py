@@ -15,7 +15,7 @@ from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Examined
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
-from kafka_rollout.model.dynamic_configs import (
+from kafka_rollout.model.configs import (
     ConfigCheck,
     ConfigKind,
     ConfigProblem,

@@ -7,8 +7,7 @@ from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Examined, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.config_providers import unresolved_settings
-from kafka_rollout.model.dynamic_configs import ConfigKind, DynamicConfigs
+from kafka_rollout.model.configs import ConfigKind, DynamicConfigs, NodeConfigs, unresolved_settings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue
@@ -72,7 +71,7 @@ def unobserved_nodes(cluster: ClusterSpec, observed: Collection[int], what: str)
     return (not_observable(f"{what} of {nodes(missing)}", f"The {what} of {nodes(missing)}"),)
 
 
-def unresolved_config_findings(configs: Mapping[int, Mapping[str, str]]) -> tuple[Finding, ...]:
+def unresolved_config_findings(configs: NodeConfigs) -> tuple[Finding, ...]:
     """Return the findings about settings whose values come from a config provider. `configs`: by node id.
 
     Kafka's own classes validate the rest of the configuration, with the defaults of these settings.

@@ -8,7 +8,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.not_observable import not_observable
@@ -48,10 +48,7 @@ def can_migrate(state: ClusterState) -> bool:
 
 
 def zookeeper_findings(
-    cluster: ClusterSpec,
-    state: ClusterState,
-    configs: Mapping[int, Mapping[str, str]],
-    registrations: MetadataRegistrations | None,
+    cluster: ClusterSpec, state: ClusterState, configs: NodeConfigs, registrations: MetadataRegistrations | None
 ) -> Iterable[Finding]:
     """Yield the findings. `registrations`: of the metadata log; None if it was not read.
 

@@ -37,7 +37,7 @@ from kafka_rollout.report.run_report import (
     feature_results,
 )
 from kafka_rollout.run.projections.nodes import NodeSpan, complete_spans
-from kafka_rollout.run.traffic_series import TrafficSample, TrafficSeries
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -1,4 +1,4 @@
-"""Approvals of a run: decisions, and why one no longer counts."""
+"""Requests of a run and their answers: the open one, approvals and why one no longer counts, accepted differences."""
 
 from __future__ import annotations
 
@@ -10,28 +10,25 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Asked,
+    AskingEnded,
     Begun,
     Decision,
     Event,
     TakenOver,
+    TaskFailed,
     Unknown,
     Voided,
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import ContentsCompared
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GatePassed, Started, Stopping
 
 INVALID = "invalid"
 
 
-def approvals(events: Sequence[Event]) -> tuple[Approval, ...]:
-    """Return all decisions, oldest first."""
-    return events_of(events, Approval)
-
-
 def newest_decision(events: Sequence[Event], what: ApprovalOf, plan_hash: str) -> Approval | None:
     """Return the newest decision on `what` for the plan with this hash."""
-    given = [one for one in approvals(events) if one.what == what and one.plan_hash == plan_hash]
+    given = [one for one in events_of(events, Approval) if one.what == what and one.plan_hash == plan_hash]
     return given[-1] if given else None
 
 
@@ -87,3 +84,66 @@ def find_unconfirmed_approval(events: Sequence[Event]) -> str:
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
     """Return whether a later blocker or an unreadable entry made an approval invalid."""
     return find_invalidity(events, approval).startswith(INVALID)
+
+
+def open_question(
+    events: Sequence[Event], ended_at: float | None = None, *, has_lock: bool = True
+) -> tuple[int, Asked] | None:
+    """Return position and event of the request that no one has answered yet; also one whose time is over.
+
+    `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed. `has_lock`: without it,
+    no terminal waits any more, because its process was killed.
+    """
+    closing = Approval | Answered | AskingEnded | TakenOver | TaskFailed | Started | Stopping | GatePassed
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if isinstance(event, closing):
+            return None
+        if isinstance(event, Asked):
+            is_over = ended_at is not None and ended_at >= event.at
+            return None if is_over or (event.terminal is not None and not has_lock) else (at, event)
+    return None
+
+
+def asks_for_decision(asked: Asked) -> bool:
+    """Return whether the run asks how to continue after a failure, and not for an approval."""
+    return Decision.APPROVED.label not in asked.options
+
+
+def who_can_answer(asked: Asked, dag_id: str) -> tuple[str, ...]:
+    """Return Airflow's ids of the users who can answer, or one sentence. `dag_id`: empty if it is unknown."""
+    return asked.users or (f"everyone who can change the DAG {dag_id or 'of the run'}",)
+
+
+def subject_of(asked: Asked) -> str:
+    """Return the first line of the request. The other lines can have settings of the cluster."""
+    return asked.text.partition("\n")[0].strip()
+
+
+def newest_comparison(events: Sequence[Event], after: ComparedAfter) -> ContentsCompared | None:
+    """Return the newest comparison after the roll, or after the change of the levels."""
+    return next((one for one in reversed(events_of(events, ContentsCompared)) if one.after == after), None)
+
+
+def accepted_digests(events: Sequence[Event], plan_hash: str) -> frozenset[str]:
+    """Return the digests of the differences that are accepted: each decision is about the newest comparison before."""
+    accepted: set[str] = set()
+    compared = ""
+    for event in events:
+        match event:
+            case ContentsCompared():
+                compared = event.digest
+            case Approval() if event.what == ApprovalOf.DIFFERENCES and event.plan_hash == plan_hash:
+                if event.decision == Decision.APPROVED:
+                    accepted.add(compared)
+                else:
+                    accepted.discard(compared)
+    return frozenset(accepted - {""})
+
+
+def find_unaccepted(events: Sequence[Event], plan_hash: str) -> ContentsCompared | None:
+    """Return the newest comparison if it found differences that no approver accepted."""
+    compared = events_of(events, ContentsCompared)
+    if not compared or not compared[-1].digest:
+        return None
+    return None if compared[-1].digest in accepted_digests(events, plan_hash) else compared[-1]

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.metadata_log.scan import Readiness
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.events import Event, events_of, has
+from kafka_rollout.run.events import Event, events_of
 from kafka_rollout.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage
 
 
@@ -39,11 +39,6 @@ def finalization(events: Sequence[Event]) -> Finalization | None:
                     if feature in asked
                 }
     return asked.get(METADATA_VERSION) or next(iter(asked.values()), None)
-
-
-def has_asked_for_levels(events: Sequence[Event]) -> bool:
-    """Return whether the run has sent an update of features."""
-    return has(events, Finalizing)
 
 
 def metadata_logs(events: Sequence[Event], stage: ScanStage) -> tuple[MetadataLogFound, ...]:

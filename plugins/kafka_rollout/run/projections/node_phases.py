@@ -10,13 +10,15 @@ from kafka_rollout.gates.check import ANSWERS, PROCESS, GateKind
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, TaskFailed
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
 from kafka_rollout.run.step_events import (
     GateChecked,
     GateEnded,
     GateFailed,
     GatePassed,
+    LiveFailed,
+    LiveLowered,
     NodeEvent,
+    OfflineStopping,
     PreparingStop,
     Started,
     Stopped,

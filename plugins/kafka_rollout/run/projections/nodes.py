@@ -1,16 +1,155 @@
-"""Node steps of a run: stops and starts of each node, with their times."""
+"""Gates and node steps of a run: stops and starts of each node, with their times."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
+from statistics import median
 
-from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.run.events import Event, events_of, has
-from kafka_rollout.run.offline_events import LiveFailed, LiveLowered, OfflineStopping
-from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping
+from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.planning.batches import NODE_S
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of, has, newest
+from kafka_rollout.run.step_events import (
+    GateChecked,
+    GateFailed,
+    GatePassed,
+    LiveFailed,
+    LiveLowered,
+    OfflineStopping,
+    PreparingStop,
+    Rehearsed,
+    Started,
+    Stopped,
+    Stopping,
+    StopPrepared,
+)
+
+
+def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
+    """Return whether the run has passed the gate since it last stopped or started the gate's node."""
+    return times_passed([event for event in events if not isinstance(event, Approval)], ref) > 0
+
+
+def times_passed(events: Sequence[Event], ref: GateRef) -> int:
+    """Return how often the run has passed the gate since it last stopped or started the gate's node, or since an
+    approver decided.
+    """
+    passed = 0
+    for event in events:
+        match event:
+            case Approval():
+                passed = 0
+            case Stopping() | Started() if event.node_id == ref.node_id:
+                passed = 0
+            case GatePassed() if event.ref == ref:
+                passed += 1
+    return passed
+
+
+class GateState(StrEnum):
+    """The values are those of the report."""
+
+    WAITS = "waits"
+    PASSES = "passes"  # the newest check passed; the gate is still being watched
+    PASSED = "passed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateHistory:
+    """A gate and its recorded checks, oldest first. Times in epoch seconds."""
+
+    ref: GateRef
+    gate: str
+    state: GateState = GateState.WAITS
+    message: str = ""
+    checks: tuple[GateCheck, ...] = ()
+    passed_or_failed_at: float | None = None
+
+    @property
+    def began_at(self) -> float | None:
+        return self.checks[0].at if self.checks else None
+
+    @property
+    def ended_at(self) -> float | None:
+        """When the gate passed, failed or was last checked, whichever is later."""
+        checked_at = self.checks[-1].at if self.checks else None
+        return max((at for at in (self.passed_or_failed_at, checked_at) if at is not None), default=None)
+
+    @property
+    def waited_s(self) -> float | None:
+        began, ended = self.began_at, self.ended_at
+        return None if began is None or ended is None else ended - began
+
+    @property
+    def is_passed(self) -> bool:
+        return self.state in {GateState.PASSED, GateState.PASSES}
+
+
+def gate_histories(events: Sequence[Event]) -> tuple[GateHistory, ...]:
+    """Return every gate that was checked, in the order of the first checks."""
+    found: dict[GateRef, GateHistory] = {}
+    for event in events:
+        match event:
+            case GateChecked(ref=ref, check=check):
+                gate = found.get(ref, GateHistory(ref=ref, gate=check.gate))
+                state = GateState.PASSES if check.passes else GateState.WAITS
+                if check.passes and gate.state is GateState.PASSED:  # checked once more right before the act
+                    state = GateState.PASSED
+                found[ref] = replace(gate, checks=(*gate.checks, check), state=state)
+            case GatePassed(ref=ref) | GateFailed(ref=ref):
+                gate = found.get(ref, GateHistory(ref=ref, gate=event.gate))
+                state = GateState.PASSED if isinstance(event, GatePassed) else GateState.FAILED
+                found[ref] = replace(gate, state=state, message=event.message, passed_or_failed_at=event.at)
+    return tuple(found.values())
+
+
+def open_gates(events: Sequence[Event]) -> tuple[GateHistory, ...]:
+    """Return the gates that have not passed and that the run has not left by a rollback, the newest check first.
+
+    A history has the checks since the node was stopped or started last.
+    """
+    begins: dict[GateRef, int] = {}
+    passed = set[GateRef]()
+    for at, event in enumerate(events):
+        match event:
+            case GateChecked(ref=ref) if event.check.passes and ref in passed:  # once more right before the act
+                continue
+            case GateChecked(ref=ref) | GateFailed(ref=ref):
+                passed.discard(ref)
+                begins.setdefault(ref, at)
+            case GatePassed(ref=ref):
+                begins.pop(ref, None)
+                passed.add(ref)
+            case Stopping() | Started():
+                begins = {ref: begin for ref, begin in begins.items() if ref.node_id != event.node_id}
+                passed = {ref for ref in passed if ref.node_id != event.node_id}
+            case (
+                Approval(decision=Decision.ROLL_BACK) | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED)
+            ):
+                begins = {}
+    found = [
+        gate_histories([one for one in events[begin:] if getattr(one, "ref", None) == ref])[0]
+        for ref, begin in begins.items()
+    ]
+    return tuple(sorted(found, key=lambda gate: gate.ended_at or 0.0, reverse=True))
+
+
+def node_step_seconds(events: Sequence[Event]) -> dict[str, float]:
+    """Return release step and node (`3.9.1-to-4.3.1 node 2`) → seconds from the stop until the gate passed."""
+    began: dict[str, float] = {}
+    found: dict[str, float] = {}
+    for event in events:
+        match event:
+            case Stopping():
+                began.setdefault(f"{event.release_step} node {event.node_id}", event.at)
+            case GatePassed() if event.ref.kind is GateKind.AFTER_START:
+                key = f"{event.ref.release_step} node {event.ref.node_id}"
+                if key in began:
+                    found[key] = round(event.at - began[key], 1)
+    return found
 
 
 def has_stopped_nodes(events: Sequence[Event]) -> bool:
@@ -203,3 +342,107 @@ def node_progress(events: Sequence[Event]) -> Mapping[tuple[str, int], NodeProgr
             case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
                 found[(key, node_id)] = NodeProgress.DONE
     return found
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeOfNodeSteps:
+    """Seconds since the run's first stop, and the estimate for the node steps that are left (0: none is left).
+
+    `at_least_s` and `at_most_s`: if each took as long as the fastest or the slowest one so far. `left`: their number.
+    """
+
+    elapsed_s: float
+    remaining_s: float
+    at_least_s: float = 0.0
+    at_most_s: float = 0.0
+    left: int = 0
+
+
+def expected_node_step_s(events: Sequence[Event], soak_s: float) -> float:
+    """Return the expected seconds of the next node step: as the earlier ones took, or else the rehearsed ones.
+
+    A node step counts from its last stop. One that waited for a person does not: its gate failed, or its node was
+    started again.
+    """
+    if done := undisturbed_seconds(events):
+        return median(done)
+    rehearsed = newest(events, Rehearsed)
+    return (median(rehearsed.node_seconds.values()) if rehearsed and rehearsed.node_seconds else NODE_S) + soak_s
+
+
+def expected_commands_s(events: Sequence[Event], limit_s: float) -> float:
+    """Return the expected seconds of a node's commands before its stop: as those with this limit last took in the run.
+
+    Before the first ones, `limit_s`: a node must not be drained in a window that can close before its stop.
+    """
+    limits: dict[int, float] = {}
+    took: dict[float, float] = {}
+    for event in events:
+        match event:
+            case PreparingStop():
+                limits[event.node_id] = event.at_most_s
+            case StopPrepared():
+                took[limits.get(event.node_id, 0.0)] = event.seconds
+    return took.get(limit_s, limit_s)
+
+
+def undisturbed_seconds(events: Sequence[Event]) -> list[float]:
+    stopped: dict[GateRef, float] = {}
+    started: set[GateRef] = set()
+    found: dict[GateRef, float] = {}
+    for event in events:
+        match event:
+            case Stopping() | Started():
+                ref = GateRef(kind=GateKind.AFTER_START, release_step=event.release_step, node_id=event.node_id)
+                if isinstance(event, Stopping):
+                    stopped[ref] = event.at
+                    started.discard(ref)
+                    found.pop(ref, None)
+                elif ref in started:
+                    stopped.pop(ref, None)
+                else:
+                    started.add(ref)
+            case GateFailed():
+                stopped.pop(event.ref, None)
+            case GatePassed() if event.ref in stopped:
+                found[event.ref] = event.at - stopped[event.ref]
+    return list(found.values())
+
+
+def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeOfNodeSteps | None:
+    """Return the times; None before the first stop. During a rollback, the nodes that it has to visit are left.
+
+    A batch takes as long as its slowest node. `now`: epoch seconds.
+    """
+    acts = [event for event in events if isinstance(event, Stopping | Started)]
+    done = node_step_seconds(events)
+    if not acts or not done:
+        return None
+    acted = {(act.release_step, act.node_id) for act in acts}
+    goes_back = acts[-1].release_step not in {step.key for step in plan.release_steps}
+    batches = [
+        [f"{(step.reversed() if goes_back else step).key} node {node_id}" for node_id in node_ids]
+        for step in plan.release_steps
+        for ids in step.node_ids_together
+        if (node_ids := [one for one in ids if not goes_back or (step.key, one) in acted])
+    ]
+    took = [max(seconds) for batch in _batches(plan) if (seconds := [done[one] for one in batch if one in done])]
+    took = took or [*done.values()]
+    left = [batch for batch in batches if not done.keys() >= set(batch)]
+    return TimeOfNodeSteps(
+        elapsed_s=now - acts[0].at,
+        remaining_s=len(left) * median(took),
+        at_least_s=len(left) * min(took),
+        at_most_s=len(left) * max(took),
+        left=sum(one not in done for batch in left for one in batch),
+    )
+
+
+def _batches(plan: Plan) -> list[list[str]]:
+    """Return the node steps of each batch, also of the rollback; a node step alone without batches."""
+    return [
+        [f"{one.key} node {node_id}" for node_id in node_ids]
+        for step in plan.release_steps
+        for one in (step, step.reversed())
+        for node_ids in one.node_ids_together
+    ]

@@ -12,7 +12,7 @@ from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event, events_of, has, newest
-from kafka_rollout.run.offline_events import (
+from kafka_rollout.run.step_events import (
     LiveKept,
     OfflineInstalled,
     OfflineLeftBehind,
@@ -26,8 +26,10 @@ from kafka_rollout.run.offline_events import (
     OfflineUndone,
     OfflineUnreached,
     OfflineWritable,
+    Started,
+    Stopped,
+    Stopping,
 )
-from kafka_rollout.run.step_events import Started, Stopped, Stopping
 
 
 def events_of_this_try(events: Sequence[Event]) -> Sequence[Event]:

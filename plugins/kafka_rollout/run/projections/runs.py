@@ -1,37 +1,35 @@
-"""A run as a whole: its kind, its owner and its last failure."""
+"""A run as a whole: its kind, its owner, its last failure and its end, and what an operator asked of it."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
+from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
+    ApprovalRefuted,
     Begun,
     CanaryAsked,
     Decision,
     Event,
     LockedOut,
+    PauseAsked,
     Planned,
+    ResumeAsked,
     RollbackClosed,
     Rolled,
     RolledBack,
     StartedAtShell,
-    TaskFailed,
+    StopAsked,
+    StoppedByOperator,
     Voided,
     events_of,
     has,
     newest,
-)
-from kafka_rollout.run.offline_events import (
-    LiveFailed,
-    LiveKept,
-    LiveLowered,
-    OfflineStopping,
-    OfflineUndoing,
-    OfflineUndone,
 )
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import (
@@ -39,6 +37,12 @@ from kafka_rollout.run.step_events import (
     Finalizing,
     GateFailed,
     GatePassed,
+    LiveFailed,
+    LiveKept,
+    LiveLowered,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
     Started,
     Stopped,
     Stopping,
@@ -107,10 +111,6 @@ def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
     return bool(plan.blockers) or any(isinstance(event, Voided) for event in events[planned + 1 :])
 
 
-def last_task_failure(events: Sequence[Event]) -> TaskFailed | None:
-    return newest(events, TaskFailed)
-
-
 def is_rollback_refused(events: Sequence[Event]) -> bool:
     """Return whether the last attempt to change nodes or levels was a refused rollback."""
     newest_turn = next(
@@ -139,3 +139,80 @@ def last_failure(events: Sequence[Event]) -> str:
             case Voided():
                 return f"The approval is no longer valid: {'; '.join(event.blockers)}"
     return ""
+
+
+QUIET_S = 120.0  # an active run records something, or holds the lock
+_SAME_TIME_S = 1.0  # a report is written right after the last event
+_TAIL = 8  # events after the operator's stop: traffic, report
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunEnd:
+    """The end of a run by its report. `outcome`: a value of `report.run_report.Outcome`. `ended_at`: epoch seconds."""
+
+    outcome: str = ""
+    sentence: str = ""
+    ended_at: float = 0.0
+
+    def is_newest(self, events: Sequence[Event]) -> bool:
+        """Return whether nothing happened since."""
+        return not events or self.ended_at >= events[-1].at - _SAME_TIME_S
+
+
+def ended_by_operator(events: Sequence[Event]) -> bool:
+    """Return whether an operator stopped the run in the shell, and it was not continued since."""
+    return newest(events[-_TAIL:], StoppedByOperator) is not None
+
+
+def find_pause(events: Sequence[Event]) -> PauseAsked | None:
+    """Return the pause that is in force; None after *resume*. A run that is stopped and continued stays paused."""
+    asked = next((event for event in reversed(events) if isinstance(event, PauseAsked | ResumeAsked)), None)
+    return asked if isinstance(asked, PauseAsked) else None
+
+
+def find_stop(events: Sequence[Event]) -> StopAsked | None:
+    """Return the request to end the run before the next node.
+
+    None after the run has ended or was asked to resume, and after an approver decided to roll it back.
+    """
+    for event in reversed(events):
+        match event:
+            case StopAsked():
+                return event
+            case ResumeAsked() | StoppedByOperator() | Approval(what=ApprovalOf.ROLL_BACK, decision=Decision.APPROVED):
+                return None
+    return None
+
+
+def find_pause_answer(events: Sequence[Event], plan: Plan) -> Approval | None:
+    """Return the newest answer that continued this plan after a pause of it.
+
+    An answer counts once, and not if Airflow does not confirm it.
+    """
+    found: list[Approval] = []
+    for event in events:
+        match event:
+            case Approval(what=ApprovalOf.PAUSE, decision=Decision.APPROVED, plan_hash=plan.hash):
+                given = event.responder
+                if given is None or not given.record_id or given not in [one.responder for one in found]:
+                    found.append(event)
+            case ApprovalRefuted(what=ApprovalOf.PAUSE):
+                found = [one for one in found if one.responder is None or one.responder.record_id != event.record_id]
+    return found[-1] if found else None
+
+
+def nodes_since_pause(events: Sequence[Event], plan: Plan) -> tuple[tuple[str, int], ...]:
+    """Return the node steps (release step, node id) that are done since an approver continued this plan after a pause.
+
+    Node steps of a rollback do not count.
+    """
+    release_steps = {step.key for step in plan.release_steps}
+    answer = find_pause_answer(events, plan)
+    done: dict[tuple[str, int], None] = {}
+    for event in events:
+        match event:
+            case Approval() if event is answer:
+                done.clear()
+            case GatePassed(ref=ref) if ref.kind is GateKind.AFTER_START and ref.release_step in release_steps:
+                done[str(ref.release_step), int(ref.node_id or 0)] = None
+    return tuple(done)

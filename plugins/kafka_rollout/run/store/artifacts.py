@@ -43,7 +43,8 @@ class Artifacts:
         with self._errors(key):
             path = self._path(key)
             if isinstance(path, Path) and self._folder is not None:
-                _make_folders(path.parent, 0o777 if self._shared else 0o700)
+                for folder in reversed([one for one in path.parents if not one.exists()]):
+                    folder.mkdir(mode=0o777 if self._shared else 0o700, exist_ok=True)
                 write_whole(path, content, mode=0o666 if self._shared else 0o600)
             else:
                 path.write_bytes(content)
@@ -103,8 +104,3 @@ class Artifacts:
                 f"The document {where} cannot be read or written: {why}.",
                 remedy="Check the free space, the permissions and the connection, then repeat the command or the task.",
             ) from None
-
-
-def _make_folders(path: Path, mode: int) -> None:
-    for folder in reversed([folder for folder in (path, *path.parents) if not folder.exists()]):
-        folder.mkdir(mode=mode, exist_ok=True)

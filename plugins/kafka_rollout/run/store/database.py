@@ -11,7 +11,7 @@ import fcntl
 import os
 import sqlite3
 import stat
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
@@ -23,6 +23,8 @@ from sqlalchemy import (
     Connection,
     Engine,
     NullPool,
+    Row,
+    Select,
     Table,
     create_engine,
     event,
@@ -118,6 +120,11 @@ class Database:
             self._engine_of_process().execution_options(**{_READS: True}).begin() as connection,
         ):
             yield connection
+
+    def read(self, query: Select[Any]) -> Sequence[Row[Any]]:
+        """Return all rows of a query, as `reading`."""
+        with self.reading() as connection:
+            return connection.execute(query).all()
 
     @contextmanager
     def read_together(self) -> Iterator[None]:

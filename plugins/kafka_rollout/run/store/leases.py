@@ -15,8 +15,8 @@ import json
 import logging
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager, suppress
-from dataclasses import asdict, dataclass
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import asdict, dataclass, fields
 from threading import Event, RLock, Thread
 from typing import Any
 
@@ -67,7 +67,6 @@ class SqlChangeLock:
     def acquire(
         self, cluster: str, holder: str, purpose: str, *, for_s: float, shorten: bool = False, cluster_id: str = ""
     ) -> Lock:
-        """Acquire, renew or take over an expired lease; a renewal shortens it only with `shorten`."""
         with self._database.serialized() as connection:
             now = self._database.now(connection)
             row = _row(connection, cluster)
@@ -111,22 +110,18 @@ class SqlChangeLock:
 
     @contextmanager
     def acting(self, cluster: str, holder: str, what: str) -> Iterator[None]:
-        """Let only this process act on the cluster, and renew the lease until the end.
-
-        Raises TransientError while another process acts, RefusedError if `holder` has lost the lease.
-        """
         with self._process_lock(cluster, what) as connection:
             token = self._begin(cluster, holder, what)
             act = _Act(cluster=cluster, holder=holder, token=token, connection=connection, guard=RLock())
             self._acts[cluster] = act
             try:
-                with self._repeat(lambda: self._renew_act(act)):
+                mine = (leases.c.cluster == cluster, leases.c.token == token)
+                with self._repeat(lambda: self._renew(self._connection_of(act), *mine)):
                     yield
             finally:
                 del self._acts[cluster]
 
     def check_acting(self, cluster: str) -> None:
-        """Raise RefusedError unless this process acts with the newest token, on a lease longer than CHANGE_WITHIN_S."""
         act = self._acts.get(cluster)
         if act is None:
             raise RefusedError(
@@ -141,8 +136,8 @@ class SqlChangeLock:
 
     @contextmanager
     def renewing(self, cluster: str, holder: str) -> Iterator[None]:
-        """Renew the lease of `holder` in the background during a long operation, if it holds the lease."""
-        with self._repeat(lambda: self._renew(cluster, holder)):
+        mine = (leases.c.cluster == cluster, leases.c.holder == holder)
+        with self._repeat(lambda: self._renew(self._database.begin(), *mine)):
             yield
 
     def release(self, cluster: str, holder: str) -> None:
@@ -168,10 +163,7 @@ class SqlChangeLock:
             return _lock(row)
 
     def break_(self, cluster: str, by: str) -> Lock | None:
-        """Remove the lease and return it.
-
-        Raises UserError without a name, and RefusedError while the holder acts, because its action would continue.
-        """
+        """As in ChangeLock. Raises UserError without a name."""
         if not by.strip():
             raise UserError("A lock can only be broken with the name of an approver.", remedy="Give your name.")
         try:
@@ -201,8 +193,7 @@ class SqlChangeLock:
     def history(self, cluster: str) -> tuple[dict[str, Any], ...]:
         """Return the log of the cluster's lock, oldest first: `at`, `what`, `lock` and further details."""
         query = select(lease_log).where(lease_log.c.cluster == cluster).order_by(lease_log.c.id)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.read(query)
         return tuple({"at": row.at, "what": row.what, **json.loads(row.body)} for row in rows)
 
     def _begin(self, cluster: str, holder: str, what: str) -> int:
@@ -216,15 +207,11 @@ class SqlChangeLock:
             connection.execute(update(leases).where(leases.c.cluster == cluster).values(token=token))
             return token
 
-    def _renew_act(self, act: _Act) -> None:
-        with self._connection_of(act) as connection:
+    def _renew(self, opened: AbstractContextManager[Connection], *which: Any) -> None:
+        with opened as connection:
             now = self._database.now(connection)
-            _extend(connection, now, leases.c.cluster == act.cluster, leases.c.token == act.token)
-
-    def _renew(self, cluster: str, holder: str) -> None:
-        with self._database.begin() as connection:
-            now = self._database.now(connection)
-            _extend(connection, now, leases.c.cluster == cluster, leases.c.holder == holder)
+            in_force = (leases.c.expires_at > now, leases.c.expires_at < now + RENEW_FOR_S)
+            connection.execute(update(leases).where(*which, *in_force).values(expires_at=now + RENEW_FOR_S))
 
     @contextmanager
     def _connection_of(self, act: _Act) -> Iterator[Connection]:
@@ -310,15 +297,8 @@ def _is_whole(row: Row[Any]) -> bool:
 
 
 def _lock(row: Row[Any]) -> Lock:
-    return Lock(
-        cluster=row.cluster,
-        holder=row.holder,
-        purpose=row.purpose,
-        acquired_at=row.acquired_at,
-        expires_at=row.expires_at,
-        cluster_id=row.cluster_id,
-        token=int(row.lease_token),
-    )
+    known = {one.name: row._mapping[one.name] for one in fields(Lock)}
+    return Lock(**{**known, "token": int(row.lease_token)})
 
 
 def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> Lock | None:
@@ -347,11 +327,6 @@ def _repair(connection: Connection, cluster: str) -> None:
     token = max(logged, default=0) + 1_000_000
     values = {"holder": "", "purpose": "", "acquired_at": 0.0, "expires_at": 0.0, "token": token, "lease_token": token}
     put(connection, leases, {"cluster": cluster}, values)
-
-
-def _extend(connection: Connection, now: float, *which: Any) -> None:
-    in_force = (leases.c.expires_at > now, leases.c.expires_at < now + RENEW_FOR_S)
-    connection.execute(update(leases).where(*which, *in_force).values(expires_at=now + RENEW_FOR_S))
 
 
 def _log(connection: Connection, at: float, what: str, lock: Lock, **more: Any) -> None:

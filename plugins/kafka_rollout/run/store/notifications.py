@@ -73,19 +73,23 @@ class SqlNotifications:
             if row is None:
                 connection.execute(insert(notifications).values(**which, **values, attempts=1))
                 return True
-            wait_s = STALE_S if row.state == _SENDING else 0.0 if at_once else _retry_s(row.attempts)
+            retry_s = 0.0 if at_once else min(_FIRST_RETRY_S * 2.0 ** (row.attempts - 1), _LAST_RETRY_S)
+            wait_s = STALE_S if row.state == _SENDING else retry_s
             if row.state == _SENT or row.attempts >= MOST_ATTEMPTS or now - row.changed_at < wait_s:
                 return False
             changed = {**values, "attempts": row.attempts + 1}
             connection.execute(update(notifications).filter_by(**which).values(**changed))
             return True
 
-    def record_sent(self, notification: Notification, channel: str) -> None:
-        self._record(notification, channel, _SENT, "")
+    def record(self, notification: Notification, channel: str, problem: str = "") -> None:
+        """Record that the channel accepted the notification, or why not.
 
-    def record_failed(self, notification: Notification, channel: str, problem: str) -> None:
-        """`problem`: a sentence without the text of the channel's error."""
-        self._record(notification, channel, _FAILED, problem)
+        `problem`: a sentence without the text of the channel's error.
+        """
+        with self._database.begin() as connection:
+            now = self._database.now(connection)
+            values = {"state": _FAILED if problem else _SENT, "problem": problem, "changed_at": now}
+            connection.execute(update(notifications).filter_by(**_row(notification, channel)).values(**values))
 
     def set_problem(self, problem: str) -> None:
         """Keep why channels cannot be used at all, for the pages of all clusters; an empty text removes it."""
@@ -154,17 +158,7 @@ class SqlNotifications:
             old = (notifications.c.changed_at < before, notifications.c.kind != "not-finalized")
             connection.execute(delete(notifications).where(*old))
 
-    def _record(self, notification: Notification, channel: str, state: str, problem: str) -> None:
-        with self._database.begin() as connection:
-            values = {"state": state, "problem": problem, "changed_at": self._database.now(connection)}
-            which = _row(notification, channel)
-            connection.execute(update(notifications).filter_by(**which).values(**values))
-
 
 def _row(notification: Notification, channel: str) -> dict[str, str]:
     hashed = hashlib.sha256(notification.key.encode()).hexdigest()
     return {"cluster": notification.cluster, "notification": hashed, "channel": channel}
-
-
-def _retry_s(attempts: int) -> float:
-    return min(_FIRST_RETRY_S * 2.0 ** (attempts - 1), _LAST_RETRY_S)

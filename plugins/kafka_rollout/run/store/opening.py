@@ -7,12 +7,11 @@ from __future__ import annotations
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
-from kafka_rollout.run.store.checks import SqlCheckHistory
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
-from kafka_rollout.run.store.scans import SqlScanHistory
+from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 from kafka_rollout.run.store.turns import SqlRequestTurns
 
 
@@ -29,28 +28,23 @@ def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> Sql
 
 
 def open_lock(settings: Settings | None = None) -> SqlChangeLock:
-    """Open the locks of all clusters."""
     return SqlChangeLock(database_of(settings))
 
 
 def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScanHistory:
-    """Open the stored scans of one cluster."""
     settings = settings or Settings.from_environment()
     return SqlScanHistory(database_of(settings), _documents(settings), cluster)
 
 
 def open_check_history(cluster: str, settings: Settings | None = None) -> SqlCheckHistory:
-    """Open the scheduled checks of one cluster."""
     return SqlCheckHistory(database_of(settings), cluster)
 
 
 def open_turns(cluster: str, settings: Settings | None = None) -> SqlRequestTurns:
-    """Open the turns of the brokers of one cluster."""
     return SqlRequestTurns(database_of(settings), cluster)
 
 
 def open_notifications(settings: Settings | None = None) -> SqlNotifications:
-    """Open the sent notifications of all clusters."""
     return SqlNotifications(database_of(settings))
 
 

@@ -2,7 +2,7 @@
 
 Events form a hash chain: the hash of an event covers the previous hash and the canonical JSON of the event. The row of
 the run has the number of events and the newest hash, so a check also finds that the last events are missing. The chain
-also has entries with the hashes of the documents and of the plan (`document_entries`).
+also has entries with the hashes of the documents and of the plan (`entries`).
 """
 
 from __future__ import annotations
@@ -26,20 +26,22 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, Event
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database, put
-from kafka_rollout.run.store.document_entries import (
+from kafka_rollout.run.store.entries import (
     BEGUN,
     ENTRIES,
     PLAN,
     WRITTEN,
     Known,
+    decode,
+    encode,
     is_entry,
     known_documents,
     sha256,
 )
-from kafka_rollout.run.store.event_codec import decode, encode
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 
 _NO_HASH = "0" * 64  # before the first event
+_NEWEST_FIRST = runs.c.updated_at.desc(), runs.c.id.desc()
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
 _NEWEST = 8  # entries of a run that has asked: the request, and documents of other tasks after it
 _WITHOUT_EVENTS = 10  # rows of a cluster that have only documents: test traffic without a run
@@ -121,10 +123,9 @@ class SqlRunStore:
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
         query = select(before_stops.c.body).join(runs)
         which = (before_stops.c.release_step == release_step, before_stops.c.node_id == node_id)
-        with self._database.reading() as connection:
-            body = connection.execute(query.where(*self._this(), *which)).scalar_one_or_none()
+        rows = self._database.read(query.where(*self._this(), *which))
         try:
-            return None if body is None else from_json(BeforeStop, json.loads(body))
+            return from_json(BeforeStop, json.loads(rows[0].body)) if rows else None
         except ValueError:
             raise FatalError(
                 f"The state of node {node_id} before its stop, in run {self.run_id}, is damaged.",
@@ -139,24 +140,20 @@ class SqlRunStore:
 
     def load_fingerprints(self) -> dict[int, str]:
         query = select(fingerprints.c.node_id, fingerprints.c.hash).join(runs).where(*self._this())
-        with self._database.reading() as connection:
-            return {row.node_id: row.hash for row in connection.execute(query)}
+        return {row.node_id: row.hash for row in self._database.read(query)}
 
     def record(self, event: Event) -> None:
-        """Append one event. An event with `at` 0 gets the current time."""
         kind, data = encode(event)
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
             self._append(connection, run, body)
-            connection.execute(
-                update(runs).where(runs.c.id == run.id).values(updated_at=self._database.now(connection))
-            )
+            now = self._database.now(connection)
+            connection.execute(update(runs).where(runs.c.id == run.id).values(updated_at=now))
 
     def events(self) -> tuple[Event, ...]:
-        """Return all events, oldest first; an event kind of a newer version as `Unknown`.
+        """As in RunStore. Raises FatalError for a damaged row.
 
         Every step asks for them several times, so only rows that are new since the last call are read and decoded.
-        Raises FatalError for a damaged row.
         """
         read = self.read_history(self._read)
         self._read = read  # another thread can replace it with an older one; its next call reads the rest
@@ -170,8 +167,7 @@ class SqlRunStore:
         query = select(events).join(runs).where(*self._this()).order_by(events.c.number)
         if known is not None:
             query = query.where(events.c.number >= known.number)
-        with self._database.reading() as connection:
-            rows = connection.execute(query).all()
+        rows = self._database.read(query)
         if known is None:
             return self._history(rows, ReadHistory())
         if not rows or (rows[0].run, rows[0].number, rows[0].hash) != (known.run, known.number, known.hash):
@@ -182,8 +178,8 @@ class SqlRunStore:
         """Return `known` with the rows that follow."""
         if not rows:
             return known
-        bodies = [(row, self._body(row)) for row in rows]
-        new = tuple(self._event(row, body) for row, body in bodies if body["kind"] not in ENTRIES)
+        bodies = [self._body(row) for row in rows]
+        new = tuple(decode(body["kind"], body["at"], body["data"]) for body in bodies if body["kind"] not in ENTRIES)
         return ReadHistory(
             run=rows[-1].run,
             number=rows[-1].number,
@@ -193,7 +189,6 @@ class SqlRunStore:
         )
 
     def verify_chain(self) -> str:
-        """Return a sentence about the first altered or missing event or document of the run; empty if there is none."""
         with self._database.reading() as connection:
             run = connection.execute(select(runs).where(*self._this())).one_or_none()
             if run is None:
@@ -208,12 +203,8 @@ class SqlRunStore:
             previous = row.hash
         if (len(rows), previous) != (run.event_count, run.last_hash):
             return f"The events after event {len(rows)} are missing: the run recorded {run.event_count}."
-        return self._verify_documents()
-
-    def _verify_documents(self) -> str:
         with self._database.reading() as connection:
-            run = connection.execute(select(runs.c.id).where(*self._this())).scalar_one()
-            documents = known_documents(connection, run)
+            documents = known_documents(connection, run.id)
         for name, known in documents.items():
             try:
                 if name == PLAN:
@@ -225,7 +216,6 @@ class SqlRunStore:
         return ""
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
-        """Return a document as JSON data (`traffic/verdict.json`) or as a `kind`; None if the run has none."""
         content = self.page(name)
         try:
             data = None if content is None else json.loads(content)
@@ -237,10 +227,6 @@ class SqlRunStore:
             ) from None
 
     def page(self, name: str) -> str | None:
-        """Return a document as text; None if the run has no such document.
-
-        Raises FatalError if it is not the document that the run history has the hash of.
-        """
         seen: Known | None = None
         for _ in range(_READS):
             has_row, known = self._find(name)
@@ -271,7 +257,6 @@ class SqlRunStore:
                 self._enter(connection, run, BEGUN, name, value)
 
     def detach(self, name: str) -> None:
-        """Remove a document if it exists."""
         with self._writing() as (connection, run):
             which = (artifacts.c.run == run.id, artifacts.c.name == name)
             if connection.execute(delete(artifacts).where(*which)).rowcount:
@@ -284,7 +269,6 @@ class SqlRunStore:
         return self.location(_REPORT_PAGE), self.location(_REPORT)
 
     def location(self, name: str) -> str:
-        """Return the path or URL of a document of the run, for messages."""
         return self._documents.location(self._key(name))
 
     def private_path(self, name: str) -> Path:
@@ -325,11 +309,8 @@ class SqlRunStore:
 
     def _enter(self, connection: Connection, run: Row[Any], kind: str, name: str, value: str) -> None:
         """Append an entry about a document to the chain. `value`: its SHA-256; empty if it is removed."""
-        self._append(
-            connection,
-            run,
-            canonical_json({"at": self._clock(), "kind": kind, "data": {"name": name, "sha256": value}}),
-        )
+        entry = {"at": self._clock(), "kind": kind, "data": {"name": name, "sha256": value}}
+        self._append(connection, run, canonical_json(entry))
 
     def _append(self, connection: Connection, run: Row[Any], body: str) -> None:
         """Append a row to the chain. `run`: the locked row of the run, as it was at the begin of the transaction."""
@@ -373,12 +354,6 @@ class SqlRunStore:
         except (ValueError, TypeError, KeyError):
             raise self._damaged(f"Event {row.number}") from None
 
-    def _event(self, row: Row[Any], body: Mapping[str, Any]) -> Event:
-        try:
-            return decode(body["kind"], body["at"], body["data"])
-        except (ValueError, TypeError, KeyError):
-            raise self._damaged(f"Event {row.number}") from None
-
     def _damaged(self, what: str) -> FatalError:
         return FatalError(
             f"{what} of run {self.run_id} of cluster {self.cluster} is damaged.",
@@ -398,9 +373,8 @@ def chain_hash(previous: str, body: str) -> str:
 
 def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
     """Return the names of the clusters that have a run with this id, sorted."""
-    with database.reading() as connection:
-        query = select(runs.c.cluster).where(runs.c.run_id == run_id).order_by(runs.c.cluster)
-        return tuple(connection.execute(query).scalars())
+    query = select(runs.c.cluster).where(runs.c.run_id == run_id).order_by(runs.c.cluster)
+    return tuple(row.cluster for row in database.read(query))
 
 
 def list_runs(database: Database, cluster: str) -> tuple[str, ...]:
@@ -413,22 +387,19 @@ def list_run_versions(database: Database, cluster: str, at_most: int | None = No
 
     The version changes with every event and every document. `at_most`: number of runs; None: all.
     """
-    newest_first = runs.c.updated_at.desc(), runs.c.id.desc()
     query = select(runs.c.id, runs.c.run_id, runs.c.event_count, runs.c.last_hash).where(runs.c.cluster == cluster)
     if at_most is not None:  # so that the events of older runs are not searched
-        enough = select(runs.c.id).where(runs.c.cluster == cluster, runs.c.event_count > 0).order_by(*newest_first)
+        enough = select(runs.c.id).where(runs.c.cluster == cluster, runs.c.event_count > 0).order_by(*_NEWEST_FIRST)
         query = query.where(runs.c.id.in_(enough.limit(at_most + _WITHOUT_EVENTS)))
-    query = query.where(exists().where(events.c.run == runs.c.id, ~is_entry())).order_by(*newest_first)
-    with database.reading() as connection:
-        rows = connection.execute(query.limit(at_most)).all()
+    query = query.where(exists().where(events.c.run == runs.c.id, ~is_entry())).order_by(*_NEWEST_FIRST)
+    rows = database.read(query.limit(at_most))
     return {row.run_id: f"{row.id}-{row.event_count}-{row.last_hash}" for row in rows}
 
 
 def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[str, ...]:
     """Return the ids of the cluster's runs with an event after `since` (epoch seconds), the last changed first."""
     query = select(runs.c.run_id).where(runs.c.cluster == cluster, runs.c.updated_at > since, runs.c.event_count > 0)
-    with database.reading() as connection:
-        return tuple(connection.execute(query.order_by(runs.c.updated_at.desc(), runs.c.id.desc())).scalars())
+    return tuple(row.run_id for row in database.read(query.order_by(*_NEWEST_FIRST)))
 
 
 def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
@@ -446,7 +417,7 @@ def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
         until = connection.execute(newest_at).scalar_one() or 0.0
         if since <= until:  # else the database is another one, for example from a backup
             query = query.where(or_(runs.c.id.in_(known), runs.c.updated_at > since - _LATE_S))
-        rows = connection.execute(query.where(asks).order_by(runs.c.updated_at.desc(), runs.c.id.desc())).all()
+        rows = connection.execute(query.where(asks).order_by(*_NEWEST_FIRST)).all()
     _ASKING[database.name, cluster] = until, tuple(row.id for row in rows)
     return tuple(row.run_id for row in rows)
 
@@ -454,5 +425,5 @@ def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
 def list_reported_runs(database: Database, cluster: str, at_most: int) -> tuple[str, ...]:
     """Return the ids of the cluster's newest runs that have a report, the last written first."""
     query = select(runs.c.run_id).join(artifacts).where(runs.c.cluster == cluster, artifacts.c.name == _REPORT)
-    with database.reading() as connection:
-        return tuple(connection.execute(query.order_by(artifacts.c.written_at.desc()).limit(at_most)).scalars())
+    rows = database.read(query.order_by(artifacts.c.written_at.desc()).limit(at_most))
+    return tuple(row.run_id for row in rows)

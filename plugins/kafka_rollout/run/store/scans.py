@@ -1,4 +1,4 @@
-"""The stored scans of a cluster, and the alerts about them (port ScanHistory).
+"""The stored scans of a cluster with their alerts, and its scheduled checks.
 
 The result, its page and its tables are documents below `scans/<cluster>/`. A scan is part of the history if it has a
 row. The row is committed after the documents are written, and removed before they are removed.
@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 import secrets
 import time
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Row, delete, insert, select
+from sqlalchemy import Row, Select, delete, insert, select
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -22,10 +23,10 @@ from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database
-from kafka_rollout.run.store.document_entries import sha256
-from kafka_rollout.run.store.tables import alerts, scans
+from kafka_rollout.run.store.entries import sha256
+from kafka_rollout.run.store.tables import alerts, checks, scans
 
-KEPT = 60  # scans of a cluster: two months of daily scans
+KEPT = 60  # scans and checks of a cluster: two months of daily ones
 
 _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
@@ -46,7 +47,7 @@ class KeptScan:
     @property
     def location(self) -> str:
         """Return the path or URL of the folder with its documents."""
-        return self.documents.location(artifact_key("scans", self.cluster, self.folder))
+        return self.documents.location(self.key(""))
 
     @property
     def page(self) -> str:
@@ -89,9 +90,7 @@ class SqlScanHistory:
 
     def scans(self) -> tuple[KeptScan, ...]:
         """Return all stored scans, newest first."""
-        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc())
-        with self._database.reading() as connection:
-            return tuple(self._kept(row) for row in connection.execute(query))
+        return tuple(self._kept(row) for row in self._database.read(self._newest_first()))
 
     def newest(self, at_most: int) -> tuple[ScanResult, ...]:
         """Return the newest scans that can be read. A damaged scan is left out, so that the others can be used."""
@@ -146,7 +145,11 @@ class SqlScanHistory:
             }
             kept_at = self._database.now(connection)
             connection.execute(insert(scans).values(cluster=self.cluster, kept_at=kept_at, **values))
-        self._remove_oldest(at_most)
+        for scan in self.scans()[at_most:]:
+            with self._database.begin() as connection:
+                connection.execute(delete(scans).where(scans.c.cluster == self.cluster, scans.c.name == scan.name))
+            with suppress(RolloutError):  # the row is removed already; remaining documents only need space
+                self._documents.remove(scan.key(""))
         return replace(kept, name=_name(moment))
 
     def record_alert(self, alert: Alerted) -> None:
@@ -160,44 +163,31 @@ class SqlScanHistory:
 
     def events(self) -> tuple[Scanned | Alerted, ...]:
         """Return the scans of scheduled runs and the alerts, oldest first."""
-        with self._database.reading() as connection:
-            scanned = connection.execute(select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id != ""))
-            found: list[Scanned | Alerted] = [_scanned(row) for row in scanned]
-            alerted = connection.execute(select(alerts).where(alerts.c.cluster == self.cluster))
-            found += [
-                from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted
-            ]
+        scanned = self._database.read(self._newest_first(scans.c.run_id != ""))
+        found: list[Scanned | Alerted] = [_scanned(row) for row in scanned]
+        alerted = self._database.read(select(alerts).where(alerts.c.cluster == self.cluster))
+        found += [from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted]
         return tuple(sorted(found, key=lambda event: event.at))
 
     def newest_summary(self) -> Scanned | None:
         """Return the newest scan without its records, also one of a command; None without a scan."""
-        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name.desc()).limit(1)
-        with self._database.reading() as connection:
-            row = connection.execute(query).one_or_none()
-        return None if row is None else _scanned(row)
+        rows = self._database.read(self._newest_first().limit(1))
+        return _scanned(rows[0]) if rows else None
 
     def summaries(self) -> tuple[Scanned, ...]:
         """Return all stored scans without their records, oldest first."""
-        query = select(scans).where(scans.c.cluster == self.cluster).order_by(scans.c.name)
-        with self._database.reading() as connection:
-            return tuple(_scanned(row) for row in connection.execute(query))
+        return tuple(_scanned(row) for row in reversed(self._database.read(self._newest_first())))
 
     def page_of_run(self, run_id: str) -> str | None:
         """Return the report of a run's newest scan; None if there is none, or if it was removed from the history."""
-        query = select(scans).where(scans.c.cluster == self.cluster, scans.c.run_id == run_id)
-        with self._database.reading() as connection:
-            row = connection.execute(query.order_by(scans.c.name.desc()).limit(1)).one_or_none()
+        rows = self._database.read(self._newest_first(scans.c.run_id == run_id).limit(1))
         try:
-            return None if row is None else self._kept(row).read_page()
+            return self._kept(rows[0]).read_page() if rows else None
         except FatalError:
             return None
 
-    def _remove_oldest(self, at_most: int) -> None:
-        for scan in self.scans()[at_most:]:
-            with self._database.begin() as connection:
-                connection.execute(delete(scans).where(scans.c.cluster == self.cluster, scans.c.name == scan.name))
-            with suppress(RolloutError):  # the row is removed already; remaining documents only need space
-                self._documents.remove(scan.key(""))
+    def _newest_first(self, *which: Any) -> Select[Any]:
+        return select(scans).where(scans.c.cluster == self.cluster, *which).order_by(scans.c.name.desc())
 
     def _kept(self, row: Row[Any]) -> KeptScan:
         return KeptScan(
@@ -215,8 +205,7 @@ def _scanned(row: Row[Any]) -> Scanned:
 
 def scanned_clusters(database: Database) -> tuple[str, ...]:
     """Return the names of the clusters that have stored scans, sorted."""
-    with database.reading() as connection:
-        return tuple(sorted(connection.execute(select(scans.c.cluster).distinct()).scalars()))
+    return tuple(sorted(row.cluster for row in database.read(select(scans.c.cluster).distinct())))
 
 
 def _name(moment_ms: int) -> str:
@@ -232,3 +221,52 @@ def _summary(result: ScanResult) -> dict[str, Any]:
         "topics": sorted({log.topic for log in result.logs}),
         "verdicts": {str(release): str(verdict) for release, verdict in result.standing.items()},
     }
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptCheck:
+    """One check. `at`: epoch seconds when it was stored. `document`: as `CheckReport.document` returns it."""
+
+    run_id: str
+    at: float
+    document: Mapping[str, Any]
+
+
+class SqlCheckHistory:
+    """The scheduled checks of one cluster."""
+
+    def __init__(self, database: Database, cluster: str) -> None:
+        self.cluster = cluster
+        self._database = database
+
+    def keep(self, run_id: str, document: Mapping[str, Any], page: str, *, at_most: int = KEPT) -> None:
+        """Store the check of a run in place of an earlier attempt. Remove the oldest checks above `at_most`."""
+        with self._database.serialized() as connection:
+            connection.execute(delete(checks).where(self._is_mine, checks.c.run_id == run_id))
+            values = {"target": str(document["target"]), "body": json.dumps(document), "page": page}
+            now = self._database.now(connection)
+            connection.execute(insert(checks).values(cluster=self.cluster, run_id=run_id, at=now, **values))
+            old = connection.execute(self._newest_first(checks.c.run_id).offset(at_most)).scalars().all()
+            connection.execute(delete(checks).where(self._is_mine, checks.c.run_id.in_(old)))
+
+    def newest(self, at_most: int = KEPT) -> tuple[KeptCheck, ...]:
+        """Return the stored checks, newest first."""
+        rows = self._database.read(self._newest_first(checks).limit(at_most))
+        return tuple(KeptCheck(run_id=row.run_id, at=row.at, document=json.loads(row.body)) for row in rows)
+
+    def newest_id(self) -> tuple[str, float] | None:
+        """Return run id and time of the newest check; None without one."""
+        rows = self._database.read(self._newest_first(checks.c.run_id, checks.c.at).limit(1))
+        return (rows[0].run_id, rows[0].at) if rows else None
+
+    def page_of_run(self, run_id: str) -> str | None:
+        """Return the page of a run's check; None if there is none."""
+        rows = self._database.read(select(checks.c.page).where(self._is_mine, checks.c.run_id == run_id))
+        return rows[0].page if rows else None
+
+    def _newest_first(self, *columns: Any) -> Select[Any]:
+        return select(*columns).where(self._is_mine).order_by(checks.c.at.desc(), checks.c.run_id.desc())
+
+    @property
+    def _is_mine(self) -> Any:
+        return checks.c.cluster == self.cluster

@@ -16,7 +16,7 @@ from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S, expected_s
-from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     OF_ROLLS,
@@ -32,9 +32,9 @@ from kafka_rollout.run.events import (
     TakenOver,
     has,
 )
+from kafka_rollout.run.ports import Answer, Answers, Question
 from kafka_rollout.run.projections.approvals import find_invalidity, is_invalid, newest_decision
 from kafka_rollout.run.projections.runs import find_dag_id
-from kafka_rollout.run.services import Answer, Answers, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import FOUR_EYES, refuse_claimed_name, refuse_starter
 from kafka_rollout.steps.common.lock import keep_lock

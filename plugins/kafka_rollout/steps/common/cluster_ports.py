@@ -14,10 +14,8 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.registrations import MetadataRegistrations
-from kafka_rollout.model.caught_up import check_current, find_current_brokers
-from kafka_rollout.model.request_log import find_logged_requests
-from kafka_rollout.model.right_findings import refuse_without_reading
-from kafka_rollout.model.rights import PINNING, READING, need_of
+from kafka_rollout.model.node_log import find_logged_requests
+from kafka_rollout.model.rights import PINNING, READING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
@@ -29,6 +27,8 @@ from kafka_rollout.model.state import (
     QuorumState,
     RegisteredNodes,
     TransactionState,
+    check_current,
+    find_current_brokers,
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

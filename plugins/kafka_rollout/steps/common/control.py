@@ -20,11 +20,9 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, StoppedByOperator
-from kafka_rollout.run.projections.control import find_pause, find_pause_answer, find_stop, nodes_since_pause
-from kafka_rollout.run.projections.gates import times_passed
-from kafka_rollout.run.projections.node_times import expected_commands_s, expected_node_step_s
-from kafka_rollout.run.projections.nodes import is_in_node_step
+from kafka_rollout.run.projections.nodes import expected_commands_s, expected_node_step_s, is_in_node_step, times_passed
 from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.projections.runs import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step

@@ -7,7 +7,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
-from kafka_rollout.model.log_excerpt import READ_LINES, LogExcerpt, cut_excerpt, hide_credentials
+from kafka_rollout.model.node_log import READ_LINES, LogExcerpt, cut_excerpt, hide_credentials
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec

@@ -10,7 +10,7 @@ from functools import partial
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.features.min_isr import MIN_ISR, find_min_isr_effects, raises_elr
-from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.configs import SettingValues
 from kafka_rollout.model.plan import DefaultChange, FeatureChange, Plan
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import DefaultSet

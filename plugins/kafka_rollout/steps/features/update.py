@@ -49,11 +49,11 @@ from kafka_rollout.features.users import (
 from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
-from kafka_rollout.model.right_findings import RIGHTS_CHECK, right_findings
+from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.checks import unknown_responses
-from kafka_rollout.planning.findings.catalogue_gaps import GAPS_CHECK, feature_gap_findings
+from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import FeatureResults
@@ -146,9 +146,9 @@ def plan_features(
     effects = plan_min_isr(ports, changes, state.partitions, pin=pin)
     checked = (
         *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
-        RIGHTS_CHECK.ran(right_findings(ports.cluster, state)),
+        RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
         GAPS_CHECK.ran(
-            feature_gap_findings(ports.catalogue, _releases_of(ports, state, order)),
+            gap_findings(ports.catalogue, _releases_of(ports, state, order), OF_FEATURE_PLANS),
             unless="The request names every level." if order.named else "",
         ),
         # No node restarts, so metadata that a node could not apply stays missing.

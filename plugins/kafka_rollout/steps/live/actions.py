@@ -23,8 +23,8 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
-from kafka_rollout.run.offline_events import LiveLowered, OfflineLeftBehind, OfflineStopping
 from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import LiveLowered, OfflineLeftBehind, OfflineStopping
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

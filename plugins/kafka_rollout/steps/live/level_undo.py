@@ -7,7 +7,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_rollout.model.plan import FeatureChange, Plan
-from kafka_rollout.planning.level_undo import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.planning.lowering import LevelUndo, UndoMethod, level_undo
 from kafka_rollout.steps.common.approval import shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.live.facts import estimate_absence

@@ -21,14 +21,14 @@ from kafka_rollout.metadata_log.snapshot_use import (
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.offline_events import (
+from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import (
     LiveFailed,
     LiveKept,
     OfflineRestored,
     OfflineUndoing,
     OfflineUndone,
 )
-from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.common.until import until

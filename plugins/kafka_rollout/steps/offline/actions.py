@@ -24,14 +24,14 @@ from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
-from kafka_rollout.run.offline_events import (
+from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import (
     OfflineLeftBehind,
     OfflineNoReturn,
     OfflineStopping,
     OfflineUnreached,
+    Started,
 )
-from kafka_rollout.run.projections import offline as projections
-from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

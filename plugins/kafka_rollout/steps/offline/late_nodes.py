@@ -15,8 +15,8 @@ from kafka_rollout.metadata_log.snapshot_use import follows_snapshot
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.offline_events import OfflineInstalled
 from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import OfflineInstalled
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.offline.snapshot import install_on, quorum_lacks

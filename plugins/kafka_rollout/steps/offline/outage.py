@@ -23,8 +23,8 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.offline_events import OfflineServed, OfflineWritable
 from kafka_rollout.run.projections.offline import outages, unwritable_before
+from kafka_rollout.run.step_events import OfflineServed, OfflineWritable
 from kafka_rollout.steps.common.approval import OUTAGE_FACTS, shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.until import until

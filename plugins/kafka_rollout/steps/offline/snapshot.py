@@ -20,8 +20,8 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.offline_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.run.projections import offline as projections
+from kafka_rollout.run.step_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.directories import named_directories
 

@@ -19,7 +19,6 @@ from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majo
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, newest
-from kafka_rollout.run.offline_events import OfflineRestored, OfflineUndoing, OfflineUndone
 from kafka_rollout.run.projections.offline import (
     chosen_log,
     installed_on,
@@ -29,6 +28,7 @@ from kafka_rollout.run.projections.offline import (
     stop_has_begun,
     unreached,
 )
+from kafka_rollout.run.step_events import OfflineRestored, OfflineUndoing, OfflineUndone
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -3,17 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Finding, Verdict
+from kafka_rollout.base.findings import Finding, Verdict, all_findings
 from kafka_rollout.features.checks import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.model.right_findings import right_findings
+from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import effective_config, quorum_config_findings
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.releases.facts import Release
@@ -84,7 +85,7 @@ def recheck(
             f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
             remedy="Correct the addresses in the inventory, or start a new run.",
         )
-    now = cluster_findings(
+    now = check_cluster(
         ports.cluster, ports.catalogue, state, target=plan.target, accept_unavailable=plan.accept_unavailable
     )
     # Levels that the plan lowers are lowered before a node starts on the target.
@@ -101,15 +102,18 @@ def recheck(
             *quorum_config_findings(state, ({node.node_id: config},)),
             *recheck_dynamic_configs(ports, plan, release),
         )
-    found = (*now.findings, *right_findings(ports.cluster, state), *ranges.findings, *unserved, *host)
+    found = (
+        *all_findings(now),
+        *right_findings(ports.cluster, state.missing_rights),
+        *ranges.findings,
+        *unserved,
+        *host,
+    )
     verdict = Verdict(
-        question=now.question, findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS))
-    )
-    new = verdict.new_blockers_since(plan.blockers)
-    return Verdict(
         question=f"Is there a blocker on cluster {plan.cluster} that the approved plan does not contain?",
-        findings=(*new, *verdict.warnings),
+        findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS)),
     )
+    return replace(verdict, findings=(*verdict.new_blockers_since(plan.blockers), *verdict.warnings))
 
 
 def refuse_new_blockers(

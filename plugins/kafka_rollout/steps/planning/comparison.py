@@ -12,14 +12,17 @@ from typing import Any
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.contents import PARTS, ClusterInventory, Difference
+from kafka_rollout.model.contents import PARTS, ClusterInventory, Difference, compare_states, digest, new_settings
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.state_comparison import compare_states, digest, new_settings
-from kafka_rollout.planning.expected_configs import find_expected_configs
+from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.rehearsal.contents import read_inventory
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.approvals import newest_decision
-from kafka_rollout.run.projections.comparisons import accepted_digests, find_unaccepted, newest_comparison
+from kafka_rollout.run.projections.approvals import (
+    accepted_digests,
+    find_unaccepted,
+    newest_comparison,
+    newest_decision,
+)
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.approval import heading, refuse_unproved

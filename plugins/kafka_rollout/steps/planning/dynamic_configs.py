@@ -7,10 +7,10 @@ from collections.abc import Mapping
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Checked, Finding, Severity
-from kafka_rollout.model.config_providers import with_inventory_values
-from kafka_rollout.model.dynamic_configs import DynamicConfigs
+from kafka_rollout.model.configs import DynamicConfigs, with_inventory_values
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.checks import NO_RESTART
+from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.planning.findings.configuration import effective_config, planned_configs
 from kafka_rollout.planning.findings.dynamic_configs import (
     DYNAMIC_CONFIGURATION_CHECK,
@@ -19,7 +19,6 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     unread_config_finding,
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
-from kafka_rollout.planning.release_changes.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 

@@ -15,14 +15,14 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding
-from kafka_rollout.model.config_providers import with_inventory_values
+from kafka_rollout.model.configs import with_inventory_values
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.configuration import config_findings, effective_config, java_findings
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, host_problems
-from kafka_rollout.planning.release_changes.jvm_properties import (
+from kafka_rollout.planning.findings.jvm_properties import (
     JVM_PROPERTIES_CHECK,
     jvm_findings,
     needs_jvm_arguments,

@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding, Severity, Verdict
 from kafka_rollout.base.wording import count
-from kafka_rollout.model.right_findings import RIGHT_MISSING, find_rights_of_runs
+from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.findings.cluster import NODE_DOWN

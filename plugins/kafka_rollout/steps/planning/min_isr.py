@@ -15,7 +15,7 @@ from kafka_rollout.features.min_isr import (
     raises_elr,
     value_of_file,
 )
-from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.configs import SettingValues
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -16,11 +16,10 @@ from kafka_rollout.gates.outside import OUTSIDE_CHECK
 from kafka_rollout.model.plan import Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
+from kafka_rollout.planning.batches import WINDOWS_CHECK, window_findings
 from kafka_rollout.planning.checks import unknown_values
-from kafka_rollout.planning.findings.configuration import planned_configs
+from kafka_rollout.planning.findings.configuration import PENDING_CHECK, pending_findings, planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
-from kafka_rollout.planning.findings.maintenance import WINDOWS_CHECK, window_findings
-from kafka_rollout.planning.findings.pending_files import PENDING_CHECK, pending_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import make_plan

@@ -8,7 +8,6 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.planning.release_path import (
     plan_release_steps,
-    plan_steps_down,
     source_release,
     with_configured_classes,
 )
@@ -72,6 +71,6 @@ def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, t
 
 def releases_between(catalogue: Catalogue, source: Release, target: Release) -> tuple[Direction, tuple[Release, ...]]:
     """Return the direction and the releases of all release steps, the source first."""
-    if target < source:
-        return Direction.DOWNGRADE, (source, *(to for _, to, _ in plan_steps_down(catalogue, source, target)))
-    return Direction.UPGRADE, (source, *(to for _, to, _ in plan_release_steps(catalogue, source, target)))
+    down = target < source
+    steps = plan_release_steps(catalogue, source, target, down=down)
+    return Direction.DOWNGRADE if down else Direction.UPGRADE, (source, *(to for _, to, _ in steps))

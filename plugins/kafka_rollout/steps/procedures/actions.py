@@ -6,14 +6,14 @@ from dataclasses import asdict
 from typing import Any
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.base.findings import Verdict
+from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.answers import Result
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.findings.cluster import cluster_findings
-from kafka_rollout.planning.release_path import refuse_older
+from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.run.events import Begun, Observed, Rolled, newest
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
@@ -43,7 +43,7 @@ def observe_for_upgrade(call: StepCall) -> dict[str, Any]:
     found = observe_cluster(call)
     observed = newest(call.ports.run.events(), Observed)
     if observed is not None and (releases := [one for one in observed.releases.values() if one is not None]):
-        refuse_older(min(releases), call.request.target_release)
+        refuse_direction(min(releases), call.request.target_release)
     return found
 
 
@@ -60,7 +60,7 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
         call.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
         call.log.info("  Java %s", seen.metrics.java_version if seen.metrics else "unknown")
     call.log.info("Finalized: %s", dict(state.finalized))
-    findings = cluster_findings(ports.cluster, ports.catalogue, state).findings
+    findings = all_findings(check_cluster(ports.cluster, ports.catalogue, state))
     for finding in findings:
         call.log.info("%s", finding)
     return {

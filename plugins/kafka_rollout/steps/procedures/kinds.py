@@ -12,8 +12,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.cluster_status import RunState, action_after
 from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
-from kafka_rollout.run.projections.ends import RunEnd
-from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.projections.runs import RunEnd, run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
 from kafka_rollout.steps.procedures.features import FEATURES

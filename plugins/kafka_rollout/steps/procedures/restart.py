@@ -12,8 +12,8 @@ from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.report.run_report import Outcome, RunReport
 from kafka_rollout.run.events import newest
-from kafka_rollout.run.projections.comparisons import find_unaccepted
-from kafka_rollout.run.projections.gates import gate_histories
+from kafka_rollout.run.projections.approvals import find_unaccepted
+from kafka_rollout.run.projections.nodes import gate_histories
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures import actions, approval_requests, common, conditions, rolling

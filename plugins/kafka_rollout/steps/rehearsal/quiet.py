@@ -10,13 +10,13 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.model.dynamic_configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.ports.cluster import KafkaClasses
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 _APPROVER = "rehearsal"

@@ -35,8 +35,7 @@ from kafka_rollout.rehearsal.result import (
 from kafka_rollout.rehearsal.selection import find_spareless_topics
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, events_of
-from kafka_rollout.run.projections.gates import node_step_seconds
-from kafka_rollout.run.projections.nodes import find_last_node_event
+from kafka_rollout.run.projections.nodes import find_last_node_event, node_step_seconds
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

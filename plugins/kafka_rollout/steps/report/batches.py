@@ -8,8 +8,7 @@ from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Batch, Plan, ReleaseStep
 from kafka_rollout.report.run_report import BatchReport
 from kafka_rollout.run.events import Event, events_of
-from kafka_rollout.run.projections.gates import GateHistory
-from kafka_rollout.run.projections.nodes import node_times
+from kafka_rollout.run.projections.nodes import GateHistory, node_times
 from kafka_rollout.run.step_events import BatchSplit
 
 

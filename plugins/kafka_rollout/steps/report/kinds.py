@@ -9,17 +9,18 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.run_report import DowngradeReport, FeatureReport, Outcome, RunReport, extended
-from kafka_rollout.run.events import events_of, newest
-from kafka_rollout.run.offline_events import LiveLowered, OfflineEvent
-from kafka_rollout.run.projections.comparisons import find_unaccepted
-from kafka_rollout.run.projections.gates import gate_histories
-from kafka_rollout.run.projections.levels import has_asked_for_levels
+from kafka_rollout.run.events import events_of, has, newest
+from kafka_rollout.run.projections.approvals import find_unaccepted
+from kafka_rollout.run.projections.nodes import gate_histories
 from kafka_rollout.run.projections.runs import find_lock_refusal, has_acted
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
     FeatureRace,
     FeatureResults,
+    Finalizing,
+    LiveLowered,
     MetadataScanned,
+    OfflineEvent,
     Trimmed,
 )
 from kafka_rollout.steps.common.approval import expected_outage_s
@@ -138,7 +139,7 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return Outcome.FINISHED, "Every level is as requested, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
-    if has_asked_for_levels(events):
+    if has(events, Finalizing):
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
     return Outcome.REFUSED, f"Nothing was changed: {why or find_lock_refusal(events) or missing}"

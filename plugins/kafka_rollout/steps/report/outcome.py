@@ -12,8 +12,8 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import Approval, Decision, Event, RollbackClosed, Voided, newest
-from kafka_rollout.run.projections.comparisons import find_unaccepted
-from kafka_rollout.run.projections.gates import GateHistory
+from kafka_rollout.run.projections.approvals import find_unaccepted
+from kafka_rollout.run.projections.nodes import GateHistory
 from kafka_rollout.run.projections.runs import is_rollback_refused, last_failure
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

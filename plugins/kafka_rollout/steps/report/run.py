@@ -10,11 +10,11 @@ from typing import Any
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import GateKind
-from kafka_rollout.model.log_excerpt import LogExcerpt
+from kafka_rollout.model.node_log import LogExcerpt
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.level_undo import LevelUndo
+from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.report.run_report import (
     CheckReport,
@@ -27,10 +27,15 @@ from kafka_rollout.report.run_report import (
     PlannedLevel,
     RunReport,
 )
-from kafka_rollout.run.events import Event, Observed, events_of, newest
-from kafka_rollout.run.projections.approvals import approvals
-from kafka_rollout.run.projections.gates import GateHistory, gate_histories
-from kafka_rollout.run.projections.nodes import NodeTimes, find_last_node_event, node_times, stop_is_unfinished
+from kafka_rollout.run.events import Approval, Event, Observed, events_of, newest
+from kafka_rollout.run.projections.nodes import (
+    GateHistory,
+    NodeTimes,
+    find_last_node_event,
+    gate_histories,
+    node_times,
+    stop_is_unfinished,
+)
 from kafka_rollout.run.step_events import FeatureSupport, IncrementalScan, SnapshotLoaded, Validated
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.common.node_steps import read_log_excerpt
@@ -86,7 +91,7 @@ def build_report(
         default_changes=plan.default_changes,
         nodes=tuple(_node(ports, node, state, events, gates) for node in ports.cluster.nodes),
         gates=tuple(_gate(gate) for gate in gates),
-        approvals=approvals(events),
+        approvals=events_of(events, Approval),
         features=_features(plan, state, events, ports.run.attachment(UNDOS)),
         current_metadata_version=tuple(_current(ports, node, state) for node in ports.cluster.nodes),
         feature_support=newest(events, FeatureSupport),

@@ -9,8 +9,7 @@ from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.gates import gate_is_passed
-from kafka_rollout.run.projections.nodes import last_act_on_node
+from kafka_rollout.run.projections.nodes import gate_is_passed, last_act_on_node
 from kafka_rollout.run.step_events import GateFailed, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state, running_release

@@ -16,7 +16,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
-from kafka_rollout.planning.findings.rollback_blockers import ClosingRecord, find_closing_records
+from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
 from kafka_rollout.run.events import RollbackClosed, newest
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,

@@ -36,7 +36,7 @@ from kafka_rollout.run.background import BackgroundKey, BackgroundKind, Backgrou
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.opening import database_of, open_run
-from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.check import not_compared, with_earlier
 
 log = logging.getLogger(__name__)

@@ -29,8 +29,13 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Produ
 from confluent_kafka.admin import AdminClient
 
 from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
-from kafka_rollout.run.traffic_series import TrafficSample, condense
-from kafka_rollout.run.traffic_verdict import TRANSACTIONAL_PRODUCER, TrafficVerdict, TransactionOutcome
+from kafka_rollout.run.traffic import (
+    TRANSACTIONAL_PRODUCER,
+    TrafficSample,
+    TrafficVerdict,
+    TransactionOutcome,
+    condense,
+)
 from kafka_rollout.traffic.check import (
     CONSUMER_GROUP,
     UNKNOWN_OFFSET,

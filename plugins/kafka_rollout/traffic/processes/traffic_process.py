@@ -32,8 +32,7 @@ from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundProcess, BackgroundState
-from kafka_rollout.run.traffic_series import TrafficSample
-from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
 from kafka_rollout.traffic.check import Position, ProducerMark, with_earlier
 from kafka_rollout.traffic.processes.of_run import Heartbeat
 from kafka_rollout.traffic.processes.traffic import (

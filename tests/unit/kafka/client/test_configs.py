@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.kafka.client.configs import read_configs, read_effective
 from kafka_rollout.kafka.client.requests import ClusterConnections, ResourceType, Target
-from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, Setting
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
 TOPIC_SOURCE, DEFAULT_SOURCE, ALL_BROKERS_SOURCE, FILE_SOURCE = 1, 5, 3, 4

@@ -10,9 +10,9 @@ from kafka_rollout.base.findings import Severity
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.record_kinds import RecordKind
-from kafka_rollout.planning.findings.catalogue_gaps import gap_findings
 from kafka_rollout.planning.findings.configuration import java_findings, removed_config_names
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings
+from kafka_rollout.planning.findings.releases import OF_DOWNGRADES, gap_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
@@ -44,7 +44,7 @@ def with_gaps(release: Release, *facts: str, **content: object) -> Catalogue:
 def test_a_plan_is_blocked_by_the_gaps_that_it_needs(fact: str, up: bool, down: bool) -> None:
     catalogue = with_gaps(R431, fact)
     assert bool(gap_findings(catalogue, [R391, R431])) is up
-    assert bool(gap_findings(catalogue, [R431, R391], down=True)) is down
+    assert bool(gap_findings(catalogue, [R431, R391], OF_DOWNGRADES)) is down
     assert not gap_findings(catalogue, [R391])
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity, all_findings
 from kafka_rollout.model.state import (
     ClientSoftware,
     ClusterState,
@@ -16,7 +16,7 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.cluster import cluster_findings
+from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.releases.facts import Release, VersionRange
 from tests.unit.builders import (
     COMBINED,
@@ -37,13 +37,13 @@ from tests.unit.builders import (
 
 
 def _findings(seen: ClusterState, spec: ClusterSpec = SEPARATE, **other: object) -> dict[tuple[str, str], Finding]:
-    verdict = cluster_findings(spec, catalogue(), seen, **other)  # type: ignore[arg-type]
-    for finding in verdict.findings:
+    found = all_findings(check_cluster(spec, catalogue(), seen, **other))  # type: ignore[arg-type]
+    for finding in found:
         assert finding.code == finding.code.upper()
         assert finding.sentence.endswith(".")
         assert finding.remedy or finding.severity is Severity.INFO
-    assert len({f.identity for f in verdict.findings}) == len(verdict.findings)
-    return {f.identity: f for f in verdict.findings}
+    assert len({f.identity for f in found}) == len(found)
+    return {f.identity: f for f in found}
 
 
 def _blockers(seen: ClusterState, spec: ClusterSpec = SEPARATE, **other: object) -> set[tuple[str, str]]:

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.model.host_state import HostPath, HostState
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
-from kafka_rollout.planning.findings.host_paths import path_findings
+from kafka_rollout.planning.findings.hosts import path_findings
 from tests.unit.builders import R431
 
 FILE = "/etc/kafka/server.properties"

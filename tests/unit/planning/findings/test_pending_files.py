@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.effective_configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, Setting
-from kafka_rollout.planning.findings.pending_files import pending_findings
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, Setting
+from kafka_rollout.planning.findings.configuration import pending_findings
 
 FILE, DEFAULT, NODE = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.NODE
 

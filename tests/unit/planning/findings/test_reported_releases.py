@@ -6,10 +6,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Severity, all_findings
 from kafka_rollout.model.state import NodeState
-from kafka_rollout.planning.findings.cluster import cluster_findings
-from kafka_rollout.planning.findings.reported_releases import reported_release_findings
+from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.releases import reported_release_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
@@ -117,7 +117,7 @@ def test_neighbours_with_different_facts_block() -> None:
 
 
 def test_a_version_without_a_rule_is_named() -> None:
-    all_of = cluster_findings(SEPARATE, RELEASED, state(nodes={1: reporting("6.2.0-ccs", None)})).findings
+    all_of = all_findings(check_cluster(SEPARATE, RELEASED, state(nodes={1: reporting("6.2.0-ccs", None)})))
     (found,) = [one for one in all_of if "6.2.0-ccs" in one.sentence]
     assert found.code == "RELEASE-UNKNOWN"
     assert "apache_releases" in found.remedy

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from kafka_rollout.planning.findings.rollback_blockers import find_closing_records
+from kafka_rollout.planning.findings.releases import find_closing_records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import FeatureLevel, Release
 from tools.demo.folder import PROJECT_ROOT

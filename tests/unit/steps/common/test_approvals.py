@@ -8,8 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import ApprovalOf, Decision, Unknown
-from kafka_rollout.run.projections.approvals import approvals
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import replace_node, retry_node
@@ -75,14 +74,14 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     with pytest.raises(RefusedError, match="approval is no longer valid"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "bob")))
-    by_bob = replace(approvals(ports.run.events())[0], by="bob", reason="the ghost is unregistered")
+    by_bob = replace(events_of(ports.run.events(), Approval)[0], by="bob", reason="the ghost is unregistered")
     renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="approval is no longer valid"):  # the ghost is still there
         retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     cluster.find_unlisted_controllers.clear()
     renew_invalid_approvals(ports, plan, by_bob)
     assert retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
-    assert [a.by for a in approvals(ports.run.events())] == ["alice", "bob", "bob"]
+    assert [a.by for a in events_of(ports.run.events(), Approval)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")
     renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="alice answered 'rejected'"):

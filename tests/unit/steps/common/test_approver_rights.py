@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.run.events import (
+    Approval,
     ApprovalOf,
     Begun,
     Channel,
@@ -19,7 +20,6 @@ from kafka_rollout.run.events import (
     TakenOver,
     events_of,
 )
-from kafka_rollout.run.projections.approvals import approvals
 from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
@@ -50,7 +50,7 @@ def approve(ports: ClusterPorts, by: str = "alice", responder: Responder | None 
 def test_an_approval_says_who_answered_where_and_what_was_shown(tmp_path: Path) -> None:
     ports = ports_of(tmp_path)
     approve(ports)
-    (given,) = approvals(ports.run.events())
+    (given,) = events_of(ports.run.events(), Approval)
     assert given == require_approval(ports, ports.run.load_plan(), ROLL)
     assert (given.responder, given.text) == (AIRFLOW, "Roll fake?\n\nPlan.")
     assert given.text_sha256 == hashlib.sha256(given.text.encode()).hexdigest()
@@ -104,7 +104,7 @@ def test_with_four_eyes_the_starter_approves_nothing(
         return
     with pytest.raises(RefusedError, match=why):
         approve(ports, responder=responder)
-    assert approvals(ports.run.events()) == ()
+    assert events_of(ports.run.events(), Approval) == ()
     without = replace(ports, cluster=replace(ports.cluster, four_eyes=False))
     approve(without, responder=responder)
     with pytest.raises(RefusedError):  # asked for since
@@ -117,7 +117,7 @@ def test_with_four_eyes_the_starter_ends_no_pause(tmp_path: Path) -> None:
         with pytest.raises(RefusedError, match=why):
             record_approval(ports, ApprovalOf.PAUSE, by, Decision.APPROVED, "looks good", responder=responder)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients", responder=AIRFLOW)
-    assert [given.what for given in approvals(ports.run.events())] == [ApprovalOf.ROLL_BACK]
+    assert [given.what for given in events_of(ports.run.events(), Approval)] == [ApprovalOf.ROLL_BACK]
 
 
 SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}

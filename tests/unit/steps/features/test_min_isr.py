@@ -12,7 +12,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.model.dynamic_configs import SettingValues
+from kafka_rollout.model.configs import SettingValues
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import ELR_VERSION, METADATA_VERSION

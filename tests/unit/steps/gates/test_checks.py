@@ -11,7 +11,7 @@ from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.projections.gates import gate_is_passed
+from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import GateChecked, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import CHECKS, check_gate

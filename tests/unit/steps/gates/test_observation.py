@@ -163,7 +163,7 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
         return replace(found, epoch=0) if node.node_id == 13 else found
 
     monkeypatch.setattr(FakeAdmin, "features", of_13_is_old)
-    monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
+    monkeypatch.setattr("kafka_rollout.model.state.LAG_RECORDS", 0)
     queries = _queries(monkeypatch)
     for _ in range(6):  # whichever broker is first, also when node 12 is back
         check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
@@ -181,7 +181,7 @@ def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     features = FakeAdmin.features
     monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: replace(features(admin, node), epoch=0))
-    monkeypatch.setattr("kafka_rollout.model.caught_up.LAG_RECORDS", 0)
+    monkeypatch.setattr("kafka_rollout.model.state.LAG_RECORDS", 0)
     seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
     unmet = {one.name: one.evidence for one in seen.conditions if not one.is_met}
     assert "No broker that was queried has applied the newest metadata" in unmet["every query answered"]

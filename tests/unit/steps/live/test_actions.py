@@ -17,7 +17,7 @@ from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
-from kafka_rollout.run.offline_events import (
+from kafka_rollout.run.step_events import (
     LiveLowered,
     OfflineLogChosen,
     OfflineStopping,

@@ -12,7 +12,7 @@ from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import has, newest
-from kafka_rollout.run.offline_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
+from kafka_rollout.run.step_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.live import undo

@@ -17,7 +17,7 @@ from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.offline_events import LiveLowered
+from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from tests.fakes.cluster import FakeCluster

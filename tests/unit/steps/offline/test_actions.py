@@ -18,8 +18,8 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
-from kafka_rollout.run.offline_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.projections.offline import can_be_undone
+from kafka_rollout.run.step_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.common.approval import record_approval

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_rollout.run.events import newest
-from kafka_rollout.run.offline_events import OfflineSnapshotWritten
+from kafka_rollout.run.step_events import OfflineSnapshotWritten
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import R431, FakeCluster
 from tests.unit.steps.offline.test_actions import FORWARD, R421, approved, go, ports, world

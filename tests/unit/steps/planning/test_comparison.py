@@ -15,7 +15,7 @@ from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of
-from kafka_rollout.run.services import Answer, Question
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.comparison import BEFORE, COMPARED, record_state

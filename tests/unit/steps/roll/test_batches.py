@@ -21,8 +21,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
-from kafka_rollout.run.projections.gates import node_step_seconds
-from kafka_rollout.run.projections.node_times import time_of_node_steps
+from kafka_rollout.run.projections.nodes import node_step_seconds, time_of_node_steps
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.steps.common.approval import approval_body, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some

@@ -12,7 +12,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
-from kafka_rollout.model.dynamic_configs import ConfigCheck, ConfigKind, ConfigProblem
+from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import GatePassed

@@ -20,7 +20,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.tables import background
-from kafka_rollout.run.traffic_verdict import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.of_run import (
     ALONE_S,

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.run.traffic_verdict import TrafficVerdict, TransactionOutcome
+from kafka_rollout.run.traffic import TrafficVerdict, TransactionOutcome
 from kafka_rollout.traffic.check import (
     UNKNOWN_OFFSET,
     Position,

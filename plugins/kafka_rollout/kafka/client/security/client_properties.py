@@ -26,7 +26,7 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.kafka.client.security.memory_files import file_in_memory
 from kafka_rollout.kafka.files.server_properties import parse
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import is_reference
 
 _PREFIXES = ("security.", "sasl.", "ssl.")
 _PROTOCOL, _MECHANISM, _JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"

@@ -5,7 +5,7 @@ run as root if it changes the node. Paths come from the inventory and from the n
 sudoers file follows sudoers(5): arguments with a placeholder are one regular expression (sudo 1.9.10 or later).
 
 No right makes the SSH user root: root gets no content that it executes, and writes only into folders that nobody else
-can change, which a plan checks (planning/findings/host_paths.py). An archive is unpacked by the SSH user.
+can change, which a plan checks (planning/findings/hosts.py). An archive is unpacked by the SSH user.
 """
 
 from __future__ import annotations

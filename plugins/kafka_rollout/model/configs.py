@@ -1,17 +1,153 @@
-"""Effective configuration of brokers and topics, and its comparison before and after a change.
+"""Configuration: references to config providers, settings in the metadata, effective values and their comparison.
 
-Values count, not their sources: a value that moves from a file into the metadata is no difference. The sources explain
-differences. A broker reports a setting that its release does not have as a secret, so only the presence of a secret is
-compared.
+Only the node resolves references (KIP-297): the class, the files and the environment of a provider are those of its
+host. A node reads the configuration in the metadata when it starts, in addition to its file. Kafka's command for it is
+kafka-configs.sh.
 """
 
 from __future__ import annotations
 
+import re
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
+
+from kafka_rollout.model.topology import NodeSpec, Role
+
+NodeConfigs = Mapping[int, Mapping[str, str]]
+"""Node id → setting → value."""
+CONFIG_PROVIDERS = "config.providers"
+_REFERENCE = re.compile(r"\$\{[^}]*:")  # every value that ConfigTransformer.DEFAULT_PATTERN matches, and some more
+
+
+def is_reference(value: str) -> bool:
+    """Return whether a value contains `${provider:`, so that the value of the setting is unknown."""
+    return _REFERENCE.search(value) is not None
+
+
+def is_provider_setting(name: str) -> bool:
+    """Return whether a setting configures the providers themselves."""
+    return name == CONFIG_PROVIDERS or name.startswith(f"{CONFIG_PROVIDERS}.")
+
+
+def unresolved_settings(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the settings whose values come from a config provider, sorted; without the providers' own settings."""
+    return tuple(
+        sorted(name for name, value in config.items() if is_reference(value) and not is_provider_setting(name))
+    )
+
+
+def literal_settings(config: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings whose values are in the file itself, without those of the config providers."""
+    return {name: value for name, value in config.items() if not is_reference(value) and not is_provider_setting(name)}
+
+
+def with_inventory_values(node: NodeSpec, config: Mapping[str, str]) -> dict[str, str]:
+    """Return the configuration with the node's id and roles of the inventory where a config provider has them."""
+    roles = ",".join(role.value for role in Role if role in node.roles)
+    known = {"node.id": str(node.node_id), "process.roles": roles}
+    return {name: known[name] if name in known and is_reference(value) else value for name, value in config.items()}
+
+
+def known_number(config: Mapping[str, str], name: str, default: int) -> int | None:
+    """Return the number of a setting, `default` if it is not set; None if it is unknown or not a number."""
+    try:
+        return int(config.get(name, default))
+    except ValueError:
+        return None
+
+
+QuotaEntity = tuple[tuple[str, str | None], ...]
+"""Type (`user`, `client-id`, `ip`) and name of each part of a quota's entity. Name None: the default entity."""
+
+
+class ConfigKind(StrEnum):
+    """The resource that a configuration belongs to. Values are words of sentences."""
+
+    TOPIC = "topic"
+    BROKER = "broker"
+    ALL_BROKERS = "all brokers"  # the cluster-wide default of brokers, without a name
+    CLIENT_METRICS = "client-metrics subscription"
+    GROUP = "group"
+    QUOTA = "quota"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DynamicConfigs:
+    """Settings by name of the resource, without the values of files and defaults. A secret is HIDDEN.
+
+    `topics`, `groups`, `subscriptions` (client metrics, KIP-714): by name. `brokers`: by node id. `all_brokers`: the
+    cluster-wide default. `quotas`: by entity.
+    """
+
+    topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    brokers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    all_brokers: Mapping[str, str] = field(default_factory=dict)
+    groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+
+    def of(self, kind: ConfigKind) -> Mapping[str, Mapping[str, str]]:
+        """Return the settings of every resource of a kind that has any. All brokers together have the name ""."""
+        everything: dict[ConfigKind, Mapping[str, Mapping[str, str]]] = {
+            ConfigKind.TOPIC: self.topics,
+            ConfigKind.BROKER: {str(node_id): values for node_id, values in self.brokers.items()},
+            ConfigKind.ALL_BROKERS: {"": self.all_brokers},
+            ConfigKind.CLIENT_METRICS: self.subscriptions,
+            ConfigKind.GROUP: self.groups,
+            ConfigKind.QUOTA: {
+                entity_name(entity): {name: str(value) for name, value in values.items()}
+                for entity, values in self.quotas.items()
+            },
+        }
+        return {name: values for name, values in everything[kind].items() if values}
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingValues:
+    """One setting of brokers and topics, wherever it is set in a running cluster.
+
+    `default`: the cluster-wide default in the metadata; None if there is none. `brokers`: the effective value by node
+    id. `own`: the dynamic value of single nodes by node id. `topics`: the value of each topic that has its own.
+    """
+
+    default: str | None = None
+    brokers: Mapping[int, str] = field(default_factory=dict)
+    own: Mapping[int, str] = field(default_factory=dict)
+    topics: Mapping[str, str] = field(default_factory=dict)
+
+
+def entity_name(entity: QuotaEntity) -> str:
+    """Return the entity as text: `user alice client-id (default)`."""
+    return " ".join(f"{kind} {name or '(default)'}" for kind, name in entity)
+
+
+class ConfigCheck(StrEnum):
+    """The check of a release's own classes that a setting did not pass."""
+
+    VALUE = "value"  # the class that loads the setting rejects its value
+    TOGETHER = "together"  # the class accepts each value, but not all of them together
+    STARTUP = "startup"  # the broker checks its defaults for logs before it loads any log, and rejects them
+    UPDATE = "update"  # the topic is loaded, and rejected when the node applies it: tiered storage is disabled
+    NAME = "name"  # the release does not have the setting
+    MISSING = "missing"  # no check: the release does not have the class, or has changed it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ConfigProblem:
+    """One setting of one resource that did not pass a check. `reason`: Kafka's own sentence, or the missing class.
+
+    `settings`: name → value; more than one only if they are rejected together, none if the whole kind was not checked.
+    """
+
+    kind: ConfigKind
+    name: str
+    settings: tuple[tuple[str, str], ...]
+    check: ConfigCheck
+    reason: str
+
 
 HIDDEN = "(hidden)"
 
@@ -135,6 +271,10 @@ def compare_effective(
 ) -> tuple[ConfigDifference, ...]:
     """Return every changed, missing and additional setting of resources that are in both.
 
+    Values count, not their sources: a value that moves from a file into the metadata is no difference. The sources
+    explain differences. A broker reports a setting that its release does not have as a secret, so only the presence of
+    a secret is compared.
+
     A topic inherits the value of the broker that describes it. If the brokers have different values, another broker
     may have described it now: such a difference is left out, because the brokers' own settings are compared too.
     """
@@ -191,12 +331,19 @@ def _compare(
         for name, old, new in seen[pair]:
             why = _of_topic(name, old, new, expected) if of_topics else _of_broker(name, old, new, expected, resource)
             changed[name, old, new, why].append(resource)
+
+    def by_number(resource: str) -> tuple[int, str]:
+        return (int(resource) if resource.isdecimal() else 0, resource)
+
     for (name, old, new, why), resources in sorted(changed.items(), key=lambda item: (item[0][0], item[1])):
-        yield ConfigDifference(name, of_topics, tuple(sorted(resources, key=_by_number)), old, new, why)
-
-
-def _by_number(resource: str) -> tuple[int, str]:
-    return (int(resource) if resource.isdecimal() else 0, resource)
+        yield ConfigDifference(
+            name,
+            of_topics,
+            tuple(sorted(resources, key=by_number)),
+            old,
+            new,
+            why,
+        )
 
 
 def _changes(
@@ -219,7 +366,8 @@ def _of_broker(name: str, old: Setting | None, new: Setting | None, expected: Ex
     lines = expected.files.get(int(resource), {}) if resource.isdecimal() else {}
     if name in lines and _is_line(new, lines[name]):
         return Why.FILE
-    dynamic = [values[name] for of, values in expected.dynamic.items() if name in values and of in _own(resource)]
+    own = ("brokers", f"broker {resource}")
+    dynamic = [values[name] for of, values in expected.dynamic.items() if name in values and of in own]
     return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
 
 
@@ -227,10 +375,6 @@ def _is_line(setting: Setting | None, line: str | None) -> bool:
     if line is None:
         return setting is None or _is_default(setting)
     return _has(setting, line) or setting == Setting(HIDDEN, ConfigSource.FILE)
-
-
-def _own(resource: str) -> tuple[str, str]:
-    return "brokers", f"broker {resource}"
 
 
 def _of_topic(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs) -> Why:

@@ -9,8 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.clusters.discovery.cluster import DiscoveredCluster
-from kafka_rollout.clusters.discovery.draft import default_name, write_inventory
+from kafka_rollout.clusters.discovery import DiscoveredCluster, default_name, write_inventory
 from kafka_rollout.clusters.inventory import load_cluster
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import load_catalogue

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import is_reference
 from kafka_rollout.releases.facts import Release
 
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"

@@ -1,12 +1,18 @@
-"""An excerpt of a node's log around its last error, without values that can be credentials."""
+"""Logs of nodes: an excerpt around the last error without possible credentials, and the requests of a broker's log.
+
+From 3.9 on the logger kafka.request.logger writes deprecated requests at INFO, and every request at DEBUG. Older
+releases write only at DEBUG (RequestChannel.updateRequestMetrics, RequestConvertToJson). They have a client's address.
+"""
 
 from __future__ import annotations
 
+import json
 import re
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
 from kafka_rollout.base.log_lines import is_throwable, parse_events
+from kafka_rollout.model.state import UNKNOWN_CLIENT, LoggedRequest
 
 READ_LINES = 300
 _BEFORE, _AFTER = 10, 30
@@ -49,3 +55,34 @@ def hide_credentials(line: str) -> str:
     """Return the line with `[hidden]` for each value of a setting that can be a credential."""
     line = _ADDRESS.sub("://[hidden]@", _JAAS.sub(r"\1[hidden]", line))
     return _SECRET.sub(r"\1[hidden]", line)
+
+
+_START = "Completed request:"
+_LOGGER = "kafka.request.logger"
+# Local and remote address with port, then one or more numbers.
+_CONNECTION = re.compile(r"[^-]+-(?P<address>.+):\d+(?:-\d+)+")
+
+
+def find_logged_requests(lines: Iterable[str]) -> tuple[LoggedRequest, ...]:
+    """Return the different requests in these lines, in their order."""
+    return tuple(dict.fromkeys(_requests(lines)))
+
+
+def _requests(lines: Iterable[str]) -> Iterator[LoggedRequest]:
+    for event in parse_events(tuple(lines)):
+        if event.logger != _LOGGER or not event.message.startswith(_START):
+            continue
+        try:
+            logged = json.loads(event.message.removeprefix(_START))
+            header, client = logged["requestHeader"], logged.get("clientInformation", {})
+            connection = _CONNECTION.fullmatch(logged["connection"])
+            yield LoggedRequest(
+                api=str(header["requestApiKeyName"]),
+                version=int(header["requestApiVersion"]),
+                client_name=str(client.get("softwareName", UNKNOWN_CLIENT)),
+                client_version=str(client.get("softwareVersion", UNKNOWN_CLIENT)),
+                client_id=str(header.get("clientId") or ""),
+                address=connection["address"] if connection else logged["connection"],
+            )
+        except (ValueError, KeyError, TypeError, AttributeError):
+            continue  # a line that the log has cut off

@@ -13,13 +13,10 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.model.config_providers import is_reference
+from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.configuration import removed_config_names
 from kafka_rollout.releases.facts import Catalogue, Release
-
-NodeConfigs = Mapping[int, Mapping[str, str]]
-"""Node id → setting → value."""
 
 _UNLIMITED_MS = "9223372036854775807"
 _BEFORE_THE_SETTING: Mapping[str, str] = {

@@ -3,7 +3,7 @@ from __future__ import annotations
 from functools import cache
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.planning.release_changes.advisories import advisory_findings
+from kafka_rollout.planning.findings.releases import advisory_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.paths import INCLUDE

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.planning.release_changes.jvm_properties import (
+from kafka_rollout.planning.findings.jvm_properties import (
     ALLOWED_FILES,
     ALLOWED_MODULES,
     ALLOWED_URLS,

@@ -1,7 +1,9 @@
-"""Entries of a run's hash chain about its documents and its plan.
+"""Entries of a run's hash chain: its events, and the SHA-256 of its documents and its plan.
 
-An entry has the name and the SHA-256 of a document, so a document that was changed outside the tool is found when it is
-read. The entries are rows of the table `events`, but not events of the run: `SqlRunStore.events` leaves them out.
+An event is stored as its kind, its time and the fields of the dataclass of the kind.
+
+An entry about a document has its name and SHA-256, so a document that was changed outside the tool is found when it is
+read. These entries are rows of the table `events`, but not events of the run: `SqlRunStore.events` leaves them out.
 
 A document is written while the row of the run is locked, and its entry is committed afterwards. Before an existing
 document is replaced, an entry of the kind `document-begun` is committed: if the process is killed during the write, the
@@ -12,12 +14,45 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any
 
 from sqlalchemy import ColumnElement, Connection, and_, or_, select
 
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.run import events as run_events
+from kafka_rollout.run import step_events
+from kafka_rollout.run.events import Event, Unknown
 from kafka_rollout.run.store.tables import events
+
+KINDS: Mapping[str, type[Event]] = {
+    found.kind: found
+    for module in (run_events, step_events)
+    for found in vars(module).values()
+    if isinstance(found, type) and issubclass(found, Event) and found.kind
+}
+"""Kind → its dataclass."""
+
+
+def encode(event: Event) -> tuple[str, dict[str, Any]]:
+    """Return (kind, data); data is plain JSON without `at`."""
+    if isinstance(event, Unknown):
+        return event.recorded_kind, dict(event.data)
+    return event.kind, {name: value for name, value in to_json(event).items() if name != "at"}
+
+
+def decode(kind: str, at: float, data: Mapping[str, Any]) -> Event:
+    """Return the event; `Unknown` for a kind of a newer version and for data that do not fit the kind.
+
+    Fields that a newer version added to a known kind are ignored.
+    """
+    try:
+        event: Event = from_json(KINDS[kind], {**data, "at": at})
+    except (KeyError, ValueError):
+        return Unknown(at=at, recorded_kind=kind, data=dict(data))
+    return event
+
 
 WRITTEN, BEGUN = "document", "document-begun"
 PLAN = "plan"  # the name of the plan, which is a row of the table `plans`

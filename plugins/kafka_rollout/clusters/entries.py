@@ -1,9 +1,9 @@
-"""The installation of nodes on hosts as an inventory describes it: defaults of the cluster, overridden by a node."""
+"""What an inventory declares in addition to its nodes: installations on hosts, and conditions from outside."""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, fields
 from itertools import takewhile
 from typing import Annotated, Any, Literal
@@ -11,8 +11,62 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.model.topology import HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
+from kafka_rollout.gates.outside import COMPARISON, CONDITION_NAME
+from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
+
+_CREDENTIAL_KEY = re.compile(
+    r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
+    r"|(api|secret|private|access|keystore)[._-]?key)$",
+    re.IGNORECASE,
+)
+_CREDENTIAL_ARGUMENT = re.compile(
+    r"(authorization)\s*:\s*\S"
+    r"|(?<!\S)(-u|--user)[=\s]+[^\s:]+:(?!//|\d{1,5}(?:\s|$))\S",  # not the URL or the port of another program's -u
+    re.IGNORECASE,
+)
+_CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
+
+
+def find_credential_argument(words: Iterable[str]) -> str | None:
+    """Return the name of a possible credential in the arguments of a command, without its value.
+
+    Such as `--token`, `TOKEN=x`, `-u user:x` and `Authorization: Bearer x`, also in the text of a shell's `-c`.
+    """
+    line = " ".join(words)
+    for word in line.split():
+        name, equals, _ = word.partition("=")
+        if (equals or word.startswith("-")) and _CREDENTIAL_KEY.search(name):
+            return name
+    found = _CREDENTIAL_ARGUMENT.search(line)
+    return None if found is None else found[1] or found[2]
+
+
+def find_credential(value: object, where: str = "", seen: set[int] | None = None) -> str | None:
+    """Return the place of a possible credential, as a path of keys below `where`; never its value.
+
+    `seen`: ids of the values that were checked. A few YAML aliases can repeat a value too often to check each.
+    """
+    seen = set() if seen is None else seen
+    if id(value) in seen:
+        return None
+    if isinstance(value, Mapping | list):
+        seen.add(id(value))
+    if isinstance(value, Mapping):
+        for key, below in value.items():
+            here = f"{where}.{key}" if where else str(key)
+            if _CREDENTIAL_KEY.search(str(key)):
+                return here
+            if found := find_credential(below, here, seen):
+                return found
+    elif isinstance(value, list):
+        for index, below in enumerate(value):
+            if found := find_credential(below, f"{where}[{index}]", seen):
+                return found
+    elif isinstance(value, str) and _CREDENTIAL_VALUE.search(value):
+        return where
+    return None
+
 
 _SUFFIX = ".service"
 _HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$"
@@ -46,6 +100,7 @@ FORMS = {
     _RELEASE_PATH: "an absolute path, for example /opt/kafka_2.13-{release}",
     _WORD: "a word of letters, digits and . _ @ % + / : = , ~ - {version}, because no shell reads it",
     _VERSION: "the version of a package, for example 7.9.1-1",
+    CONDITION_NAME: "lower-case letters, digits and -",
 }
 
 
@@ -291,3 +346,77 @@ def _entry(service: ServiceSpec) -> dict[str, Any]:
     if entry.pop("managed_elsewhere", False):
         entry["configuration"] = "managed_elsewhere"
     return {key: list(value) if isinstance(value, tuple) else value for key, value in entry.items()}
+
+
+class ConditionEntry(_Strict):
+    """A Prometheus query or a command whose value the gates of nodes check."""
+
+    name: Annotated[
+        str, StringConstraints(pattern=CONDITION_NAME), Field(description="name of the condition in gates and reports")
+    ]
+    query: Annotated[
+        str, Field(max_length=10_000, description="PromQL that returns one number; either query or command")
+    ] = ""
+    command: Annotated[
+        tuple[str, ...],
+        Field(
+            max_length=100,
+            description="the absolute path of a program, and its arguments, which no shell reads. It runs on the "
+            "Airflow worker or triggerer, or on the machine of the command line",
+        ),
+    ] = ()
+    requires: Annotated[
+        str,
+        Field(
+            description='comparison that the number must meet, for example "< 0.01": of the query, or of the standard '
+            "output of the command. Without it, exit code 0 of the command meets the condition and 1 does not"
+        ),
+    ] = ""
+    applies_to: Annotated[
+        tuple[AppliesTo, ...],
+        Field(min_length=1, description="before_stop (default), after_start or both: which gates of a node check it"),
+    ] = ("before_stop",)
+    for_s: Annotated[
+        float,
+        Field(
+            ge=0,
+            le=86_400,
+            description="all checks during these seconds must pass, at least interval_s; default: one check",
+        ),
+    ] = 0.0
+    interval_s: Annotated[
+        float, Field(ge=1, le=3600, description="least seconds between two readings of the value")
+    ] = 10.0
+    timeout_s: Annotated[float, Field(gt=0, le=60, description="seconds until one reading counts as failed")] = 10.0
+
+    @field_validator("requires")
+    @classmethod
+    def _is_a_comparison(cls, text: str) -> str:
+        if text and not re.fullmatch(COMPARISON, text):
+            raise ValueError(f"'{text}' is not a comparison: write it in quotes, for example \"< 0.01\"")
+        return text
+
+    @field_validator("command")
+    @classmethod
+    def _is_a_program(cls, words: tuple[str, ...]) -> tuple[str, ...]:
+        if words and not words[0].startswith("/"):
+            raise ValueError(f"{words[0]} is not the absolute path of a program")
+        if secret := find_credential_argument(words[1:]):
+            raise ValueError(
+                f"{secret} is a credential in an argument, which every user of the machine can read: "
+                "let the command read it from a file"
+            )
+        return words
+
+    @model_validator(mode="after")
+    def _is_one_of_both(self) -> ConditionEntry:
+        if bool(self.query.strip()) == bool(self.command):
+            raise ValueError(f"condition {self.name} needs either a query or a command")
+        if self.query and not self.requires:
+            raise ValueError(f"condition {self.name} is a query: it needs requires")
+        if 0 < self.for_s < self.interval_s:
+            raise ValueError(
+                f"condition {self.name} has for_s {self.for_s:g} below interval_s {self.interval_s:g}: all checks of "
+                "that time would use one reading"
+            )
+        return self

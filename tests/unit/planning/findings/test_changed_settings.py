@@ -10,8 +10,8 @@ import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.planning.findings.changed_settings import changed_setting_findings
 from kafka_rollout.planning.findings.configuration import planned_configs
-from kafka_rollout.planning.release_changes.changed_settings import changed_setting_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

@@ -1,1 +1,0 @@
-"""The inventory of a running cluster, from the answers of its brokers."""

@@ -1,1 +1,0 @@
-"""Findings about what a release changes although no file changes."""
