@@ -49,18 +49,11 @@ class CheckEntry:
     @classmethod
     def of(cls, checked: Checked, unknown: Mapping[Need, str], *, examined: str, seconds: float) -> CheckEntry:
         """Return the entry. `unknown`: as in `Checked.result`. An unknown value never counts as ok or info."""
-        if checked.not_applicable:
-            return cls(
-                check=checked.check,
-                result=Result.NOT_APPLICABLE,
-                examined="",
-                findings=(),
-                reasons=(checked.not_applicable,),
-                seconds=seconds,
-            )
-        reasons = checked.lacking(unknown)
+        reasons = (checked.not_applicable,) if checked.not_applicable else checked.lacking(unknown)
         worst = min((finding.severity for finding in checked.observed), key=list(Severity).index, default=None)
-        if worst in (Severity.BLOCKER, Severity.WARNING):
+        if checked.not_applicable:
+            result = Result.NOT_APPLICABLE
+        elif worst in (Severity.BLOCKER, Severity.WARNING):
             result = Result(worst.value)
         elif reasons:
             result = Result.UNKNOWN
@@ -69,7 +62,7 @@ class CheckEntry:
         return cls(
             check=checked.check,
             result=result,
-            examined=examined,
+            examined="" if checked.not_applicable else examined,
             findings=checked.observed,
             reasons=reasons,
             seconds=checked.seconds + seconds,

@@ -23,7 +23,7 @@ from kafka_rollout.planning.findings.releases import advisory_findings
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
-from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options
+from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options, running_releases
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.approvals import subject_of
 from kafka_rollout.run.projections.nodes import find_stopped_nodes
@@ -117,7 +117,7 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
     spec, status, seen = facts.spec, facts.status, facts.observation
     observed = None if seen is None else seen.observed
     phases = {run.run_id: phase_of(run, now) for run in facts.runs}
-    running = sorted({release for release in observed.releases.values() if release}) if observed else []
+    running = running_releases(seen)
     oldest = running[0] if running else None
     level = None if observed is None else observed.finalized.get(METADATA_VERSION)
     row = FleetRow(

@@ -25,8 +25,8 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.traffic.check import Position, TrafficRecord, compare
+from kafka_rollout.traffic.processes.main import read_marks
 from kafka_rollout.traffic.processes.traffic import producer_settings
-from kafka_rollout.traffic.processes.traffic_process import read_marks
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 

@@ -1,44 +1,86 @@
-"""Main of a background process of a run: test traffic, or the group monitor.
+"""A background process of a run: test traffic, or the group monitor.
 
-It outlives the task that starts it. Its credentials come through the standard input; its settings, stop requests and
-result go through the database.
+It runs through every stop of a node, and outlives the task that starts it. Its credentials come through the standard
+input; its settings, stop requests, progress and result go through the database.
 
-The group monitor describes a cluster's groups about once a second, through every stop of a node. It only reads. What it
-has seen goes to the database every ten seconds and at the end.
+A traffic period has a folder with journals on the machine of its process. At the end the producers stop, the consumers
+read to the end, and acknowledged and consumed records are compared. A killed process is started again on its host with
+`--drain`: it only reads to the end and compares.
+
+The group monitor describes a cluster's groups about once a second. It only reads. What it has seen goes to the database
+every ten seconds and at the end.
 """
 
 from __future__ import annotations
 
 import argparse
+import json
 import logging
 import sys
 import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Mapping, Sequence
+from functools import partial
+from pathlib import Path
 from threading import Event
+from typing import Any
 
-from kafka_rollout.base.errors import RolloutError
+from confluent_kafka import Consumer, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewTopic
+
+from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import end_event
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.groups.monitor import MonitoredGroups
+from kafka_rollout.kafka.client.connection import NodeConnection, ask_api_versions
+from kafka_rollout.kafka.client.features import node_features
+from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.groups import groups_of_broker
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
+from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.model.groups import DescribedGroup
+from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.opening import database_of
-from kafka_rollout.traffic.processes import traffic_process
+from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
+from kafka_rollout.traffic.check import Position, ProducerMark, with_earlier
 from kafka_rollout.traffic.processes.of_run import Heartbeat
+from kafka_rollout.traffic.processes.traffic import (
+    TOPICS,
+    Client,
+    Journal,
+    Replication,
+    Samples,
+    compare_journals,
+    consumer,
+    plain_producer,
+    read_samples,
+    transactional_producer,
+)
 
 log = logging.getLogger(__name__)
 
 _EVERY_S = 1.0
 _LOAD = 0.2  # at most this share of the time is spent on queries: many groups are described less often
 _TIMEOUT_S = 3.0
-_REPORT_EVERY_S = 10.0
+REPORT_SECONDS = 10.0
+RESULT_FILE = "verdict.json"
+PARTITIONS = 6
+RATE_RECORDS = 30.0
+RATE_TRANSACTIONS = 3.0
+DRAIN_SECONDS = 90.0
+PROBE_SECONDS = 5.0
+_SEQUENCES = 1 << 31  # a sequence continues at 0 after the highest int32 (DefaultRecordBatch.incrementSequence)
 
 
 def main() -> int:
@@ -69,7 +111,7 @@ def main() -> int:
         try:
             if arguments.kind is BackgroundKind.TRAFFIC:
                 servers = arguments.bootstrap_servers
-                traffic_process.run(process, servers, security, heartbeat, stop, drain_only=arguments.drain)
+                _run_traffic(process, servers, security, heartbeat, stop, drain_only=arguments.drain)
             else:
                 _monitor_groups(process, security, heartbeat, stop, settings)
         except Exception as error:
@@ -92,7 +134,7 @@ def _monitor_groups(
     while not stop.wait(pause_s):
         began = time.monotonic()
         watch.add(_describe(connections, silent), began)
-        if began - reported > _REPORT_EVERY_S:
+        if began - reported > REPORT_SECONDS:
             heartbeat.beat(watch.to_dict())
             reported = began
         took = time.monotonic() - began
@@ -112,6 +154,219 @@ def _describe(connections: ClusterConnections, silent: set[int]) -> list[Describ
             if broker.node_id not in silent:
                 log.info("%s", error)
             silent.add(broker.node_id)
+    return found
+
+
+def _run_traffic(
+    process: BackgroundProcess,
+    bootstrap_servers: str,
+    security: ClientSecurity,
+    heartbeat: Heartbeat,
+    stop: Event,
+    *,
+    drain_only: bool,
+) -> None:
+    traffic = Traffic(process, bootstrap_servers, security)
+    heartbeat.status = traffic.status
+    try:
+        if not drain_only:
+            traffic.run(stop, lambda series: heartbeat.beat({"series": series}))
+        if heartbeat.is_replaced:
+            return
+        heartbeat.state = BackgroundState.COMPARING
+        traffic.drain()
+        result = traffic.compare()
+    except (RolloutError, KafkaException) as error:
+        log.error("%s", error)
+        heartbeat.finish(BackgroundState.FAILED, error=str(error))
+        return
+    for discrepancy in result.discrepancies:
+        log.error("%s", discrepancy.sentence)
+    heartbeat.finish(BackgroundState.STOPPED, result=to_json(result))
+
+
+class Traffic:
+    """The clients of one traffic period."""
+
+    def __init__(self, process: BackgroundProcess, bootstrap_servers: str, security: ClientSecurity) -> None:
+        self._settings = process.settings
+        self._folder = Path(process.folder)
+        self._lowered: dict[str, int] = process.settings["lowered"]
+        self._group: str = process.settings["group"]
+        self._bootstrap_servers = bootstrap_servers
+        self._security = security
+        self._client_settings: dict[str, Any] = {
+            "bootstrap.servers": bootstrap_servers,
+            **security.confluent(),
+            "log_level": 3,
+        }
+        self._session = str(time.time_ns())
+        self._producers: list[Client] = []
+        self._consumers: list[Client] = []
+
+    def status(self) -> dict[str, Any]:
+        clients = (*self._producers, *self._consumers)
+        return {
+            "acknowledged": sum(client.count for client in self._producers),
+            "consumed": {client.name: client.count for client in self._consumers if client.count},
+            "longest_gap_s": {client.name: round(client.longest_s, 2) for client in clients},
+        }
+
+    def create_topics(self) -> None:
+        admin = AdminClient(self._client_settings)
+        replication_factor = self._settings["replication_factor"]
+        topics = [
+            NewTopic(
+                topic,
+                num_partitions=PARTITIONS,
+                replication_factor=replication_factor,
+                config={"min.insync.replicas": str(max(1, replication_factor - 1))},
+            )
+            for topic in TOPICS
+        ]
+        for future in admin.create_topics(topics, operation_timeout=20).values():
+            try:
+                future.result()
+            except KafkaException as error:
+                if error.args[0].name() != "TOPIC_ALREADY_EXISTS":
+                    raise
+
+    def delete_traces(self) -> None:
+        """Delete the topics and groups of the test traffic."""
+        admin = AdminClient(self._client_settings)
+        groups = [f"{self._group}-{client.name.removeprefix('consumer-')}" for client in self._consumers]
+        futures = {
+            **admin.delete_topics(list(TOPICS), operation_timeout=20),
+            **admin.delete_consumer_groups(groups, request_timeout=20),
+        }
+        for name, future in futures.items():
+            try:
+                future.result()
+            except KafkaException as error:
+                log.warning("%s was not deleted: %s", name, error.args[0])
+
+    def run(self, stop: Event, report: Callable[[Sequence[TrafficSample]], None]) -> None:
+        """Produce and consume until `stop` is set. `report` receives the samples so far, every ten seconds."""
+        self.create_topics()
+        self._producers = [plain_producer(self._folder, self._client_settings, self._session, RATE_RECORDS)]
+        if not ends_transactional_producers(self._lowered):
+            self._producers.append(self._transactional_producer())
+        self._consumers = [self._consumer("classic")]
+        for client in (*self._consumers, *self._producers):
+            client.start()
+        samples = Samples(self._folder / f"samples-{self._session}.tsv", read_samples(self._folder))
+        replication = Replication(AdminClient(self._client_settings), stop)
+        replication.start()
+        probed_at = reported_at = 0.0
+        while not stop.wait(1.0):
+            samples.take(self._producers, self._consumers, replication.under_replicated)
+            if time.monotonic() - reported_at > REPORT_SECONDS:
+                reported_at = time.monotonic()
+                report(samples.series)
+            waits = len(self._producers) == 1 or (len(self._consumers) == 1 and not ends_consumer_groups(self._lowered))
+            if waits and time.monotonic() - probed_at > PROBE_SECONDS:
+                probed_at = time.monotonic()
+                self._start_possible_clients()
+        for client in self._producers:
+            client.join(60)
+
+    def _start_possible_clients(self) -> None:
+        """Start the clients that the finalized levels allow now, and that no planned level ends."""
+        if (finalized := self._finalized()) is None:
+            return
+        if len(self._producers) == 1 and finalized.get(TRANSACTION_VERSION, 0) <= self._lowered[TRANSACTION_VERSION]:
+            self._producers.append(self._transactional_producer())
+            self._producers[-1].start()
+        # A trial member would leave records in the log (KIP-848).
+        is_served = finalized.get(GROUP_VERSION, 0) >= 1 and not ends_consumer_groups(self._lowered)
+        if len(self._consumers) == 1 and is_served:
+            self._consumers.append(self._consumer("consumer"))
+            self._consumers[-1].start()
+
+    def _transactional_producer(self) -> Client:
+        return transactional_producer(self._folder, self._client_settings, self._session, RATE_TRANSACTIONS)
+
+    def _consumer(self, protocol: str) -> Client:
+        return consumer(self._folder, self._client_settings, self._group, protocol)
+
+    def _finalized(self) -> Mapping[str, int] | None:
+        """The finalized levels; None if no broker reported them."""
+        for address in self._bootstrap_servers.split(","):
+            broker = NodeConnection(address.strip(), f"The broker at {address.strip()}", self._security)
+            try:
+                features = node_features(ask_api_versions(partial(broker.ask, timeout_s=PROBE_SECONDS)))
+            except (RolloutError, ValueError) as error:
+                log.info("The features were not reported: %s", error)
+                continue
+            finally:
+                broker.close()
+            if features.epoch is not None:
+                return features.finalized
+        return None
+
+    def drain(self) -> None:
+        """Let every group read to the present end of the logs. Raises TransientError if one cannot."""
+        if not self._consumers:
+            protocols = [path.stem.removeprefix("consumed-") for path in self._folder.glob("consumed-*.tsv")]
+            self._consumers = [self._consumer(protocol) for protocol in protocols]
+            for client in self._consumers:
+                client.start()
+        deadline = time.monotonic() + DRAIN_SECONDS
+        ends = self._end_offsets()
+        for client in self._consumers:
+            while behind := [f"{t}-{p}" for (t, p), end in ends.items() if client.read_to.get((t, p), 0) < end]:
+                if time.monotonic() > deadline:
+                    raise TransientError(f"{client.name} did not reach the end of {', '.join(behind)}.")
+                time.sleep(0.2)
+        for client in self._consumers:
+            client.join(30)
+
+    def _end_offsets(self) -> dict[tuple[str, int], int]:
+        reader = Consumer({**self._client_settings, "group.id": f"{self._group}-ends", "enable.auto.commit": False})
+
+        def end(topic: str, partition: int) -> int:
+            return int(reader.get_watermark_offsets(TopicPartition(topic, partition), timeout=20, cached=False)[1])
+
+        try:
+            return {(topic, partition): end(topic, partition) for topic in TOPICS for partition in range(PARTITIONS)}
+        finally:
+            reader.close()
+
+    def compare(self) -> TrafficVerdict:
+        """The result over all periods. Topics and groups are deleted if it passed, and stay as evidence if not."""
+        gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
+        for client in (*self._producers, *self._consumers):
+            gaps.write(client.name, round(client.longest_s, 3))
+        gaps.close()
+        marks = partial(read_marks, self._bootstrap_servers, self._security)
+        result = with_earlier(self._settings["before"], compare_journals(self._folder, marks, self._lowered))
+        plain = {"ok": result.ok, **to_json(result)}
+        write_whole(self._folder / RESULT_FILE, json.dumps(plain, indent=2).encode())
+        if result.ok:
+            self.delete_traces()
+        return result
+
+
+def read_marks(
+    bootstrap_servers: str, security: ClientSecurity, positions: Collection[Position]
+) -> dict[Position, ProducerMark]:
+    """Read the marks in the headers of batches. Positions of a partition that cannot be read are left out."""
+    offsets: dict[tuple[str, int], set[int]] = defaultdict(set)
+    for position in positions:
+        offsets[position.topic, position.partition].add(position.offset)
+    found: dict[Position, ProducerMark] = {}
+    try:
+        with FetchSource(bootstrap_servers, security) as source:
+            for (topic, partition), wanted in offsets.items():
+                what = LogRange(topic=topic, partition=partition, start=min(wanted), end=max(wanted) + 1)
+                for fetched in source.read(what):
+                    for batch in batches(fetched.data):
+                        for offset in wanted & set(range(batch.base_offset, batch.last_offset + 1)):
+                            sequence = (batch.base_sequence + offset - batch.base_offset) % _SEQUENCES
+                            mark = ProducerMark(batch.producer_id, batch.producer_epoch, sequence)
+                            found[Position(topic, partition, offset)] = mark
+    except RolloutError as error:
+        log.warning("Not every producer of a record at several positions is known: %s", error)
     return found
 
 

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.traffic.processes import traffic_process
-from kafka_rollout.traffic.processes.traffic_process import Traffic
+from kafka_rollout.traffic.processes import main
+from kafka_rollout.traffic.processes.main import Traffic
 
 
 class Broker:
@@ -45,7 +45,7 @@ class Broker:
 def test_levels_come_from_the_first_broker_that_knows_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, servers: str, levels: dict[str, int] | None
 ) -> None:
-    monkeypatch.setattr(traffic_process, "NodeConnection", Broker)
+    monkeypatch.setattr(main, "NodeConnection", Broker)
     monkeypatch.setattr(Broker, "closed", [])
     process: Any = SimpleNamespace(settings={"group": "g", "lowered": {}}, folder=str(tmp_path))
     assert Traffic(process, servers, ClientSecurity())._finalized() == levels
