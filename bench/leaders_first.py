@@ -197,15 +197,12 @@ def _lead(nodes: ClusterConnections, orders: Mapping[int, Sequence[int]]) -> Non
     partitions = [
         topic.ReassignablePartition(partition_index=index, replicas=list(order)) for index, order in orders.items()
     ]
-    reassign = partial(
-        AlterPartitionReassignmentsRequest,
+    reassign = AlterPartitionReassignmentsRequest(
         timeout_ms=int(_WAIT_S * 1000),
         topics=[topic(name=TOPIC, partitions=partitions)],
     )
     elected = ElectLeadersRequest.TopicPartitions(topic=TOPIC, partitions=list(orders))
-    elect = partial(
-        ElectLeadersRequest, election_type=_PREFERRED, topic_partitions=[elected], timeout_ms=int(_WAIT_S * 1000)
-    )
+    elect = ElectLeadersRequest(election_type=_PREFERRED, topic_partitions=[elected], timeout_ms=int(_WAIT_S * 1000))
     nodes.any_broker(reassign)
     _wait(nodes, lambda found: all(list(replicas) == list(orders[number]) for number, _, replicas, _ in found))
     nodes.any_broker(elect)

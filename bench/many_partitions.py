@@ -21,12 +21,11 @@ from unittest import mock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.gates.controllers import check_before_controllers_stop
-from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
-from kafka_rollout.metadata_log.classes.loss_report import load_log
-from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, encode_batch, open_folder
-from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.classes.replay import load_log
+from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, encode_batch, node_log, open_folder
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, Movements

@@ -30,7 +30,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.log_types import Codec
-from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.releases.facts import Release
 
 TOPIC = "__consumer_offsets"

@@ -33,7 +33,7 @@ from kafka_rollout.coordinator_logs.verdicts import (
 )
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.record_kinds import RecordKind
+from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.programs import LayoutUse, RecordUse, write_programs

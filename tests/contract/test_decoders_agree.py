@@ -11,12 +11,10 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.message_writer import encode
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode, encode
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -116,7 +114,7 @@ def fixture_records() -> Iterator[tuple[str, bytes, bytes | None]]:
         for batch in batches(path.read_bytes()):
             if batch.is_control:
                 continue
-            data = payload(batch, CODECS)
+            data = payload(batch)
             for span in records(batch, data):
                 value = None if span.value_length < 0 else data[span.value_at : span.value_at + span.value_length]
                 yield path.name.rsplit("-", 1)[0], data[span.key_at : span.key_at + span.key_length], value

@@ -16,14 +16,13 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.documents.definitions import load_schemas
-from kafka_rollout.kafka.formats.coordinator_records import KindCounts, classify
-from kafka_rollout.kafka.formats.field_rules import decode_checked
+from kafka_rollout.kafka.formats.coordinator_records import KindCounts, classify, decode_checked
 from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.kafka.formats.log_types import Codec, LogFormatError
-from kafka_rollout.kafka.formats.message_writer import encode as encode_message
 from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
+from kafka_rollout.kafka.formats.messages import encode as encode_message
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.decode.log_reader import worker_rows
@@ -68,7 +67,7 @@ def by_kernel(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any,
 def by_wire(data: bytes, *, start: int = 0, end: int = END) -> tuple[dict[Any, Any], int, str | None]:
     counts, damage = KindCounts(), None
     try:
-        counts.add(data, CODECS, start=start, end=end)
+        counts.add(data, start=start, end=end)
     except LogFormatError as error:
         damage = error.sentence
     found = {key: (n, counts.first_offsets[key], counts.last_batches[key]) for key, n in counts.counts.items()}
@@ -114,7 +113,7 @@ def test_payloads_that_were_tampered_with_are_refused_alike(content: Any, codec:
     batch = bytearray(encode(content, base_offset=7, codec=codec))
     for at, byte in places:
         batch[HEADER_BYTES + at % (len(batch) - HEADER_BYTES)] = byte
-    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
     data = bytes(batch)
     kernel, wire = by_kernel(data), by_wire(data)
     assert (kernel[2] is None) == (wire[2] is None)
@@ -129,7 +128,7 @@ def test_a_batch_that_decompresses_to_a_gigabyte_is_refused_by_both(codec: Codec
     batch = bytearray(encode([(b"\0\1", b"\0\3")], codec=Codec.NONE)[:HEADER_BYTES] + of_zeros(codec, GIGABYTE))
     struct.pack_into(">i", batch, 8, len(batch) - 12)
     struct.pack_into(">h", batch, ATTRIBUTES_AT, codec)
-    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
     kernel, wire = by_kernel(bytes(batch)), by_wire(bytes(batch))
     for sentence in (kernel[2], wire[2]):
         assert sentence is not None
@@ -160,9 +159,9 @@ def deep_by_wire(data: bytes, topic: str) -> dict[RowKind, Any]:
     state = {}
     groups: dict[Any, Any] = {}
     for batch in batches(data):
-        held = payload(batch, CODECS)
+        held = payload(batch)
         for span in () if batch.is_control else records(batch, held):
-            versions = classify(held, span.key_at, span.key_length, span.value_at, span.value_length)
+            versions = classify(held, span)
             use = uses.get(versions[0]) if versions[0] is not None else None
             if use is None:
                 continue

@@ -10,9 +10,9 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.gates.outside import Reading
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.kafka.formats.record_kinds import RecordKind
+from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.configs import (
     ConfigProblem,
     ConfigSource,

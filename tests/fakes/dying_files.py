@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
+from kafka_rollout.metadata_log.changes.places import MANIFEST, Files
 
 
 class KilledError(BaseException):

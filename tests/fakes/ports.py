@@ -15,9 +15,8 @@ from typing import cast
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.features.answers import FeatureUpdateResult
-from kafka_rollout.features.checks import undo_of
 from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.gates.outside import Reading

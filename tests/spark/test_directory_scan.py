@@ -16,7 +16,6 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -110,10 +109,10 @@ def newest_of_their_keys(folder: Path) -> Counter[tuple[str, int, ClassKey]]:
     for path in sorted(folder.glob("*/*.log")):
         topic, _, partition = path.parent.name.rpartition("-")
         for batch in batches(path.read_bytes()):
-            data = payload(batch, CODECS)
+            data = payload(batch)
             for r in () if batch.is_control else records(batch, data):
                 key = data[r.key_at : r.key_at + r.key_length]
-                newest[topic, int(partition), key] = classify(data, r.key_at, r.key_length, r.value_at, r.value_length)
+                newest[topic, int(partition), key] = classify(data, r)
     return Counter((topic, partition, known) for (topic, partition, _), known in newest.items())
 
 

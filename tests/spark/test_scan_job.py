@@ -25,6 +25,7 @@ from pyspark.errors import PySparkException
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import (
     Failure,
@@ -36,7 +37,7 @@ from kafka_rollout.coordinator_logs.scan import (
 )
 from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
+from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.spec import DecodingSpec
@@ -289,7 +290,7 @@ def test_a_file_without_credentials_is_scanned_with_any_master_and_waits_for_no_
 ) -> None:
     """The scan fails later, when it reads the logs."""
 
-    ClientSecurity().write_file(tmp_path / "security.json")
+    write_whole(tmp_path / "security.json", ClientSecurity().to_json().encode())
     arguments = job_file(tmp_path, **LIVE, security_file=str(tmp_path / "security.json"))
     assert job.main(arguments, no_spark) == job.COULD_NOT_READ
     assert "No broker of 127.0.0.1:9 answered" in capsys.readouterr().err
@@ -309,7 +310,7 @@ def test_credentials_are_refused_to_executors_that_spark_does_not_protect(
     security = ClientSecurity(
         protocol=SecurityProtocol.SASL_PLAINTEXT, mechanism=SaslMechanism.PLAIN, username="u", password=SecretStr("p")
     )
-    security.write_file(tmp_path / "security.json")
+    write_whole(tmp_path / "security.json", security.to_json().encode())
     submit_arguments = {"PYSPARK_SUBMIT_ARGS": f"--master {master} pyspark-shell"}
     done = subprocess.run(
         [

@@ -10,7 +10,7 @@ from rich.text import Text
 
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.cli.show import out, print_table, say, say_marked
-from kafka_rollout.features.answers import FeatureOutcome
+from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,

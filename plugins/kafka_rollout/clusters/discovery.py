@@ -24,8 +24,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, list_readable_clusters, load_cluster
 from kafka_rollout.kafka.client.admin import describe_quorum
-from kafka_rollout.kafka.client.configs import read_node_config
 from kafka_rollout.kafka.client.connection import ask_api_versions
+from kafka_rollout.kafka.client.contents import read_node_config
 from kafka_rollout.kafka.client.features import node_features
 from kafka_rollout.kafka.client.requests import (
     ClusterConnections,
@@ -67,7 +67,7 @@ def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredClus
     RefusedError if they refuse the user.
     """
     with closing(_connections(_bootstrap(bootstrap), security)) as nodes:
-        found = nodes.first_answer(nodes.brokers, DescribeClusterRequest, _accept)
+        found = nodes.first_answer(nodes.brokers, DescribeClusterRequest(), _accept)
     brokers = {one.broker_id: _broker(one) for one in found.brokers}
     with closing(_connections(brokers.values(), security)) as nodes:
         silent, supported = _query(nodes, nodes.brokers)
@@ -111,7 +111,7 @@ def _connections(nodes: Iterable[NodeSpec], security: ClientSecurity) -> Cluster
 
 
 def _accept(response: Any, target: Target) -> Any:
-    raise_for_error(response.error_code, what="DescribeCluster", who=target.who, right="DESCRIBE on CLUSTER")
+    raise_for_error(response, "DescribeCluster", target)
     return response
 
 
@@ -156,7 +156,7 @@ def _voters(nodes: ClusterConnections, brokers: list[Target]) -> dict[int, str |
     """Return the address of each voter, None if unknown; empty if the cluster does not list its voters."""
     found: dict[int, str | None] = {}
     try:
-        quorum = nodes.first_answer(brokers, describe_quorum, lambda response, target: response)
+        quorum = nodes.first_answer(brokers, describe_quorum(), lambda response, target: response)
         (topic,) = quorum.topics
         found = {voter.replica_id: None for voter in topic.partitions[0].current_voters}
         for node in quorum.nodes or ():

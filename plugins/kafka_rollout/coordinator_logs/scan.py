@@ -12,7 +12,7 @@ from pathlib import Path
 
 from kafka_rollout.coordinator_logs.contents import GroupInventory
 from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
+from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 
 OWNERS_OF_TAG = 50

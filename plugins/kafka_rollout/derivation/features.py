@@ -12,7 +12,7 @@ from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_o
 from kafka_rollout.derivation.jars import calls, classes_named
 from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
-from kafka_rollout.metadata_log.classes.node_properties import config_definitions
+from kafka_rollout.metadata_log.classes.node_configs import config_definitions
 from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,

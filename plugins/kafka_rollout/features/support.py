@@ -16,6 +16,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 
 _WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
+_NONE = "not at all"  # no range
 
 CONTROLLER_UNREGISTRATION_LEVEL = 33
 """metadata.version 4.4-IV2: the first level at which a controller's registration can be removed (KIP-1312)."""
@@ -47,8 +48,16 @@ REGISTRATION_MAY_LACK_RANGES = FindingCode(
 )
 
 
-def supported_range(catalogue: Catalogue, seen: NodeState, feature: str) -> VersionRange | str | None:
-    """Return the node's own range, None if it has none, or the reason why the range is unknown."""
+def supported_ranges(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, feature: str
+) -> dict[int, VersionRange | str | None]:
+    """Return id → range of each node of the inventory; None if it has none; a text: why the range is unknown."""
+    return {node.node_id: _range_of(catalogue, state.nodes.get(node.node_id), feature) for node in cluster.nodes}
+
+
+def _range_of(catalogue: Catalogue, seen: NodeState | None, feature: str) -> VersionRange | str | None:
+    if seen is None:
+        return "it was not queried"
     if seen.features is None:
         return seen.problem or "it did not respond"
     if seen.features.supported:
@@ -66,15 +75,11 @@ def support_findings(
     """Return findings for nodes of the inventory that do not support the level, or whose support is unknown."""
     unknown: list[str] = []
     reasons: dict[str, list[int]] = {}
-    for node in cluster.nodes:
-        seen = state.nodes.get(node.node_id)
-        supported = "it was not queried" if seen is None else supported_range(catalogue, seen, feature)
+    for node_id, supported in supported_ranges(cluster, catalogue, state, feature).items():
         if isinstance(supported, str):
-            unknown.append(f"node {node.node_id} ({supported.rstrip('.')})")
-        elif supported is None:
-            reasons.setdefault("not at all", []).append(node.node_id)
-        elif level not in supported:
-            reasons.setdefault(str(supported), []).append(node.node_id)
+            unknown.append(f"node {node_id} ({supported.rstrip('.')})")
+        elif supported is None or level not in supported:
+            reasons.setdefault(str(supported or _NONE), []).append(node_id)
     if unknown:
         yield FEATURE_SUPPORT_UNKNOWN.found(
             f"feature {feature}",
@@ -82,14 +87,17 @@ def support_findings(
             severity=BLOCKER,
         )
     if reasons:
-        listed = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in reasons.items())
-        yield FEATURE_UNSUPPORTED.found(f"feature {feature}", f"Not every node supports {feature} {level}: {listed}.")
+        sentence = f"Not every node supports {feature} {level}: {_supports(reasons)}."
+        yield FEATURE_UNSUPPORTED.found(f"feature {feature}", sentence)
 
 
-def _supports(ids: list[int], supported: str) -> str:
-    if supported == "not at all":
-        return "does not support it" if len(ids) == 1 else "do not support it"
-    return f"{'supports' if len(ids) == 1 else 'support'} {supported}"
+def _supports(reasons: Mapping[str, list[int]]) -> str:
+    """`reasons`: a range as text, or _NONE → node ids."""
+    parts = []
+    for text, ids in reasons.items():
+        does, plain = ("does", "supports") if len(ids) == 1 else ("do", "support")
+        parts.append(f"{nodes(ids)} {does} not support it" if text == _NONE else f"{nodes(ids)} {plain} {text}")
+    return "; ".join(parts)
 
 
 def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> int | None:
@@ -104,16 +112,15 @@ def held_back_feature_findings(cluster: ClusterSpec, catalogue: Catalogue, state
     """Return findings for features that could be raised further if all nodes supported the level."""
     names = {name for node in state.nodes.values() if node.features for name in node.features.supported}
     for name in sorted(names - {KRAFT_VERSION}):
-        seen = [(n.node_id, state.nodes[n.node_id]) for n in cluster.nodes if n.node_id in state.nodes]
-        ranges = {node_id: supported_range(catalogue, node, name) for node_id, node in seen}
+        ranges = supported_ranges(cluster, catalogue, state, name)
         highest = max((found.max for found in ranges.values() if isinstance(found, VersionRange)), default=0)
         behind: dict[str, list[int]] = {}
         for node_id, found in ranges.items():
             if found is None or (isinstance(found, VersionRange) and found.max < highest):
-                behind.setdefault(str(found or "not at all"), []).append(node_id)
+                behind.setdefault(str(found or _NONE), []).append(node_id)
         if behind and highest > state.finalized.get(name, 0):
-            who = "; ".join(f"{nodes(ids)} {_supports(ids, text)}" for text, ids in behind.items())
-            yield FEATURE_HELD_BACK.found(f"feature {name}", f"{name} could be raised to {highest}, but {who}.")
+            sentence = f"{name} could be raised to {highest}, but {_supports(behind)}."
+            yield FEATURE_HELD_BACK.found(f"feature {name}", sentence)
 
 
 def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: Mapping[str, int]) -> Iterable[Finding]:
@@ -233,13 +240,11 @@ def find_lossy_downgrade_gap(cluster: ClusterSpec, catalogue: Catalogue, state: 
     if level is None:
         return "No release of the catalogue implements it."
     lacking: dict[str, list[int]] = {}
-    for node in cluster.nodes:
-        seen = state.nodes.get(node.node_id)
-        supported = None if seen is None else supported_range(catalogue, seen, METADATA_VERSION)
+    for node_id, supported in supported_ranges(cluster, catalogue, state, METADATA_VERSION).items():
         if not isinstance(supported, VersionRange):
-            lacking.setdefault("did not report its levels", []).append(node.node_id)
+            lacking.setdefault("did not report its levels", []).append(node_id)
         elif level > supported.max:
-            lacking.setdefault(f"supports {supported}", []).append(node.node_id)
+            lacking.setdefault(f"supports {supported}", []).append(node_id)
     unlisted = sorted({*find_unlisted_brokers(cluster, state), *find_unlisted_controllers(cluster, state)})
     listed = [f"node {node_id} {text}" for text, ids in lacking.items() for node_id in ids]
     listed += [f"node {node_id} is not listed in the inventory" for node_id in unlisted]

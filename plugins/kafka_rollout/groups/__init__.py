@@ -2,7 +2,7 @@
 
 Begin with:
 - `findings.group_findings`: groups that a release would not serve
-- `described.with_records`: completes described groups with what only the coordinator logs contain
+- `records.with_records`: completes described groups with what only the coordinator logs contain
 - `migration.plan_groups`: the steps that convert each group
 - `records.conversion_conditions`: the conditions under which the features of groups can be lowered
 - `records.GroupRecords`: one read of the coordinator logs

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few
-from kafka_rollout.features.users import GROUPS_LOSE_THEIR_PROTOCOL
+from kafka_rollout.features.rules import GROUPS_LOSE_THEIR_PROTOCOL
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import Catalogue, Release

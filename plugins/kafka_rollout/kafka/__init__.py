@@ -4,7 +4,7 @@ Begin with:
 - `formats.record_batch.batches`: the complete batches of a buffer
 - `formats.messages.decode`: decodes a message by its definition
 - `formats.coordinator_records.classify`: key version and value version of a coordinator record
-- `formats.record_kinds.RecordKind`: records with the same key version and value version
+- `formats.log_types.RecordKind`: records with the same key version and value version
 - `documents.definitions.Schemas`: the layouts with which each release reads each coordinator log
 - `client.requests.ClusterConnections`: connections to the nodes of a cluster
 - `client.admin.KafkaAdmin`: the administration of a cluster

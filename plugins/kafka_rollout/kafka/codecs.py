@@ -1,16 +1,17 @@
-"""Kafka's compression codecs and checksum, in the form that `kafka/formats` needs."""
+"""Kafka's compression codecs and checksum: the functions that are not in the standard library."""
 
 from __future__ import annotations
 
 import zlib
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import cramjam
-import crc32c
 import lz4.frame
 from backports import zstd
+from crc32c import crc32c as crc32c  # noqa: PLC0414 — re-exported
 
-from kafka_rollout.kafka.formats.log_types import Bytes, Codec, Codecs
+from kafka_rollout.kafka.formats.log_types import Batch, Bytes, Codec, LogFormatError
 
 MOST_PAYLOAD_BYTES = 128 << 20
 """A batch that decompresses to more is damaged. A coordinator fills a batch up to its topic's max.message.bytes before
@@ -54,12 +55,20 @@ def _check_size(size: int) -> None:
         raise ValueError(f"it decompresses to more than {MOST_PAYLOAD_BYTES >> 20} MiB")
 
 
-CODECS = Codecs(
-    crc32c=crc32c.crc32c,
-    decompress={
-        Codec.GZIP: lambda data: _decompress_stream(zlib.decompressobj(wbits=31), data),
-        Codec.SNAPPY: _snappy,
-        Codec.LZ4: lambda data: _decompress_stream(lz4.frame.LZ4FrameDecompressor(), data),
-        Codec.ZSTD: lambda data: _decompress_stream(zstd.ZstdDecompressor(), data),
-    },
-)
+DECOMPRESS: Mapping[int, Callable[[Bytes], bytes]] = {
+    Codec.GZIP: lambda data: _decompress_stream(zlib.decompressobj(wbits=31), data),
+    Codec.SNAPPY: _snappy,
+    Codec.LZ4: lambda data: _decompress_stream(lz4.frame.LZ4FrameDecompressor(), data),
+    Codec.ZSTD: lambda data: _decompress_stream(zstd.ZstdDecompressor(), data),
+}
+
+
+def decompressed(batch: Batch, body: Bytes) -> bytes:
+    """Return `body` decompressed with the codec of the batch. Raises LogFormatError, which names the batch."""
+    if batch.codec not in DECOMPRESS:
+        raise LogFormatError(f"The {batch} is compressed with codec {batch.codec}, which is not supported.")
+    try:
+        return DECOMPRESS[batch.codec](body)
+    except Exception as error:
+        name = Codec(batch.codec).name.lower()
+        raise LogFormatError(f"The {batch} does not decompress as {name}: {error}.") from error

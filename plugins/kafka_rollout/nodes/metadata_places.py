@@ -18,8 +18,15 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import sha256_of
-from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
-from kafka_rollout.metadata_log.changes.places import COPY_TRIES, Place, paths_shown, start_files, too_fast
+from kafka_rollout.metadata_log.changes.places import (
+    COPY_TRIES,
+    MANIFEST,
+    Files,
+    Place,
+    paths_shown,
+    start_files,
+    too_fast,
+)
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import Entry, HostDirectory

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator
 
 from kafka_rollout.base.findings import Checked, Examined, Need
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.features.checks import (
+from kafka_rollout.features.requests import (
     LEVEL_OUT_OF_RANGE,
     NO_ROLLBACK,
     RANGES_CHECK,

@@ -16,9 +16,8 @@ from kafka_rollout.base.findings import (
     Need,
     sort_findings,
 )
-from kafka_rollout.features.checks import feature_change, missing_dependencies
-from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK, check_feature_support
-from kafka_rollout.features.users import USERS_CHECK
+from kafka_rollout.features.requests import feature_change, missing_dependencies
+from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK, USERS_CHECK, check_feature_support
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.model.state import ClusterState

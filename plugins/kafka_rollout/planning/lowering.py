@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, Severity, all_findings
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.features.checks import undo_of
+from kafka_rollout.features.requests import undo_of
 from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo

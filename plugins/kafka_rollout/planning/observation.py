@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.findings import Checked
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import FeatureChange, ReleaseStep
 from kafka_rollout.model.state import ClusterState

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 
 from kafka_rollout.base.findings import Checked, Finding, all_findings
-from kafka_rollout.features.checks import feature_changes
+from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Plan

@@ -12,13 +12,13 @@ from pathlib import Path
 from typing import Protocol
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.features.answers import FeatureUpdateResult
+from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.outside import Reading
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, SettingValues

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.features.answers import FeatureOutcome
+from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from kafka_rollout.base.findings import Check
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
-from kafka_rollout.features.checks import RANGES_CHECK, ROLLBACK_LEVELS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
-from kafka_rollout.features.rules import HELD_BACK_CHECK, LEVELS_CHECK
-from kafka_rollout.features.users import USERS_CHECK
+from kafka_rollout.features.requests import RANGES_CHECK, ROLLBACK_LEVELS_CHECK
+from kafka_rollout.features.rules import HELD_BACK_CHECK, LEVELS_CHECK, USERS_CHECK
 from kafka_rollout.gates.findings import COUNTER_CHECK, REMOTE_STORAGE_CHECK
 from kafka_rollout.gates.outside import OUTSIDE_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK

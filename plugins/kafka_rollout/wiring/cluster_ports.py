@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.kafka.client.requests import RequestTurns
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.kafka.client.turns import RequestTurns
     from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.nodes.metrics import NodeMetricsReader
     from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
@@ -47,7 +47,7 @@ def open_cluster_ports(
     `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
     their changes are fenced.
     """
-    from kafka_rollout.kafka.client.security.credential_files import remove_stale_files
+    from kafka_rollout.kafka.client.security.carried_security import remove_stale_files
     from kafka_rollout.run.store.opening import open_lock, open_run, open_turns
 
     settings = settings or Settings.from_environment()

@@ -12,14 +12,11 @@ from itertools import groupby
 import numpy as np
 import pyarrow as pa
 
-from kafka_rollout.kafka.codecs import CODECS, MOST_PAYLOAD_BYTES
-from kafka_rollout.kafka.formats.batch_headers import header_at
-from kafka_rollout.kafka.formats.coordinator_records import KindCounts
-from kafka_rollout.kafka.formats.field_rules import decode_checked
+from kafka_rollout.kafka.codecs import MOST_PAYLOAD_BYTES
+from kafka_rollout.kafka.formats.coordinator_records import KindCounts, decode_checked
 from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
-from kafka_rollout.kafka.formats.messages import MessageFormatError
-from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
-from kafka_rollout.kafka.formats.varints import zigzag_varint
+from kafka_rollout.kafka.formats.messages import MessageFormatError, zigzag_varint
+from kafka_rollout.kafka.formats.record_batch import batches, check_crc, header_at, payload, records
 from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows
 from kafka_rollout_spark.kernel import keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
@@ -146,12 +143,12 @@ class LogReader:
                     return
                 case scanning.OTHER_CODEC:
                     (batch,) = batches(data)
-                    self._put_into_scratch(payload(batch, CODECS))
+                    self._put_into_scratch(payload(batch))
                     control[t.GIVEN] = control[t.WANTED]
                     return
                 case scanning.LEGACY:
                     (batch,) = batches(data)
-                    check_crc(batch, CODECS)
+                    check_crc(batch)
                     self._translate(batch, chunk)
                     return
                 case _:
@@ -218,7 +215,7 @@ class LogReader:
         """Return the key or the value of the first record of a class."""
         tables = self._tables
         batch = next(batches(chunk.data[int(tables.class_batch[index]) :]))
-        data = payload(batch, CODECS) if batch.magic == 2 else _translate_messages(batch)[0]
+        data = payload(batch) if batch.magic == 2 else _translate_messages(batch)[0]
         of_part = (tables.class_key, tables.class_key_size, tables.class_value, tables.class_value_size)
         at, size = of_part[:2] if part == Key else of_part[2:]
         return data[at[index] : at[index] + size[index]]
@@ -314,7 +311,7 @@ def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
     if status == scanning.NO_BATCH:
         return "No record batch begins here. The rest of this split of the segment was not read."
     try:
-        KindCounts().add(data, CODECS, start=chunk.start, end=chunk.end)
+        KindCounts().add(data, start=chunk.start, end=chunk.end)
     except LogFormatError as error:
         return error.sentence
     return "The batch is corrupt."
@@ -322,7 +319,7 @@ def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
 
 def _translate_messages(batch: Batch) -> tuple[bytes, int, int]:
     """Return the messages of a message set (v0 or v1) as records of format v2, its first offset, and their number."""
-    data = payload(batch, CODECS)
+    data = payload(batch)
     spans = list(records(batch, data))
     first = spans[0].offset
     return b"".join(_as_record(span, data, span.offset - first) for span in spans), first, len(spans)

@@ -18,8 +18,8 @@ from kafka_rollout.coordinator_logs.scan import (
 )
 from kafka_rollout.kafka.documents.definitions import Schemas
 from kafka_rollout.kafka.formats.layouts import StructLayout
+from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError, decode, join
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.programs import LayoutUse, RecordUse
 from kafka_rollout_spark.rows import RowKind, of_kind, tuples

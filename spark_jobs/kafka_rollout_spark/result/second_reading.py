@@ -26,11 +26,9 @@ from kafka_rollout.coordinator_logs.reading.second_reading import (
 )
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
 from kafka_rollout.coordinator_logs.verdicts import GROUP_METADATA_KEY
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.group_replay import FirstRecords, may_be_refused
+from kafka_rollout.kafka.formats.group_replay import FirstRecords, PendingCommits, may_be_refused, text_at
 from kafka_rollout.kafka.formats.log_types import LogFormatError
-from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
 from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout_spark.kernel.spec import MOST_GROUPS
 from kafka_rollout_spark.merge.merged import MergedRows
@@ -72,7 +70,7 @@ def _waiting(logs: LogsToRead, partition: int, producers: Mapping[int, int]) -> 
         with suppress(LogFormatError):  # the first reading has reported it as damage
             for batch in batches(block.data):
                 if batch.producer_id in producers and batch.last_offset >= since:
-                    commits.add(batch.data, CODECS, start=block.start, end=block.end)
+                    commits.add(batch.data, start=block.start, end=block.end)
     return frozenset(commits.waiting())
 
 

@@ -15,7 +15,7 @@ from kafka_rollout.coordinator_logs.reading.directories import (
     index_positions,
     open_segment,
 )
-from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
+from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
 from kafka_rollout_spark.rows import LogBytes, damage_row
 from kafka_rollout_spark.source.splits import Range
 

@@ -11,8 +11,7 @@ import pyarrow as pa
 from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import LogRange, UnreadableOffsetError
 from kafka_rollout_spark.rows import LogBytes, damage_row
 from kafka_rollout_spark.source.splits import Range
 

@@ -12,7 +12,7 @@ from kafka_rollout.coordinator_logs.reading.second_reading import Bounded
 from kafka_rollout.coordinator_logs.scan import LogCopy
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout_spark.rows import LogBytes
 from kafka_rollout_spark.source.files import SegmentFiles
 from kafka_rollout_spark.source.splits import LogSource, Range, Split, plan_splits, size_of

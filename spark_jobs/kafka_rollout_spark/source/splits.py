@@ -8,7 +8,7 @@ from typing import Protocol
 import pyarrow as pa
 
 from kafka_rollout.coordinator_logs.reading.directories import SegmentRange
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout_spark.kernel.spec import DecodingSpec
 from kafka_rollout_spark.rows import LogBytes
 

@@ -29,6 +29,7 @@ from cryptography.x509.oid import NameOID
 from typer.testing import CliRunner, Result
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
+from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import app
@@ -179,7 +180,7 @@ def test_the_command_line_observes_it_by_one_file_and_says_when_the_file_lacks_t
     file = tmp_path / "connection.json"
 
     def observe(**more: object) -> Result:
-        secured.security().write_file(file)
+        write_whole(file, secured.security().to_json().encode())
         file.write_text(json.dumps({**json.loads(file.read_text()), **more}))
         return CliRunner().invoke(app, ["observe", "--cluster", "two", "--command-config", str(file), "--json"])
 
@@ -201,7 +202,7 @@ def test_the_inventory_of_a_secured_cluster_is_written_with_the_file(
     (tmp_path / "clusters").mkdir()
     monkeypatch.setenv("KAFKA_ROLLOUT_CLUSTERS", str(tmp_path / "clusters"))
     file, (node,) = tmp_path / "connection.json", secured.spec.nodes
-    secured.security().write_file(file)
+    write_whole(file, secured.security().to_json().encode())
     more = {"controllers": {"protocol": "SSL", "ca_location": secured.controllers.ca_location}}
     file.write_text(json.dumps({**json.loads(file.read_text()), **(more if knows_controllers else {})}))
     words = ["inventory", "init", "--bootstrap-server", secured.spec.bootstrap_servers, "--command-config", str(file)]

@@ -13,8 +13,7 @@ from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, r
 from kafka_rollout.derivation.coordinators.records import SERDE_OF_3_9
 from kafka_rollout.derivation.jars import coordinator_messages
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay
-from kafka_rollout.kafka.formats.pending_commits import text_at
+from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay, text_at
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -20,9 +20,8 @@ from kafka_rollout.coordinator_logs.spark.submit import FAIL_ON_EXIT_CODE, scan_
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.fetch import FetchSource
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import KindCounts
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
@@ -223,7 +222,7 @@ def test_a_topic_that_the_cluster_lacks_is_bad_input(scanned: Scanned) -> None:
 def count(source: FetchSource, log: LogRange) -> KindCounts:
     counts = KindCounts()
     for fetched in source.read(log):
-        counts.add(fetched.data, CODECS, start=max(log.start, fetched.fetch_offset), end=log.end)
+        counts.add(fetched.data, start=max(log.start, fetched.fetch_offset), end=log.end)
     return counts
 
 

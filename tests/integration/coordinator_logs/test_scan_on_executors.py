@@ -29,8 +29,8 @@ from kafka_rollout.coordinator_logs.spark.submit import (
     scan_command,
     spark_submit,
 )
+from kafka_rollout.kafka.client.security.carried_security import credentials_file
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.rights import READING
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout_spark.job import WORKER_DAEMON

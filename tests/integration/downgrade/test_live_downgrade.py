@@ -212,6 +212,6 @@ def reassign(cluster: LocalCluster, topic: str, replicas: list[int]) -> None:
     request = AlterPartitionReassignmentsRequest(timeout_ms=60_000, topics=[of(name=topic, partitions=[partition])])
     connections = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=60)
     try:
-        connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+        connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:
         connections.close()

@@ -16,7 +16,8 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.metadata_log.changes.places import temporary_copy
-from kafka_rollout.metadata_log.classes.loss_report import StoredRecords, load_log
+from kafka_rollout.metadata_log.classes.replay import load_log
+from kafka_rollout.metadata_log.classes.snapshot import StoredRecords
 from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec

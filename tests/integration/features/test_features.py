@@ -16,12 +16,12 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.features.answers import Result
 from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,
     RequestKind,
+    Result,
 )
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

@@ -22,7 +22,6 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.main import read_marks
@@ -101,7 +100,7 @@ def test_a_batch_that_expires_under_way_is_stored_twice_and_none_of_the_test_tra
     for batch in batches(segment.read_bytes()):
         epochs.add(batch.producer_epoch)
         print(batch.base_offset, batch.record_count, batch.producer_epoch, batch.base_sequence)
-        data = payload(batch, CODECS)
+        data = payload(batch)
         keys = ((r.offset, data[r.key_at : r.key_at + r.key_length].decode()) for r in records(batch, data))
         stored += [TrafficRecord(position(offset), key) for offset, key in keys]
     marks = partial(read_marks, proxy.address, ClientSecurity())

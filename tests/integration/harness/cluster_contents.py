@@ -274,6 +274,6 @@ def _ask(spec: ClusterSpec, request: Any) -> Any:
     """Whatever broker answers."""
     connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
-        return connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+        return connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:
         connections.close()

@@ -77,7 +77,7 @@ def set_quota(cluster: LocalCluster, user: str, key: str, value: float) -> None:
 def _ask(cluster: LocalCluster, request: Any) -> Any:
     connections = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
-        return connections.first_answer(connections.brokers, lambda: request, lambda response, _: response)
+        return connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:
         connections.close()
 

@@ -22,7 +22,7 @@ _CALL_S = 900.0  # one call on a busy machine
 KILLED_IN_AN_INSTALLATION = """
 import os, signal
 from kafka_rollout.metadata_log.node_logs import directories as metadata_logs
-from kafka_rollout.metadata_log.changes.backup import Files
+from kafka_rollout.metadata_log.changes.places import Files
 install, remove, seen = metadata_logs.install, Files.remove, []
 def install_and_count(*given, **more):
     seen.append(given)

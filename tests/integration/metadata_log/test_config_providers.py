@@ -13,7 +13,7 @@ from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.metadata_log.classes.images import sentence_of
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.metadata_log.classes.node_properties import java_properties
+from kafka_rollout.metadata_log.classes.node_configs import java_properties
 from kafka_rollout.model.configs import ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

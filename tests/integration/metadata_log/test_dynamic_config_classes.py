@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.metadata_log.classes import dynamic_configs
+from kafka_rollout.metadata_log.classes import node_configs
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -106,7 +106,7 @@ def test_every_wrong_setting_is_found_with_its_name_and_value(release_cache: Rel
 def test_a_class_that_was_moved_is_a_gap_of_its_kind_and_not_a_pass(
     release_cache: ReleaseCache, monkeypatch: pytest.MonkeyPatch, lookup: str
 ) -> None:
-    monkeypatch.setattr(dynamic_configs, lookup, ("org.apache.kafka.moved.Away",))
+    monkeypatch.setattr(node_configs, lookup, ("org.apache.kafka.moved.Away",))
     found = problems(release_cache, Release(4, 3, 1), VALID)
     kinds = {
         "_LOG_CONFIG": {ConfigKind.TOPIC},

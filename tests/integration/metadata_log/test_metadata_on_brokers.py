@@ -22,9 +22,8 @@ from kafka.admin import KafkaAdminClient
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.metadata_log.classes.loss_report import loss_report
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
-from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
+from kafka_rollout.metadata_log.classes.snapshot import loss_report, write_snapshot
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -12,7 +12,7 @@ from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, StepKind,
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
 from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.record_kinds import RecordKind
+from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

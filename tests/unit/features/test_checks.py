@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict
-from kafka_rollout.features.answers import refused_by_controller
-from kafka_rollout.features.checks import (
+from kafka_rollout.features.requests import (
     NO_ROLLBACK,
     feature_change,
     feature_changes,
     feature_request_batches,
     range_findings,
+    refused_by_controller,
 )
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.model.plan import FeatureChange, Undo

@@ -17,7 +17,6 @@ from kafka_rollout.features.requests import (
     parse_requests,
     release_levels,
     upgrade_all,
-    without_permission,
 )
 from kafka_rollout.features.rules import check_requests
 from kafka_rollout.features.support import held_back_feature_findings
@@ -196,8 +195,10 @@ def test_a_release_s_levels_go_both_ways_and_without_permission_nothing_is_a_dow
     both = release_levels(catalogue(), seen, R421)
     assert asked(both)["metadata.version"] == ("downgrade", 29)
     assert asked(both)["group.version"] == ("upgrade", 1)
-    assert {request.kind for request in without_permission(both)} == {RequestKind.UPGRADE}
-    assert levels_of(without_permission(both)) == levels_of(both)
+    order = FeatureOrder(action=FeatureAction.UPDATE, release=R421, may_lower=False)
+    rising = order.requests(SEPARATE, catalogue(), seen)
+    assert {request.kind for request in rising} == {RequestKind.UPGRADE}
+    assert levels_of(rising) == levels_of(both)
 
 
 def test_a_release_that_the_catalogue_does_not_have_is_bad_input() -> None:

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.features.users import user_findings
+from kafka_rollout.features.rules import user_findings
 from kafka_rollout.model.state import ClusterState, GroupState, TransactionState
 from tests.unit.builders import partition
 from tests.unit.features.test_requests import on_431

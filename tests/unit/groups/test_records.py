@@ -7,7 +7,7 @@ from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.groups.records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.record_kinds import RecordKind
+from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

@@ -6,8 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.metadata_log.log_choice import ChosenLog, NodeLog
-from kafka_rollout.metadata_log.snapshot_use import SnapshotUse, decide_snapshot_use, epoch_after_return
+from kafka_rollout.metadata_log.log_choice import (
+    ChosenLog,
+    NodeLog,
+    SnapshotUse,
+    decide_snapshot_use,
+    epoch_after_return,
+)
 
 VOTERS = (1, 2, 3)
 EPOCH = 104

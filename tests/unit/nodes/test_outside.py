@@ -17,7 +17,7 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_rollout.gates.outside import Reading
-from kafka_rollout.kafka.client.security.http_access import HttpAccess
+from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 from kafka_rollout.nodes.outside import OutsideReader, run_command
 from tests.fakes.clock import FakeClock

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.features.checks import feature_change
+from kafka_rollout.features.requests import feature_change
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

@@ -6,7 +6,7 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_rollout.features.checks import feature_changes
+from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.planning.release_path import plan_release_steps, relevant_releases
 from kafka_rollout.releases.documents.catalogue import load_catalogue

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.features.answers import FeatureOutcome, Result
+from kafka_rollout.features.requests import FeatureOutcome, Result
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary

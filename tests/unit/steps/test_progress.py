@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.features.answers import FeatureOutcome, Result
+from kafka_rollout.features.requests import FeatureOutcome, Result
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.progress import Progress, place

@@ -17,8 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from paramiko import SSHClient
 
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.kafka.client.security.http_access import HttpAccess
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity, HttpAccess
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
@@ -108,7 +107,7 @@ def _unknown_without(name: str) -> Iterator[None]:
 
 
 def _access(connection: Connection) -> HttpAccess | None:
-    from kafka_rollout.kafka.client.security.http_access import HttpAccess
+    from kafka_rollout.kafka.client.security.client_security import HttpAccess
 
     return HttpAccess.from_airflow_connection(connection)
 

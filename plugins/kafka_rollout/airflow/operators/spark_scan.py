@@ -56,7 +56,7 @@ class SparkScanOperator(SparkSubmitOperator):
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
         from kafka_rollout.coordinator_logs.spark.submit import prepare_job
-        from kafka_rollout.kafka.client.security.credential_files import credentials_file
+        from kafka_rollout.kafka.client.security.carried_security import credentials_file
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)

@@ -35,8 +35,7 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.cli.services import NoServices
-from kafka_rollout.features.answers import FeatureOutcome, exit_code
-from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.features.requests import FeatureAction, FeatureOutcome, exit_code
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import DowngradeType, Request

@@ -19,8 +19,8 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
 from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
-from kafka_rollout.groups.described import with_records
 from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.groups.records import with_records
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -56,7 +56,7 @@ class _Groups:
 
     def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
         """Return all groups, and the reason if the coordinator log was not used or not read completely."""
-        from kafka_rollout.kafka.client.groups import describe_groups
+        from kafka_rollout.kafka.client.coordinators import describe_groups
 
         groups = describe_groups(self.connections)
         if not records:
@@ -90,7 +90,7 @@ def list_(
     command_config: CommandConfig = None,
 ) -> None:
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
-    from kafka_rollout.kafka.client.groups import with_lag
+    from kafka_rollout.kafka.client.coordinators import with_lag
 
     with _open_groups(cluster, command_config) as opened:
         groups, note = opened.groups(records=records)
@@ -142,7 +142,7 @@ def plan(
     command_config: CommandConfig = None,
 ) -> None:
     """Show for each group the steps of the move in order, and how often its members must be restarted."""
-    from kafka_rollout.kafka.client.groups import migration_policies
+    from kafka_rollout.kafka.client.coordinators import migration_policies
 
     with _open_groups(cluster, command_config) as opened:
         ports = opened.ports

@@ -61,7 +61,7 @@ def losses(
 ) -> None:
     """Show the metadata that would be lost at a lower metadata.version. Read-only."""
     from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
-    from kafka_rollout.metadata_log.classes.loss_report import loss_report
+    from kafka_rollout.metadata_log.classes.snapshot import loss_report
 
     folder, cache = _open(log_dir, cluster_id)
     report = loss_report(folder, read_level(to_level), cache=cache, release=_release(cache, release))
@@ -193,8 +193,7 @@ def choose(
     as_json: AsJson = False,
 ) -> None:
     """Choose among the logs of stopped nodes the log that contains every committed record. Read-only."""
-    from kafka_rollout.metadata_log.disk.folder import open_folder
-    from kafka_rollout.metadata_log.disk.quorum import node_log
+    from kafka_rollout.metadata_log.disk.folder import node_log, open_folder
 
     folders = [open_folder(directory, cluster_id=cluster_id) for directory in log_dir]
     if len({folder.cluster_id for folder in folders}) > 1:

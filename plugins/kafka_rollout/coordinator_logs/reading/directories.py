@@ -26,9 +26,8 @@ from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import LogCopy
-from kafka_rollout.kafka.formats.batch_headers import BatchHeader, header_at
-from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS, parse_epochs
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS, LogRange, parse_epochs
+from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")

@@ -13,12 +13,9 @@ from typing import TYPE_CHECKING
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.group_replay import GroupReplay, group_records
-from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
-from kafka_rollout.kafka.formats.pending_commits import PendingCommits
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.group_replay import GroupReplay, PendingCommits, group_records
+from kafka_rollout.kafka.formats.log_types import Bytes, LogRange, UnreadableOffsetError
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, Release
 
 if TYPE_CHECKING:
@@ -42,7 +39,7 @@ def deleted_while_pending(
     """
     commits = PendingCommits(groups=frozenset(groups))
     for data, start, end in log:
-        commits.add(data, CODECS, start=start, end=end)
+        commits.add(data, start=start, end=end)
     return tuple(
         sorted(
             DeletedWhilePending(
@@ -89,7 +86,7 @@ def out_of_order(
     """Return the groups with such a record. `log`: the partition of __consumer_offsets from its start."""
     replays = {release: GroupReplay(rules) for release, rules in facts.items()}
     for data, start, end in log:
-        for record in group_records(data, CODECS, groups=groups, start=start, end=end):
+        for record in group_records(data, groups=groups, start=start, end=end):
             for replay in replays.values():
                 replay.add(record)
     refusing: dict[OutOfOrder, list[Release]] = {}

@@ -8,15 +8,18 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LogSize
 from kafka_rollout.kafka.client.fetch import FetchedBytes, FetchSource
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import Schemas
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts
-from kafka_rollout.kafka.formats.field_rules import decode_checked
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, decode_checked
+from kafka_rollout.kafka.formats.group_replay import PendingCommits, text_at
 from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.log_types import LogFormatError, RecordSpan, UnreadableOffsetError
+from kafka_rollout.kafka.formats.log_types import (
+    LogFormatError,
+    LogRange,
+    RecordKind,
+    RecordSpan,
+    UnreadableOffsetError,
+)
 from kafka_rollout.kafka.formats.messages import MessageFormatError
-from kafka_rollout.kafka.formats.pending_commits import PendingCommits, text_at
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
@@ -131,7 +134,6 @@ class PartitionReading:
         try:
             self.counts.add(
                 fetched.data,
-                CODECS,
                 start=max(self.log.start, fetched.fetch_offset),
                 end=self.log.end,
                 on_record=self._check if of_groups else self.parsing.check,

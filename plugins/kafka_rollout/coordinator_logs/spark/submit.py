@@ -26,8 +26,8 @@ from kafka_rollout.base.system.files import read_if_exists, write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.kafka.client.security.carried_security import credentials_file
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.credential_files import credentials_file
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import spark_java_home

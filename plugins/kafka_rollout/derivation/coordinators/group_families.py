@@ -12,7 +12,7 @@ from kafka_rollout.derivation.jars import Message, key_versions
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
-from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.releases.facts import GroupFamilyFacts, RecordTypeFacts
 
 FAMILIES = ("ConsumerGroup", "ShareGroup", "StreamsGroup")

@@ -7,9 +7,9 @@ from collections.abc import Callable, Iterator, Mapping
 from itertools import count
 from typing import Any
 
-from kafka_rollout.kafka.formats.field_rules import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL_TYPE
+from kafka_rollout.kafka.formats.coordinator_records import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL_TYPE
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID, FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.releases.facts import FieldRule, RuleKind
 
 Complaint = Callable[[bytes], str | None]  # value with its version → the release's message if it refuses it

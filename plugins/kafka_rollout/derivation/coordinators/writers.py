@@ -9,7 +9,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from kafka_rollout.metadata_log.classes.node_properties import config_definitions
+from kafka_rollout.metadata_log.classes.node_configs import config_definitions
 from kafka_rollout.releases.facts import METADATA_VERSION, TRANSACTION_VERSION, FeatureLevel, VersionRange
 from kafka_rollout.releases.jvm.jvm import Jvm
 

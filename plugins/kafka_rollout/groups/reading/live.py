@@ -37,8 +37,8 @@ from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
-from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CLASSIC
 from kafka_rollout.model.topology import ClusterSpec
@@ -176,7 +176,9 @@ class LiveCoordinatorLogs:
         with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
             unscanned = None if complete else self._find_unscanned(source, before)
             if unscanned is None:
-                before = self._scan_completely(before)
+                _, before = scan_submit.scan_command(
+                    self.cluster, self.settings, security=self.security, releases=releases_of(self.catalogue, before)
+                )
                 # Here new records are read in any number: after another complete scan there would be as many again.
                 unscanned = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
@@ -220,12 +222,6 @@ class LiveCoordinatorLogs:
         """
         ranges = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics))
         return None if ranges is None or sum(log.end - log.start for log in ranges) > self.short else ranges
-
-    def _scan_completely(self, before: ScanResult) -> ScanResult:
-        _, result = scan_submit.scan_command(
-            self.cluster, self.settings, security=self.security, releases=releases_of(self.catalogue, before)
-        )
-        return result
 
     def _read(
         self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange], *, small: bool = False

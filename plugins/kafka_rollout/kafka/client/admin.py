@@ -6,47 +6,48 @@ responses to DescribeQuorum, or cannot connect to controllers.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from kafka.protocol.admin import (
     DescribeClusterRequest,
+    DescribeLogDirsRequest,
     DescribeQuorumRequest,
+    ElectLeadersRequest,
+    ListPartitionReassignmentsRequest,
 )
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.system.clock import SystemClock
-from kafka_rollout.features.answers import FeatureUpdateResult
+from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.kafka.client.configs import (
+from kafka_rollout.kafka.client.connection import ask_api_versions
+from kafka_rollout.kafka.client.contents import (
+    MinIsrValues,
     read_dynamic_configs,
+    read_inventory,
     read_node_config,
     read_setting,
     read_settings,
     set_default_config,
 )
-from kafka_rollout.kafka.client.connection import ask_api_versions
-from kafka_rollout.kafka.client.contents import read_inventory
 from kafka_rollout.kafka.client.coordinators import ask_coordinators, list_groups, list_transactions
-from kafka_rollout.kafka.client.elections import elect_preferred_leaders
 from kafka_rollout.kafka.client.features import node_features, send_feature_updates
 from kafka_rollout.kafka.client.messages import UnregisterBrokerRequest
-from kafka_rollout.kafka.client.min_isr import MinIsrValues
-from kafka_rollout.kafka.client.movements import read_movements
 from kafka_rollout.kafka.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
+    RequestTurns,
     Target,
-    broker_target,
-    controller_target,
     error_name,
     raise_for_error,
+    target_of,
 )
 from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.turns import RequestTurns
 from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight, Right
@@ -64,7 +65,10 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION
 
-DEFAULT_TIMEOUT_S = 10.0
+_TIMEOUT_S = 10.0
+_PREFERRED = 0  # election type
+# Results of an election that need no repetition: the leader is elected already, or the partition was deleted.
+_SETTLED = frozenset({"NONE", "ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PARTITION"})
 
 
 class KafkaAdmin:
@@ -79,7 +83,7 @@ class KafkaAdmin:
         cluster: ClusterSpec,
         security: ClientSecurity | None = None,
         *,
-        timeout_s: float = DEFAULT_TIMEOUT_S,
+        timeout_s: float = _TIMEOUT_S,
         fence: Fence = unfenced,
         turns: RequestTurns | None = None,
     ) -> None:
@@ -118,7 +122,7 @@ class KafkaAdmin:
         return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
 
     def _target(self, node: NodeSpec) -> Target:
-        target = broker_target(node) or controller_target(node)
+        target = target_of(node, Role.BROKER) or target_of(node, Role.CONTROLLER)
         if target is None:
             raise UserError(
                 f"Node {node.node_id} ({node.name}) has no address in the inventory.",
@@ -132,7 +136,7 @@ class KafkaAdmin:
         targets = self._controllers_leader_first()
         if through_brokers or not targets:
             targets += self._nodes.brokers
-        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum, _read_quorum)
+        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum(), _read_quorum)
         self._last_leader = quorum.leader_id
         return quorum
 
@@ -170,10 +174,10 @@ class KafkaAdmin:
 
         def accept(response: Any, target: Target) -> Any:
             if error_name(response.error_code) != "UNSUPPORTED_VERSION" or "endpoint_type" not in fields:
-                _check(response, "DescribeCluster", target)
+                raise_for_error(response, "DescribeCluster", target)
             return response
 
-        return self._nodes.first_answer(targets, lambda: DescribeClusterRequest(**fields), accept)
+        return self._nodes.first_answer(targets, DescribeClusterRequest(**fields), accept)
 
     def wait_for_turn(self) -> int | None:
         return self._nodes.wait_for_turn()
@@ -196,8 +200,37 @@ class KafkaAdmin:
         )
 
     def movements(self) -> Movements:
-        """Replicas that move between brokers or directories now."""
-        return read_movements(self._nodes, self._live_brokers(), timeout_s=self._timeout_s)
+        """Replicas that move between brokers (reassignments), or between directories of one broker, now."""
+
+        def reassigned(response: Any, target: Target) -> tuple[str, ...]:
+            raise_for_error(response, "ListPartitionReassignments", target)
+            return tuple(
+                sorted(f"{topic.name}-{p.partition_index}" for topic in response.topics for p in topic.partitions)
+            )
+
+        moving = self._nodes.from_each(self._live_brokers(), self._moving_directories)
+        request = ListPartitionReassignmentsRequest(timeout_ms=int(self._timeout_s * 1000), topics=None)
+        return Movements(
+            reassigned=self._nodes.first_answer(self._nodes.brokers, request, reassigned),
+            directories=tuple(sorted(name for of_broker in moving for name in of_broker)),
+        )
+
+    def _moving_directories(self, broker: Target) -> list[str]:
+        """A replica that is copied to another directory is a future replica there (KIP-113)."""
+        response = self._nodes.ask(broker, DescribeLogDirsRequest(topics=None))
+        raise_for_error(response, "DescribeLogDirs", broker)
+        if not response.results:  # the response of an older version to a user without the right
+            raise RefusedError(
+                f"{broker.who} lists no log directory.", remedy="Grant DESCRIBE on CLUSTER to the user of this tool."
+            )
+        # An offline directory lists no replicas; its partitions are not in sync.
+        return [
+            f"{topic.name}-{partition.partition_index} on broker {broker.node_id}"
+            for directory in response.results
+            for topic in directory.topics
+            for partition in topic.partitions
+            if partition.is_future_key
+        ]
 
     def groups(self) -> tuple[GroupState, ...]:
         """Groups of all coordinators, by id; raises TransientError while one of them still loads."""
@@ -208,7 +241,7 @@ class KafkaAdmin:
         return list_transactions(self._nodes, self._live_brokers())
 
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
-        target = broker_target(node)
+        target = target_of(node, Role.BROKER)
         if target is None:
             return CoordinatorAnswers(by_partition={}, groups=frozenset(), transactional_ids=frozenset())
         return ask_coordinators(self._nodes, target, partitions)
@@ -251,19 +284,35 @@ class KafkaAdmin:
         )
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
-        elect_preferred_leaders(self._nodes, partitions, timeout_s=self._timeout_s)
+        """ElectLeaders in one request; raises TransientError with the partitions that got none."""
+        if not partitions:
+            return
+        by_topic: defaultdict[str, list[int]] = defaultdict(list)
+        for partition in partitions:
+            by_topic[partition.topic].append(partition.partition)
+        topic = ElectLeadersRequest.TopicPartitions
+        request = ElectLeadersRequest(
+            election_type=_PREFERRED,
+            topic_partitions=[topic(topic=name, partitions=numbers) for name, numbers in by_topic.items()],
+            timeout_ms=int(self._timeout_s * 1000),
+            min_version=1,
+        )
+        refused = self._nodes.first_answer(self._nodes.brokers, request, _not_elected)
+        if refused:
+            raise TransientError(
+                f"The preferred leader could not be elected for {', '.join(sorted(refused))}.",
+                remedy="It may be possible once the preferred replica is back in sync.",
+            )
 
     def unregister_broker(self, node_id: int) -> None:
         """UnregisterBroker. Raises TransientError where no broker responds, RefusedError with a missing right."""
 
         def accept(response: Any, target: Target) -> None:
             if error_name(response.error_code) != "BROKER_ID_NOT_REGISTERED":
-                what = f"the registration of broker {node_id}"
-                raise_for_error(response.error_code, what=what, who=target.who, right="ALTER on CLUSTER")
+                raise_for_error(response, f"the registration of broker {node_id}", target, "ALTER on CLUSTER")
 
-        self._nodes.first_answer(
-            self._nodes.brokers, lambda: UnregisterBrokerRequest(broker_id=node_id), accept, fence=self._fence
-        )
+        request = UnregisterBrokerRequest(broker_id=node_id)
+        self._nodes.first_answer(self._nodes.brokers, request, accept, fence=self._fence)
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
@@ -306,10 +355,17 @@ class KafkaAdmin:
         return newest.finalized
 
 
-def _check(response: Any, what: str, target: Target) -> None:
-    raise_for_error(
-        response.error_code, what=what, who=target.who, right="DESCRIBE on CLUSTER", message=response.error_message
-    )
+def _not_elected(response: Any, target: Target) -> list[str]:
+    raise_for_error(response, "ElectLeaders", target, "ALTER on CLUSTER")
+    refused = []
+    for result in response.replica_election_results:
+        for partition in result.partition_result:
+            name = error_name(partition.error_code)
+            if name.endswith("AUTHORIZATION_FAILED"):
+                raise_for_error(partition, "ElectLeaders", target, "ALTER on CLUSTER")
+            if name not in _SETTLED:
+                refused.append(f"{result.topic}-{partition.partition_id} ({name})")
+    return refused
 
 
 def describe_quorum() -> Any:
@@ -321,9 +377,9 @@ def describe_quorum() -> Any:
 
 
 def _read_quorum(response: Any, target: Target) -> QuorumState:
-    raise_for_error(response.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    raise_for_error(response, "DescribeQuorum", target)
     partition = response.topics[0].partitions[0]
-    raise_for_error(partition.error_code, what="DescribeQuorum", who=target.who, right="DESCRIBE on CLUSTER")
+    raise_for_error(partition, "DescribeQuorum", target)
     return QuorumState(
         leader_id=partition.leader_id,
         leader_epoch=partition.leader_epoch,

@@ -184,7 +184,7 @@ class NodeConnection:
 
     def _authenticate(self, link: _Link, deadline: float) -> None:
         """SASL handshake and exchange; a new connection replaces this one before the session expires (KIP-368)."""
-        settings = self._security.kafka_python()
+        settings = self._security.sasl()
         name = settings["sasl_mechanism"]
         handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         if handshake.error_code:

@@ -1,25 +1,27 @@
-"""The contents of a cluster (ClusterInventory), read from leaders, coordinators and any broker."""
+"""The contents and the configuration of a cluster, read from leaders, coordinators and any broker.
+
+DescribeConfigs cannot leave out defaults. A request therefore names a limited number of resources.
+"""
 
 from __future__ import annotations
 
+import time
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.admin import (
     DescribeAclsRequest,
+    DescribeClientQuotasRequest,
     DescribeUserScramCredentialsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
 )
 from kafka.protocol.consumer import OffsetFetchRequest
 
-from kafka_rollout.base.errors import TransientError
-from kafka_rollout.kafka.client.configs import (
-    list_configured,
-    read_configs,
-    read_effective,
-    read_group_configs,
-    read_quotas,
-)
+from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError, TransientError
+from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.coordinators import list_groups_of
 from kafka_rollout.kafka.client.requests import (
@@ -27,13 +29,44 @@ from kafka_rollout.kafka.client.requests import (
     ClusterConnections,
     ResourceType,
     Target,
+    TopicMetadata,
+    describe_configs,
     error_name,
     list_offsets,
     raise_for_error,
 )
-from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting, entity_name
+from kafka_rollout.model.configs import (
+    HIDDEN,
+    ConfigSource,
+    ConfigTable,
+    DynamicConfigs,
+    EffectiveConfigs,
+    QuotaEntity,
+    Setting,
+    SettingValues,
+    entity_name,
+)
 from kafka_rollout.model.contents import ClusterInventory
 
+_AT_ONCE = 500  # resources in one request; a topic has about 40 settings
+_MIN_ISR = "min.insync.replicas"
+_MIN_ISR_AT_ONCE = 2_000  # topics in one request: a broker builds all settings of each before it chooses one
+_RIGHT = "DESCRIBE_CONFIGS on CLUSTER"
+# Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
+_OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
+_OF_NODE = 2
+_OF_ALL_BROKERS = 3
+_OF_FILE = 4
+_DEFAULT = 5
+_SOURCES = {
+    1: ConfigSource.TOPIC,
+    _OF_NODE: ConfigSource.NODE,
+    _OF_ALL_BROKERS: ConfigSource.ALL_BROKERS,
+    _OF_FILE: ConfigSource.FILE,
+    _DEFAULT: ConfigSource.DEFAULT,
+}
+_SET = 0  # AlterConfigOp.OpType
+_NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
@@ -67,7 +100,7 @@ def read_inventory(
         subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
         acls=_acls(nodes, unasked),
         scram=_scram(nodes, unasked),
-        quotas=_quotas(nodes),
+        quotas={entity_name(entity): dict(values) for entity, values in read_quotas(nodes).items()},
         unasked=unasked,
         effective=effective,
     )
@@ -113,7 +146,7 @@ def _ends(
                 if leaderless and error_name(partition.error_code) == "OFFSET_NOT_AVAILABLE":
                     continue
                 what = f"the end offset of {topic.name}-{partition.partition_index}"
-                raise_for_error(partition.error_code, what=what, who=target.who, right="DESCRIBE on TOPIC")
+                raise_for_error(partition, what, target, "DESCRIBE on TOPIC")
                 ends[f"{topic.name}-{partition.partition_index}"] = partition.offset
     return dict(sorted(ends.items()))
 
@@ -137,8 +170,7 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
         for group in nodes.ask(broker, request).groups:
             if error_name(group.error_code) in _NO_OFFSETS:
                 continue
-            what = f"the offsets of group {group.group_id}"
-            raise_for_error(group.error_code, what=what, who=broker.who, right="DESCRIBE on GROUP")
+            raise_for_error(group, f"the offsets of group {group.group_id}", broker, "DESCRIBE on GROUP")
             found[group.group_id]["offsets"] = {
                 f"{topic.name}-{partition.partition_index}": partition.committed_offset
                 for topic in group.topics
@@ -179,7 +211,7 @@ def _set_as(source: ConfigSource, settings: Mapping[str, Setting]) -> dict[str, 
 
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:
     response, target = nodes.any_broker(
-        lambda: DescribeAclsRequest(
+        DescribeAclsRequest(
             resource_type_filter=_ANY,
             resource_name_filter=None,
             pattern_type_filter=_ANY,
@@ -192,7 +224,7 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]
     if error_name(response.error_code) == "SECURITY_DISABLED":
         unasked["acls"] = "The cluster has no authorizer."
         return ()
-    raise_for_error(response.error_code, what="ACLs", who=target.who, right="DESCRIBE on CLUSTER")
+    raise_for_error(response, "ACLs", target)
     return tuple(
         sorted(
             f"{_PERMISSIONS.get(acl.permission_type, acl.permission_type)} {acl.principal} operation {acl.operation} "
@@ -206,14 +238,14 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]
 
 def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
     try:
-        response, target = nodes.any_broker(lambda: DescribeUserScramCredentialsRequest(users=None))
+        response, target = nodes.any_broker(DescribeUserScramCredentialsRequest(users=None))
     except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
         unasked["scram"] = error.sentence
         return {}
     if error_name(response.error_code) in _UNSUPPORTED:
         unasked["scram"] = "This metadata.version has no SCRAM users."
         return {}
-    raise_for_error(response.error_code, what="SCRAM users", who=target.who, right="DESCRIBE on CLUSTER")
+    raise_for_error(response, "SCRAM users", target)
     return {
         one.user: {
             _MECHANISMS.get(info.mechanism, str(info.mechanism)): info.iterations for info in one.credential_infos
@@ -222,5 +254,257 @@ def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict
     }
 
 
-def _quotas(nodes: ClusterConnections) -> dict[str, dict[str, float]]:
-    return {entity_name(entity): dict(values) for entity, values in read_quotas(nodes).items()}
+def read_dynamic_configs(nodes: ClusterConnections, live: Sequence[Target]) -> DynamicConfigs:
+    """Everything that is configured in the metadata. Raises as `read_configs` does."""
+    topics, target = nodes.topics()
+    settings = read_settings(nodes, live)
+    # Only a broker itself can report its settings.
+    of_each = nodes.from_each(
+        live, lambda broker: read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)])
+    )
+    return DynamicConfigs(
+        topics=read_configs(nodes, target, ResourceType.TOPIC, sorted(topics)),
+        brokers={int(broker_id): values for found in of_each for broker_id, values in found.items()},
+        all_brokers=read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {}),
+        groups=settings["group_configs"],
+        subscriptions=settings["subscriptions"],
+        quotas=read_quotas(nodes),
+    )
+
+
+def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
+    """Settings of the kinds that older releases do not support. Raises as `read_configs` does.
+
+    Every broker is queried: during a rolling upgrade only the newer brokers can report them.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    configured = nodes.from_each(live, lambda target: (target, *list_configured(nodes, target, {})))
+    existing: set[str] = set()
+    if any(listed is None for _, _, listed in configured):
+        listed_by_each = nodes.from_each(live, lambda broker: list_groups_of(nodes, broker))
+        existing = {group.group_id for listed in listed_by_each for group in listed}
+    for target, subscriptions, listed in configured:
+        groups = sorted(existing if listed is None else listed)
+        found["group_configs"] |= read_group_configs(nodes, target, groups, {})
+        found["subscriptions"] |= read_configs(nodes, target, ResourceType.CLIENT_METRICS, subscriptions)
+    return found
+
+
+def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str]:
+    """Return the configuration file of a node, without secrets and names that its release does not know.
+
+    A dynamic value overrides the one of the file, which is then a synonym. Raises NotObservableError without the right.
+    """
+    request = describe_configs([(ResourceType.BROKER, str(target.node_id))], synonyms=True)
+    try:
+        (result,) = nodes.ask(target, request).results
+        raise_for_error(result, "its configuration", target, _RIGHT)
+    except (RefusedError, FatalError) as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
+    found = {
+        one.name: value.value
+        for one in result.configs
+        for value in one.synonyms
+        if (value.name, value.source) == (one.name, _OF_FILE) and value.value is not None
+    }
+    if "node.id" in found:
+        found.pop("broker.id", None)  # added by the node (KafkaConfig.populateSynonyms)
+    return found
+
+
+def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -> SettingValues:
+    """Return one setting of brokers and topics, from every unfenced broker. Raises as `read_configs` does."""
+    topics, source = nodes.topics()
+    default: str | None = None
+    brokers: dict[int, str] = {}
+    own: dict[int, str] = {}
+
+    def ask(target: Target) -> Any:
+        request = describe_configs([(ResourceType.BROKER, str(target.node_id))], [name], synonyms=True)
+        (result,) = nodes.ask(target, request).results
+        return result
+
+    for target, result in zip(live, nodes.from_each(live, ask), strict=True):
+        raise_for_error(result, f"{name} of broker {target.node_id}", target, _RIGHT)
+        for setting in result.configs:
+            if setting.name != name:  # a broker that ignores the names
+                continue
+            brokers[target.node_id] = str(setting.value)
+            sources = {one.source: one.value for one in setting.synonyms if one.name == name}
+            if sources.get(_OF_NODE) is not None:
+                own[target.node_id] = sources[_OF_NODE]
+            default = sources.get(_OF_ALL_BROKERS, default)
+    return SettingValues(
+        default=default,
+        brokers=brokers,
+        own=own,
+        topics={
+            topic: values[name]
+            for topic, values in read_configs(nodes, source, ResourceType.TOPIC, sorted(topics), [name]).items()
+        },
+    )
+
+
+def set_default_config(
+    nodes: ClusterConnections, name: str, value: str, *, validate_only: bool, fence: Fence = unfenced
+) -> None:
+    """Set the cluster-wide default of a broker setting. Raises TransientError if the response was lost.
+
+    `fence` is called before each request is sent.
+    """
+    config = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = config(
+        resource_type=int(ResourceType.BROKER),
+        resource_name="",
+        configs=[config.AlterableConfig(name=name, config_operation=_SET, value=value)],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[change], validate_only=validate_only)
+    response, target = nodes.any_broker(request, fence=fence)
+    for result in response.responses:
+        raise_for_error(result, f"the cluster-wide default of {name}", target, "ALTER_CONFIGS on CLUSTER")
+
+
+def list_configured(
+    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
+) -> tuple[list[str], list[str] | None]:
+    """Names of client-metrics subscriptions, and of groups with a configuration.
+
+    None instead of the groups where only the configuration of existing groups can be queried (before KIP-1142).
+    """
+    request = ListConfigResourcesRequest(resource_types=[ResourceType.CLIENT_METRICS, ResourceType.GROUP])
+    try:
+        answer = nodes.ask(target, request)
+    except NotOfferedError as error:
+        unasked["subscriptions"] = error.sentence
+        return [], None
+    raise_for_error(answer, "configured resources", target, _RIGHT)
+    names: dict[int, list[str]] = defaultdict(list)
+    for one in answer.config_resources:
+        names[one.resource_type].append(one.resource_name)
+    return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
+
+
+def read_group_configs(
+    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    try:
+        return read_configs(nodes, target, ResourceType.GROUP, groups)
+    except NotOfferedError as error:
+        unasked["group_configs"] = error.sentence
+        return {}
+
+
+def read_configs(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+) -> dict[str, dict[str, str]]:
+    """Name → settings of the resources of a kind that are set in the cluster's metadata. `keys`: of these names only.
+
+    Values of files and defaults are left out, also resources without a value, or that were just deleted. Raises
+    TransientError where a broker does not respond, RefusedError with a missing right, NotOfferedError where the node
+    has no configuration of groups.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for result in _described(nodes, target, kind, names, keys):
+        name = result.resource_name
+        own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
+        values = {
+            one.name: HIDDEN if one.is_sensitive else str(one.value)
+            for one in result.configs
+            if one.config_source == own
+        }
+        if values:
+            found[name] = values
+    return found
+
+
+def read_effective(
+    nodes: ClusterConnections, target: Target, kind: ResourceType, names: Sequence[str]
+) -> dict[str, dict[str, Setting]]:
+    """Name → all settings of the resources, with files and defaults. Raises as `read_configs` does."""
+    kept: dict[Setting, Setting] = {}  # topics share most values: one object for each
+
+    def setting(one: Any) -> Setting:
+        source = _SOURCES.get(one.config_source, ConfigSource.OTHER)
+        secret = None if source is ConfigSource.DEFAULT else HIDDEN
+        read = Setting(secret if one.is_sensitive else one.value, source)
+        return kept.setdefault(read, read)
+
+    return {
+        result.resource_name: {one.name: setting(one) for one in result.configs}
+        for result in _described(nodes, target, kind, names)
+    }
+
+
+def _described(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    at_once: int = _AT_ONCE,
+) -> Iterator[Any]:
+    """Results of DescribeConfigs, without those of topics that were just deleted."""
+    for begin in range(0, len(names), at_once):
+        resources = [(kind, name) for name in names[begin : begin + at_once]]
+        for result in nodes.ask(target, describe_configs(resources, keys)).results:
+            error = error_name(result.error_code)
+            if error == "UNKNOWN_TOPIC_OR_PARTITION":
+                continue
+            if kind is ResourceType.GROUP and error in _UNSUPPORTED:
+                raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+            what = f"the configuration of {_NAMES.get(kind, kind.name.lower())} {result.resource_name}".rstrip()
+            raise_for_error(result, what, target, "DESCRIBE_CONFIGS")
+            yield result
+
+
+class MinIsrValues:
+    """The effective min.insync.replicas of topics, kept by topic id in one process.
+
+    A topic that was created again has another id, so it is queried.
+    """
+
+    def __init__(self, nodes: ClusterConnections, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._nodes, self._monotonic = nodes, monotonic
+        self._known: dict[UUID, tuple[int, float]] = {}  # topic id → value, time of the query
+
+    def of(self, topics: Mapping[str, TopicMetadata], target: Target, *, age_s: float) -> dict[str, int]:
+        """Return name → value, none of them older than `age_s`; a topic that was just deleted is left out.
+
+        `topics`: name → metadata as `target` reported it. Another broker may not know a new topic yet.
+        """
+        now = self._monotonic()
+        kept = {
+            name: known[0]
+            for name, topic in topics.items()
+            if (known := self._known.get(topic.topic_id)) is not None and now - known[1] < age_s
+        }
+        missing = sorted(topics.keys() - kept.keys())
+        read = {
+            result.resource_name: next(int(one.value) for one in result.configs if one.name == _MIN_ISR)
+            for result in _described(
+                self._nodes, target, ResourceType.TOPIC, missing, [_MIN_ISR], at_once=_MIN_ISR_AT_ONCE
+            )
+        }
+        # Only topics that still exist: ids of deleted ones are never reported again.
+        if missing:
+            self._known = {
+                topics[name].topic_id: (value, now) if name in read else self._known[topics[name].topic_id]
+                for name, value in (kept | read).items()
+            }
+        return kept | read
+
+
+def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:
+    response, target = nodes.any_broker(DescribeClientQuotasRequest(components=[], strict=False))
+    raise_for_error(response, "quotas", target, _RIGHT)
+    return {
+        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries or ()
+    }

@@ -12,7 +12,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.fence import Fence, unfenced
-from kafka_rollout.features.answers import FeatureUpdateResult
+from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.model.state import NodeFeatures
@@ -116,24 +116,21 @@ def _request(
         feature: upgrade_type(finalized.get(feature, 0), level, unsafe=unsafe) for feature, level in levels.items()
     }
     needs_types = validate_only or UpgradeType.UNSAFE_DOWNGRADE in types.values()
-
-    def make() -> Any:
-        return UpdateFeaturesRequest(
-            timeout_ms=int(timeout_s * 1000),
-            feature_updates=[
-                UpdateFeaturesRequest.FeatureUpdateKey(
-                    feature=feature,
-                    max_version_level=level,
-                    allow_downgrade=types[feature] is not UpgradeType.UPGRADE,  # version 0
-                    upgrade_type=types[feature].value,  # later versions
-                )
-                for feature, level in levels.items()
-            ],
-            validate_only=validate_only,
-            min_version=1 if needs_types else 0,
-        )
-
-    return make
+    update = UpdateFeaturesRequest.FeatureUpdateKey
+    return UpdateFeaturesRequest(
+        timeout_ms=int(timeout_s * 1000),
+        feature_updates=[
+            update(
+                feature=feature,
+                max_version_level=level,
+                allow_downgrade=types[feature] is not UpgradeType.UPGRADE,  # version 0
+                upgrade_type=types[feature].value,  # later versions
+            )
+            for feature, level in levels.items()
+        ],
+        validate_only=validate_only,
+        min_version=1 if needs_types else 0,
+    )
 
 
 def _results(response: Any, target: Target, levels: Mapping[str, int]) -> tuple[FeatureUpdateResult, ...] | None:
@@ -146,13 +143,7 @@ def _results(response: Any, target: Target, levels: Mapping[str, int]) -> tuple[
     if name == _NOT_CONTROLLER:
         return None
     if name in _NOT_DECIDED:
-        raise_for_error(
-            response.error_code,
-            what="UpdateFeatures",
-            who=target.who,
-            right="ALTER on CLUSTER",
-            message=response.error_message,
-        )
+        raise_for_error(response, "UpdateFeatures", target, "ALTER on CLUSTER")
     own = {result.feature: result for result in response.results or ()}
     answers = {f: own.get(f, response) if response.error_code == 0 else response for f in levels}
     return tuple(

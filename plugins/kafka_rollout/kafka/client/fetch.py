@@ -34,9 +34,8 @@ from kafka_rollout.kafka.client.requests import (
     list_offsets,
 )
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.formats.batch_headers import last_header
-from kafka_rollout.kafka.formats.log_types import Bytes, UnreadableOffsetError
-from kafka_rollout.kafka.formats.record_kinds import LogRange
+from kafka_rollout.kafka.formats.log_types import Bytes, LogRange, UnreadableOffsetError
+from kafka_rollout.kafka.formats.record_batch import last_header
 
 _TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
 _PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"

@@ -9,26 +9,31 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass
 from enum import IntEnum
-from functools import partial
-from typing import Any, TypeVar
+from struct import Struct
+from typing import Any, Protocol, TypeVar
+from uuid import UUID
 
 from kafka import errors as kafka_errors
 from kafka.protocol.admin import DescribeConfigsRequest
 from kafka.protocol.consumer import ListOffsetsRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.kafka.client.connection import Decode, NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.topic_metadata import TopicMetadata, decode_topics, describe_topics
-from kafka_rollout.kafka.client.turns import PARTITIONS_PER_S, SMALL_S, RequestTurns
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
 _T = TypeVar("_T")
 _AT_ONCE = 16  # nodes; most of the time is waiting for responses
 LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0
+TOPICS_VERSION = 12  # of Metadata, in every release in KRaft mode
+_INT, _PARTITION = Struct(">i"), Struct(">hiii")
+_Nodes = tuple[int, ...]
+_PARTITIONS_PER_S = 40_000  # of one broker, in responses with all topics: 200,000 partitions every 5 s
+_SMALL_S = 0.25  # a turn that is shorter than this needs no limit
 
 
 class ResourceType(IntEnum):
@@ -135,15 +140,9 @@ class Target:
     listener: Role = Role.BROKER
 
 
-def broker_target(node: NodeSpec) -> Target | None:
-    return _target(node, node.broker_address, Role.BROKER)
-
-
-def controller_target(node: NodeSpec) -> Target | None:
-    return _target(node, node.controller_address, Role.CONTROLLER)
-
-
-def _target(node: NodeSpec, address: str | None, listener: Role) -> Target | None:
+def target_of(node: NodeSpec, listener: Role) -> Target | None:
+    """Return the node at its broker or controller listener; None without an address."""
+    address = node.broker_address if listener is Role.BROKER else node.controller_address
     if not address:
         return None
     # A bootstrap server is a node without an id.
@@ -168,26 +167,165 @@ def error_name(code: int) -> str:
     return str(getattr(known, "message", "")) or f"ERROR_{code}"
 
 
-def raise_for_error(code: int, *, what: str, who: str, right: str, message: str | None = None) -> None:
-    """Raise the error that the reaction to an error code needs. `right`: what an ACL must allow.
+def raise_for_error(result: Any, what: str, target: Target, right: str = "DESCRIBE on CLUSTER") -> None:
+    """Raise the error that the reaction to the error code of a response, or of one result in it, needs.
 
     RefusedError for a missing right, TransientError where a repeated request can succeed, else FatalError.
+    `right`: what an ACL must allow.
     """
-    if code == 0:
+    if result.error_code == 0:
         return
-    name = error_name(code)
+    name = error_name(result.error_code)
     if name in AUTHORIZATION_ERRORS:
         raise RefusedError(
-            f"{who} does not allow {what} for this user: {name}.",
+            f"{target.who} does not allow {what} for this user: {name}.",
             remedy=f"Allow {right} to the user of the Connection.",
         )
+    message = getattr(result, "error_message", None)  # not every response has one
+    found = f"{name} ({message.rstrip('.')})" if message else name
     if name in _TRANSIENT:
-        raise TransientError(f"{who} cannot answer {what} now: {name}{_and(message)}.")
-    raise FatalError(f"{who} answered {what} with {name}{_and(message)}.", remedy="Read the log of the node.")
+        raise TransientError(f"{target.who} cannot answer {what} now: {found}.")
+    raise FatalError(f"{target.who} answered {what} with {found}.", remedy="Read the log of the node.")
 
 
-def _and(message: str | None) -> str:
-    return f" ({message.rstrip('.')})" if message else ""
+@dataclass(frozen=True, slots=True)
+class TopicMetadata:
+    """A topic. `partitions`: number, leader, replicas and ISR of each, by number."""
+
+    error_code: int
+    name: str
+    topic_id: UUID
+    partitions: tuple[tuple[int, int, _Nodes, _Nodes], ...]
+
+
+def describe_topics(names: Collection[str] | None) -> Any:
+    """Metadata of these topics; None: of all."""
+    topic = MetadataRequest.MetadataRequestTopic
+    return MetadataRequest(
+        topics=None if names is None else [topic(name=name) for name in sorted(names)],
+        allow_auto_topic_creation=False,
+        min_version=TOPICS_VERSION,
+        max_version=TOPICS_VERSION,
+    )
+
+
+def decode_topics(response: memoryview) -> list[TopicMetadata]:
+    """Decode the topics in the body of a response to Metadata, without the fields that are not used.
+
+    kafka-python needs one object with eight fields for each partition, and three lists. Most partitions of a large
+    cluster have the replicas of another one, so equal lists are one tuple here. Raises ValueError, IndexError or
+    struct.error for other bytes.
+    """
+    reader = _Reader(bytes(response))
+    reader.at = 4  # throttle time
+    for _ in range(reader.count()):  # brokers
+        reader.at += 4
+        reader.skip_text()
+        reader.at += 4
+        reader.skip_text()
+        reader.skip_tags()
+    reader.skip_text()  # cluster id
+    reader.at += 4  # controller
+    topics = [reader.topic() for _ in range(reader.count())]
+    reader.skip_tags()
+    if reader.at != len(reader.data):
+        raise ValueError(f"{len(reader.data) - reader.at} bytes are left")
+    return topics
+
+
+class _Reader:
+    """The flexible encoding of KIP-482."""
+
+    def __init__(self, data: bytes) -> None:
+        self.data, self.at = data, 0
+        self._known: dict[bytes, _Nodes] = {}
+
+    def topic(self) -> TopicMetadata:
+        error_code = int.from_bytes(self.data[self.at : self.at + 2], "big", signed=True)
+        self.at += 2
+        size = self.count()
+        name = self.data[self.at : self.at + size].decode()
+        self.at += size
+        topic_id = UUID(bytes=self.data[self.at : self.at + 16])
+        self.at += 17  # and whether it is internal
+        partitions = [self._partition() for _ in range(self.count())]
+        self.at += 4  # authorized operations
+        self.skip_tags()
+        partitions.sort()
+        return TopicMetadata(error_code, name, topic_id, tuple(partitions))
+
+    def _partition(self) -> tuple[int, int, _Nodes, _Nodes]:
+        _, number, leader, _ = _PARTITION.unpack_from(self.data, self.at)
+        self.at += _PARTITION.size
+        replicas, isr = self._nodes(), self._nodes()
+        self._nodes()  # offline
+        if self.data[self.at]:
+            self.skip_tags()
+        else:
+            self.at += 1
+        return number, leader, replicas, isr
+
+    def _nodes(self) -> _Nodes:
+        at = self.at
+        size = self.data[at]
+        if 0 < size < 0x80:
+            end = at + 4 * size - 3
+            found = self._known.get(self.data[at:end])
+            if found is not None:
+                self.at = end
+                return found
+        count = self.count()
+        found = tuple(_INT.unpack_from(self.data, self.at + 4 * place)[0] for place in range(count))
+        self.at += 4 * count
+        self._known[self.data[at : self.at]] = found
+        return found
+
+    def count(self) -> int:
+        """Read the length of an array or a text."""
+        length = self._varint() - 1
+        if length < 0:
+            raise ValueError("a value is null that must not be")
+        return length
+
+    def skip_text(self) -> None:
+        size = self._varint()
+        self.at += max(0, size - 1)  # 0: null
+
+    def skip_tags(self) -> None:
+        for _ in range(self._varint()):
+            self._varint()
+            size = self._varint()
+            self.at += size
+
+    def _varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.data[self.at]
+            self.at += 1
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 28:
+                raise ValueError("a length has more than five bytes")
+
+
+class RequestTurns(Protocol):
+    """The turns of one cluster's brokers for requests about all partitions, which all processes share.
+
+    Such a request costs a broker of a large cluster much.
+    """
+
+    def take(self, nodes: Sequence[int]) -> tuple[int, float]:
+        """Take the next turn of the broker that is free first; return it, and the seconds until the turn begins.
+
+        At once without a turn if the wait would be too long, and while turns have no length.
+        """
+        ...
+
+    def set_length(self, node_id: int, seconds: float) -> None:
+        """Set the length of the turn that this broker has now, and of all later turns; 0: they need no limit."""
+        ...
 
 
 class ClusterConnections:
@@ -204,8 +342,8 @@ class ClusterConnections:
     ) -> None:
         self._turns = turns  # None: of a process that is alone
         self._sleep = sleep
-        self.brokers = tuple(t for t in map(broker_target, cluster.brokers) if t)
-        self.controllers = tuple(t for t in map(controller_target, cluster.controllers) if t)
+        self.brokers = tuple(t for node in cluster.brokers if (t := target_of(node, Role.BROKER)))
+        self.controllers = tuple(t for node in cluster.controllers if (t := target_of(node, Role.CONTROLLER)))
         self._security = security
         self._timeout_s = timeout_s
         self._connections: dict[str, NodeConnection] = {}
@@ -256,7 +394,7 @@ class ClusterConnections:
     def first_answer(
         self,
         targets: Sequence[Target],
-        request: Callable[[], Any],
+        request: Any,
         accept: Callable[[Any, Target], Any],
         *,
         only_if_not_sent: bool = False,
@@ -278,7 +416,7 @@ class ClusterConnections:
             if only_if_not_sent:
                 share_s = max(share_s, deadline - time.monotonic())
             try:
-                return accept(self.ask(target, request(), timeout_s=share_s, fence=fence, decode=decode), target)
+                return accept(self.ask(target, request, timeout_s=share_s, fence=fence, decode=decode), target)
             except NotSentError as error:
                 failures.append(error)
             except (TransientError, RefusedError) as error:
@@ -298,12 +436,9 @@ class ClusterConnections:
         known = {target.node_id: target for target in self.brokers}
         return tuple(known[node_id] for node_id in through if node_id in known) if through else self.brokers
 
-    def any_broker(
-        self, request: Callable[[], Any], *, through: Collection[int] = (), fence: Fence = unfenced
-    ) -> tuple[Any, Target]:
-        """Return the response of the first broker (of `through`, if it has ids) that answers, and the broker."""
-        targets = self.brokers_of(through)
-        response: tuple[Any, Target] = self.first_answer(targets, request, lambda *response: response, fence=fence)
+    def any_broker(self, request: Any, *, fence: Fence = unfenced) -> tuple[Any, Target]:
+        """Return the response of the first broker that answers, and the broker."""
+        response: tuple[Any, Target] = self.first_answer(self.brokers, request, lambda *both: both, fence=fence)
         return response
 
     def wait_for_turn(self) -> int | None:
@@ -326,21 +461,21 @@ class ClusterConnections:
     ) -> tuple[dict[str, TopicMetadata], Target]:
         """Return topic name → metadata of these topics, and the broker that reported them.
 
-        `names` None: all topics that the user can describe. `through`: as for any_broker. It does not wait for a turn:
+        `names` None: all topics that the user can describe. `through`: as for brokers_of. It does not wait for a turn:
         who knows that a broker is current would not know it after the wait.
         """
-        targets = self.brokers_of(through)
-        request = partial(describe_topics, names)
         described: Sequence[TopicMetadata]
-        described, target = self.first_answer(targets, request, lambda *found: found, decode=decode_topics)
+        described, target = self.first_answer(
+            self.brokers_of(through), describe_topics(names), lambda *both: both, decode=decode_topics
+        )
         if self._turns is not None and names is None:
-            length_s = sum(len(topic.partitions) for topic in described) / PARTITIONS_PER_S
+            length_s = sum(len(topic.partitions) for topic in described) / _PARTITIONS_PER_S
             with suppress(RolloutError):  # as in wait_for_turn
-                self._turns.set_length(target.node_id, length_s if length_s >= SMALL_S else 0.0)
+                self._turns.set_length(target.node_id, length_s if length_s >= _SMALL_S else 0.0)
         topics = {}
         for topic in described:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted
-                raise_for_error(topic.error_code, what=f"topic {topic.name}", who=target.who, right="DESCRIBE on TOPIC")
+                raise_for_error(topic, f"topic {topic.name}", target, "DESCRIBE on TOPIC")
                 topics[topic.name] = topic
         return topics, target
 

@@ -94,7 +94,7 @@ def refuse_without_traffic_rights(cluster: ClusterSpec, security: ClientSecurity
 def _cluster(nodes: ClusterConnections, rights: Sequence[Right]) -> Iterator[Right]:
     wanted = [right for right in rights if right.resource == CLUSTER]
     if wanted:
-        response, _ = nodes.any_broker(lambda: DescribeClusterRequest(include_cluster_authorized_operations=True))
+        response, _ = nodes.any_broker(DescribeClusterRequest(include_cluster_authorized_operations=True))
         yield from _without(wanted, response.authorized_operations or ())
 
 
@@ -106,7 +106,7 @@ def _topics(nodes: ClusterConnections, rights: Sequence[Right]) -> Iterator[Righ
     if not wanted:
         return
     response, _ = nodes.any_broker(
-        lambda: MetadataRequest(
+        MetadataRequest(
             topics=[MetadataRequest.MetadataRequestTopic(name=name) for name in wanted],
             allow_auto_topic_creation=False,
             include_topic_authorized_operations=True,
@@ -137,7 +137,7 @@ def _denies(nodes: ClusterConnections, right: Right) -> bool:
     request, codes = _PROBES[right.resource, right.operation]
     name = _probe_name(right)
     try:
-        response, _ = nodes.any_broker(lambda: request(name))
+        response, _ = nodes.any_broker(request(name))
     except NotOfferedError:
         return False
     return any(error_name(code) in AUTHORIZATION_ERRORS for code in codes(response))

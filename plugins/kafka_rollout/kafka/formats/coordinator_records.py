@@ -7,15 +7,16 @@ version. A null value is a tombstone.
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from struct import Struct
+from typing import Any
 
-from kafka_rollout.kafka.formats.field_rules import with_rules
-from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
-from kafka_rollout.kafka.formats.log_types import Batch, Bytes, Codecs, LogFormatError, RecordSpan
+from kafka_rollout.kafka.formats.layouts import ZERO_UUID, Layout, MessageSchema, StructLayout
+from kafka_rollout.kafka.formats.log_types import Batch, Bytes, LogFormatError, RecordKind, RecordSpan
+from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError, decode, field_path, join
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
-from kafka_rollout.kafka.formats.record_kinds import RecordKind
-from kafka_rollout.releases.facts import FieldRule
+from kafka_rollout.releases.facts import FieldRule, RuleKind
 
 VERSION_BYTES = 2
 UNREADABLE_VALUE = -1  # a value that is too short to have a version
@@ -62,7 +63,6 @@ class KindCounts:
     def add(
         self,
         buffer: Bytes,
-        codecs: Codecs,
         *,
         start: int,
         end: int,
@@ -78,10 +78,10 @@ class KindCounts:
         """
         for batch in batches(buffer):
             try:
-                check_crc(batch, codecs)
+                check_crc(batch)
                 if batch.last_offset < start or batch.base_offset >= end:
                     continue
-                data = payload(batch, codecs)
+                data = payload(batch)
                 self.batches += 1
                 self.log_bytes += batch.size
                 if on_batch is not None:
@@ -118,7 +118,7 @@ class KindCounts:
                     f"The batch at offset {batch.base_offset} is corrupt: it ends at {batch.last_offset} and has a "
                     f"record at {record.offset}."
                 )
-            what = classify(data, record.key_at, record.key_length, record.value_at, record.value_length)
+            what = classify(data, record)
             self.counts[what] += 1
             if what not in self.first_offsets:
                 self.first_offsets[what] = record.offset
@@ -127,11 +127,98 @@ class KindCounts:
                 on_record(data, record, what)
 
 
-def classify(data: bytes, key_at: int, key_length: int, value_at: int, value_length: int) -> ClassKey:
-    """Return (key version, value version) of the record with key and value at these positions of `data`."""
-    key = int.from_bytes(data[key_at : key_at + 2], "big", signed=True) if key_length >= 2 else None
-    if value_length < 0:
+def classify(data: bytes, span: RecordSpan) -> ClassKey:
+    """Return (key version, value version) of a record in `data`."""
+    at, value_at = span.key_at, span.value_at
+    key = int.from_bytes(data[at : at + 2], "big", signed=True) if span.key_length >= 2 else None
+    if span.value_length < 0:
         return key, None
-    if value_length < 2:
+    if span.value_length < 2:
         return key, UNREADABLE_VALUE
     return key, int.from_bytes(data[value_at : value_at + 2], "big", signed=True)
+
+
+CONSUMER_PROTOCOL = "consumer"  # coordinators read the subscriptions of groups with this protocol type
+PROTOCOL_TYPE, PROTOCOL = "protocolType", "protocol"  # GroupMetadataValue's fields
+_INT16, _INT32 = Struct(">h"), Struct(">i")
+
+
+def with_rules(layout: Layout, rules: Sequence[FieldRule]) -> Layout:
+    """Return the layout with the rules for fields that it has."""
+    paths = set(_paths(layout.struct, ""))
+    return replace(layout, rules=tuple(rule for rule in rules if rule.field in paths))
+
+
+def decode_checked(layout: Layout, data: Bytes, at: int = 0) -> Decoded:
+    """Decode a message and check its rules. Raises MessageFormatError if it does not parse or breaks a rule."""
+    found = decode(layout, data, at)
+    for rule in layout.rules:
+        for content in _values(rule.field, found.value):
+            if _is_broken(rule, content, found.value):
+                words = f': "{rule.refusal.replace("{value}", str(content))}"' if rule.refusal else ""
+                what = f"{layout.name} version {layout.version}"
+                raise MessageFormatError(
+                    f"{what} is read and then refused, since {rule.field} is {_format_content(content)}{words}"
+                )
+    return found
+
+
+def _format_content(content: Any) -> str:
+    if isinstance(content, bytes):
+        return "not what consumers write"
+    return "null" if content is None else repr(content)
+
+
+def _is_broken(rule: FieldRule, content: Any, value: Mapping[str, Any]) -> bool:
+    match rule.kind:
+        case RuleKind.BETWEEN:
+            return not rule.least <= content <= rule.most
+        case RuleKind.SET_UNLESS_ZERO:
+            names = list(value)
+            return content is None and value[names[names.index(rule.field) - 1]] != 0
+        case RuleKind.FILLED:
+            return content in ("", ZERO_UUID)
+        case RuleKind.SUBSCRIPTION:
+            is_read = value[PROTOCOL_TYPE] == CONSUMER_PROTOCOL and value[PROTOCOL] is not None
+            return is_read and is_bad_subscription(content)
+
+
+def is_bad_subscription(data: bytes) -> bool:
+    """Return whether reading the topics of a member's subscription raises an error that the coordinator does not catch.
+
+    Source: ConsumerProtocol.deserializeVersion, then ConsumerProtocolSubscription at version 0. Bytes that end before a
+    number raise a SchemaException, which computeSubscribedTopics catches. An impossible length raises another error.
+    """
+    at, end = _INT16.size, len(data)
+    if end < at + _INT32.size:
+        return False
+    (topics,) = _INT32.unpack_from(data, at)
+    at += _INT32.size
+    if not 0 <= topics <= end - at:
+        return True
+    for _ in range(topics):
+        if end - at < _INT16.size:
+            return False
+        (size,) = _INT16.unpack_from(data, at)
+        at += _INT16.size
+        if not 0 <= size <= end - at:
+            return True
+        at += size
+    return end - at >= _INT32.size and _INT32.unpack_from(data, at)[0] > end - at - _INT32.size
+
+
+def _values(path: str, value: Mapping[str, Any]) -> Iterator[Any]:
+    """Yield the value of the field for each element of the arrays on its path."""
+    head, _, rest = path.partition(".")
+    if not rest:
+        yield value[head]
+        return
+    for element in value[head.removesuffix("[]")] or ():
+        yield from _values(rest, element)
+
+
+def _paths(struct: StructLayout, path: str) -> Iterator[str]:
+    for one in (*struct.fields, *struct.tagged.values()):
+        yield field_path(path, one)
+        if one.struct is not None:
+            yield from _paths(one.struct, join(path, one))

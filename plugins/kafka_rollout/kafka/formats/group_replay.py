@@ -1,4 +1,4 @@
-"""Replay of group records in the order of the log, by the rules of a release's group coordinator.
+"""Replay of group records in the order of the log, by the rules of the group coordinators.
 
 Source: GroupMetadataManager.replay of 3.9.1 to 4.3.1 (`group.coordinator.new.enable` in 3.9). The load stops at a
 record that contradicts earlier records: a tombstone of a group that does not exist (3.9), or a streams group record
@@ -9,13 +9,13 @@ test_group_replay.py compares this module with the coordinators' own code.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, field
 
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, classify
-from kafka_rollout.kafka.formats.log_types import Bytes, Codecs, LogFormatError
-from kafka_rollout.kafka.formats.pending_commits import text_at
+from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, classify
+from kafka_rollout.kafka.formats.log_types import Batch, Bytes, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.record_batch import readable, records
 from kafka_rollout.releases.facts import CoordinatorLogFacts, GroupFamilyFacts
 
@@ -23,6 +23,8 @@ GROUP, MEMBER = "Metadata", "MemberMetadata"  # parts of record names after the 
 EPOCH, TARGET, CURRENT = "TargetAssignmentMetadata", "TargetAssignmentMember", "CurrentMemberAssignment"
 _OF_MEMBERS = frozenset({MEMBER, TARGET, CURRENT})
 _OFFSETS, _CLASSIC = frozenset({0, 1}), 2  # key versions
+_COMMIT = 1  # ControlRecordType
+_LENGTH_BYTES, _PARTITION_BYTES = 2, 4
 _STREAMS = "StreamsGroup"
 _FLEXIBLE_CLASSIC = 4  # GroupMetadataValue
 _ENDED_BEFORE = {GROUP: (EPOCH, MEMBER, CURRENT, TARGET), MEMBER: (CURRENT, TARGET), EPOCH: (TARGET,)}
@@ -202,18 +204,16 @@ def _may_be_refused(roles: Roles, family: GroupFamilyFacts, firsts: FirstRecords
     return False
 
 
-def group_records(
-    buffer: Bytes, codecs: Codecs, *, groups: Collection[bytes], start: int, end: int
-) -> Iterator[GroupRecord]:
+def group_records(buffer: Bytes, *, groups: Collection[bytes], start: int, end: int) -> Iterator[GroupRecord]:
     """Yield the records of these groups in complete batches with start <= offset < end. Unreadable ones are skipped."""
-    for batch, data in readable(buffer, codecs, start=start, end=end):
+    for batch, data in readable(buffer, start=start, end=end):
         if batch.is_control or (len(groups) <= _SEARCHED and not any(group in data for group in groups)):
             continue
         with suppress(LogFormatError):
             for span in records(batch, data):
                 if not start <= span.offset < end or span.key_length < VERSION_BYTES:
                     continue
-                version, _ = classify(data, span.key_at, span.key_length, span.value_at, span.value_length)
+                version, _ = classify(data, span)
                 key = data[span.key_at : span.key_at + span.key_length]
                 group, at = text_at(key, VERSION_BYTES)
                 if group is None or group not in groups or version is None:
@@ -246,3 +246,132 @@ def _has_no_protocol_type(value: bytes) -> bool:
 
 def _as_text(name: bytes) -> str:
     return name.decode("utf-8", "replace")
+
+
+@dataclass(slots=True, kw_only=True)
+class PendingCommits:
+    """Deleted groups with offsets of open transactions in one partition of __consumer_offsets. Bytes name a group.
+
+    Source: GroupMetadataManager.doLoadGroupsAndOffsets, the same in 3.4.0 and 3.9. An offset that a transaction commits
+    is pending, by producer id, until the marker of the transaction. A control batch without a record (left by the log
+    cleaner) is not a marker. A tombstone outside a transaction does not remove a pending offset, and one inside does
+    not remove another offset. A group is deleted if its newest GroupMetadata record is a tombstone. After all records,
+    the coordinator also creates groups for pending offsets. It logs an error for a group that is deleted and has only
+    pending offsets.
+
+    `groups`: the groups to examine. None: all groups; then only `suspects` and `doubtful` are available, because other
+    offsets are not stored.
+    """
+
+    groups: frozenset[bytes] | None = None
+    _producer: int | None = None  # of the batch, if it belongs to a transaction
+    _deleted: dict[bytes, bool] = field(default_factory=dict)  # group → its newest GroupMetadata is a tombstone
+    _loaded: defaultdict[bytes, set[bytes]] = field(default_factory=lambda: defaultdict(set))
+    _waiting: dict[int, defaultdict[bytes, set[bytes]]] = field(default_factory=dict)  # producer → group → offsets
+    _emptied: set[bytes] = field(default_factory=set)  # groups of which an offset was removed
+    _refused_from: dict[bytes, int] = field(default_factory=dict)
+
+    def add(self, buffer: Bytes, *, start: int, end: int) -> None:
+        """Add the records of complete batches with start <= offset < end. Unreadable batches are skipped."""
+        for batch, data in readable(buffer, start=start, end=end):
+            with suppress(LogFormatError):
+                self._add(batch, data, start, end)
+
+    def begin(self, batch: Batch, data: bytes) -> None:
+        """Begin a batch: apply a marker, or note the producer of the records that follow."""
+        if not batch.is_control:
+            self._producer = batch.producer_id if batch.is_transactional else None
+            return
+        for marker in records(batch, data):
+            kind = int.from_bytes(data[marker.key_at + 2 : marker.key_at + 4], "big", signed=True)
+            for group, offsets in self._waiting.pop(batch.producer_id, {}).items():
+                if kind == _COMMIT and self.groups is not None:
+                    self._loaded[group] |= offsets
+                self._evaluate(group, marker.offset)
+            return
+
+    def add_record(self, data: bytes, record: RecordSpan, what: ClassKey) -> None:
+        version = what[0]
+        if version not in _OFFSETS and version != _CLASSIC:
+            return
+        key = data[record.key_at : record.key_at + record.key_length]
+        group, at = text_at(key, VERSION_BYTES)
+        if group is None or (self.groups is not None and group not in self.groups):
+            return
+        is_there = record.value_length >= 0
+        if version == _CLASSIC:
+            self._deleted[group] = not is_there
+        else:
+            topic, at = text_at(key, at)
+            if topic is None:
+                return
+            self._note_offset(group, key[VERSION_BYTES : at + _PARTITION_BYTES], is_there)
+        self._evaluate(group, record.offset)
+
+    def suspects(self) -> frozenset[bytes]:
+        """Return deleted groups with pending offsets. Only for a log that was added from its start."""
+        return frozenset(group for group in self.waiting() if self._deleted.get(group))
+
+    def doubtful(self, alive: Collection[bytes]) -> frozenset[bytes]:
+        """Return groups that can fail by the added records alone. `alive`: groups that are known not to be deleted."""
+        deleted = {group for group, is_deleted in self._deleted.items() if is_deleted}
+        touched = {*self.waiting(), *self._emptied}
+        return frozenset(deleted | (touched - self._deleted.keys() - set(alive)))
+
+    def refused(self) -> Mapping[bytes, tuple[int, tuple[int, ...]]]:
+        """Return group → (offset from which the load fails, producers with pending offsets).
+
+        Only for a log that was added from its start.
+        """
+        waiting = self.waiting()
+        return {group: (offset, tuple(sorted(waiting[group]))) for group, offset in self._refused_from.items()}
+
+    def waiting(self) -> Mapping[bytes, set[int]]:
+        """Return group → producers with pending offsets."""
+        found: defaultdict[bytes, set[int]] = defaultdict(set)
+        for producer, groups in self._waiting.items():
+            for group, offsets in groups.items():
+                if offsets:
+                    found[group].add(producer)
+        return found
+
+    def _add(self, batch: Batch, data: bytes, start: int, end: int) -> None:
+        self.begin(batch, data)
+        if batch.is_control or (self.groups is not None and not any(group in data for group in self.groups)):
+            return
+        for record in records(batch, data):
+            if start <= record.offset < end:
+                self.add_record(data, record, classify(data, record))
+
+    def _note_offset(self, group: bytes, offset_of: bytes, is_there: bool) -> None:
+        if self._producer is not None:
+            waiting = self._waiting.setdefault(self._producer, defaultdict(set))[group]
+            if is_there:
+                waiting.add(offset_of)
+            else:
+                waiting.discard(offset_of)
+            return
+        if not is_there:
+            self._emptied.add(group)
+        if self.groups is not None:
+            loaded = self._loaded[group]
+            if is_there:
+                loaded.add(offset_of)
+            else:
+                loaded.discard(offset_of)
+
+    def _evaluate(self, group: bytes, offset: int) -> None:
+        if self.groups is None:
+            return
+        waits = any(groups.get(group) for groups in self._waiting.values())
+        if waits and self._deleted.get(group) and not self._loaded[group]:
+            self._refused_from.setdefault(group, offset)
+        else:
+            self._refused_from.pop(group, None)
+
+
+def text_at(key: bytes, at: int) -> tuple[bytes | None, int]:
+    """Return the string with a length prefix at `at`, and the position after it; None if it is incomplete."""
+    begin = at + _LENGTH_BYTES
+    length = int.from_bytes(key[at:begin], "big", signed=True)
+    return (key[begin : begin + length], begin + length) if 0 <= length <= len(key) - begin else (None, at)

@@ -82,7 +82,7 @@ class StructLayout:
 class Layout:
     """A message at one version, without the int16 prefix of a record.
 
-    `rules`: further checks of a coordinator (field_rules.py), which are not part of the definition.
+    `rules`: further checks of a coordinator (coordinator_records.py), which are not part of the definition.
     """
 
     name: str

@@ -1,12 +1,14 @@
-"""Types for record batches of all formats (v0, v1, v2): codecs, batches, positions of records."""
+"""Types of logs: record batches of all formats (v0, v1, v2), positions and kinds of records, leader epochs."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
+from typing import Any
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 
 Bytes = bytes | memoryview
 
@@ -34,14 +36,6 @@ class Codec(IntEnum):
     SNAPPY = 2
     LZ4 = 3
     ZSTD = 4
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Codecs:
-    """Functions that are not in the standard library. `decompress` can raise any error for bad input."""
-
-    crc32c: Callable[[Bytes], int]
-    decompress: Mapping[Codec, Callable[[Bytes], bytes]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,14 +104,61 @@ def corrupt(batch: Batch, what: str) -> LogFormatError:
     return LogFormatError(f"The {batch} is corrupt: it has {what}.")
 
 
-def decompressed(batch: Batch, body: Bytes, codecs: Codecs) -> bytes:
-    """Return `body` decompressed with the codec of the batch. Raises LogFormatError, which names the batch."""
-    try:
-        codec = Codec(batch.codec)
-        decompress = codecs.decompress[codec]
-    except (KeyError, ValueError):
-        raise LogFormatError(f"The {batch} is compressed with codec {batch.codec}, which is not supported.") from None
-    try:
-        return bytes(decompress(body))
-    except Exception as error:
-        raise LogFormatError(f"The {batch} does not decompress as {codec.name.lower()}: {error}.") from error
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class LogRange:
+    """Offsets start <= offset < end of one partition."""
+
+    topic: str
+    partition: int
+    start: int
+    end: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RecordKind:
+    """Records of one partition with the same key version and value version.
+
+    `key_version` None: the key is null or too short to have a version. `value_version` None: tombstones; −1: the value
+    is too short to have a version. `live`: number of current records (newest of their key); None: not determined.
+    """
+
+    topic: str
+    partition: int
+    key_version: int | None
+    value_version: int | None
+    count: int
+    first_offset: int
+    live: int | None = None
+
+    @classmethod
+    def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:
+        """`live` is left out of the JSON form if it is None, for adapters that use pydantic."""
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_unknown_live}}
+
+
+def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
+    return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
+
+
+LEADER_EPOCHS = "leader-epoch-checkpoint"
+Epochs = Sequence[tuple[int, int]]
+"""(leader epoch, its start offset), ascending: the content of the file (LeaderEpochCheckpointFile)."""
+
+
+def parse_epochs(text: str, file: object = LEADER_EPOCHS) -> Epochs:
+    """Read the file: version, number of entries, entries. Raises UserError, which names `file`, for other text."""
+    found = []
+    for line in text.splitlines()[2:]:
+        words = line.split()
+        epoch, start = (parse_number(words[0], MOST_INT32), parse_number(words[1])) if len(words) == 2 else (None, None)
+        if epoch is None or start is None:
+            raise UserError(
+                f"{file} is damaged: {line[:40]!r} is not an epoch and its start offset.",
+                remedy="Copy the log again, or use the log of another node.",
+            )
+        found.append((epoch, start))
+    return tuple(found)
+
+
+def write_epochs(epochs: Epochs) -> str:
+    return f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)

@@ -11,7 +11,7 @@ One controller of a live downgrade can start as a candidate instead of waiting f
 then contains its vote for itself in the epoch after the snapshot's (QuorumState.initialize, CandidateState). No node
 has voted in that epoch, because it is higher than every epoch that a node knows.
 
-The backup is in the folder of the log (backup.py). A repeated call finishes an interrupted one.
+The backup is in the folder of the log (places.py). A repeated call finishes an interrupted one.
 """
 
 from __future__ import annotations
@@ -29,8 +29,8 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS
-from kafka_rollout.metadata_log.changes.backup import HERE, Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS
+from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
 from kafka_rollout.metadata_log.disk.folder import (
@@ -40,11 +40,13 @@ from kafka_rollout.metadata_log.disk.folder import (
     QUORUM_STATE,
     MetadataFolder,
     checkpoint_of,
+    decode_voters,
+    leader_epochs,
+    quorum_state,
     read_checkpoint,
     read_file,
     read_log,
 )
-from kafka_rollout.metadata_log.disk.quorum import decode_voters, leader_epochs, quorum_state
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.metadata_log.records import RecordType
 from kafka_rollout.releases.documents.catalogue import load_catalogue

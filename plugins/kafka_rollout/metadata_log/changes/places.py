@@ -1,21 +1,100 @@
-"""The metadata directories of nodes, as folders that this process can read, and the changes of them."""
+"""The metadata directories of nodes, as folders that this process can read, and the changes of them.
+
+A change can be killed at any time: files are whole, and a backup has a manifest. A backup is a folder inside the folder
+of the log, which Kafka ignores. (A broker does not start with an unknown folder next to the log.) It has copies of
+every file that is removed or changed. The manifest is written last, when all copies are on disk; a backup without a
+manifest is incomplete and is not used.
+"""
 
 from __future__ import annotations
 
+import json
+import os
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager
-from dataclasses import dataclass, fields, is_dataclass, replace
+from contextlib import AbstractContextManager, contextmanager, suppress
+from dataclasses import dataclass, field, fields, is_dataclass, replace
 from pathlib import Path
-from typing import Any, Protocol, TypeVar, cast
+from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 
-from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.fence import Fence, unfenced
-from kafka_rollout.base.system.files import reading
-from kafka_rollout.metadata_log.changes.backup import Files
-from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, MetadataFolder, open_folder
+from kafka_rollout.base.system.files import give_to_owner, open_regular, reading, sha256_of, sync_folder, take_rights
+from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
+from kafka_rollout.metadata_log.scan import space_for_backup
 from kafka_rollout.model.topology import NodeSpec
+
+MANIFEST = "manifest.json"
+_DRAFT = ".kafka-rollout"
+_ROOT = 0
+
+
+@dataclass
+class Files:
+    """Every change of a node's disk, and what a change must know of it. `fence`: checked right before each change.
+
+    Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
+    """
+
+    fence: Fence = field(default=unfenced, kw_only=True)
+
+    def stopped(self, folder: MetadataFolder) -> AbstractContextManager[None]:
+        """Keep the node stopped during the block. Raises UserError while it runs."""
+        return stopped_node(folder)
+
+    def free_bytes(self, folder: Path) -> int:
+        return shutil.disk_usage(folder).free
+
+    def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
+        """Copy a file from a byte on, whole or not at all, with the owner and rights of the source or of `like`."""
+        with (
+            os.fdopen(open_regular(source, follow_links=False), "rb") as read,
+            _draft(target, like or source, self.fence) as write,
+        ):
+            read.seek(position)
+            shutil.copyfileobj(read, write, 1 << 20)
+
+    def copy_all(self, copies: Iterable[tuple[Path, Path]]) -> None:
+        """Copy files in this order: source, target."""
+        for source, target in copies:
+            self.copy(source, target)
+
+    def write(self, target: Path, text: str, *, like: Path) -> None:
+        with _draft(target, like, self.fence) as file:
+            file.write(text.encode())
+
+    def make_folder(self, path: Path) -> None:
+        """Make a folder that only the owner of its parent can read: the files in it hold password verifiers."""
+        self.fence()
+        with _folder_of(path) as parent:
+            os.mkdir(path.name, mode=0o700, dir_fd=parent)
+            with _opened_folder(path.name, parent) as folder:
+                give_to_owner(folder, os.fstat(parent), path)
+
+    def remove(self, path: Path) -> None:
+        self.fence()
+        with _folder_of(path) as parent, suppress(FileNotFoundError):
+            os.unlink(path.name, dir_fd=parent)
+
+    def remove_all(self, paths: Iterable[Path]) -> None:
+        for path in paths:
+            self.remove(path)
+
+    def remove_folder(self, path: Path) -> None:
+        """Remove the manifest first: without it the backup is incomplete."""
+        self.remove(path / MANIFEST)
+        self.sync(path)
+        self.fence()
+        with _folder_of(path) as parent:
+            shutil.rmtree(path.name, dir_fd=parent)
+
+    def sync(self, folder: Path) -> None:
+        sync_folder(folder)
+
+
+HERE = Files()
+"""Changes on this machine without a fence."""
 
 COPY_TRIES = 5
 _NOT_COPIED = (".index", ".timeindex", ".txnindex", ".snapshot", ".deleted")
@@ -161,3 +240,149 @@ def _with_paths(value: Any, root: str, path: str) -> Any:
     if is_dataclass(value) and not isinstance(value, type):
         return replace(value, **{one.name: _with_paths(getattr(value, one.name), root, path) for one in fields(value)})
     return value
+
+
+# The node's user owns the folder of a metadata log and can change every name in it at any time, while this process can
+# run as root. So no name is followed that can be a link, and rights are set on the open file, not on its name.
+
+
+@contextmanager
+def _opened_folder(name: str | Path, parent: int | None = None) -> Iterator[int]:
+    descriptor = os.open(name, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+    try:
+        yield descriptor
+    finally:
+        os.close(descriptor)
+
+
+def _folder_of(path: Path) -> AbstractContextManager[int]:
+    """A descriptor of the folder that contains the path, which is not a link."""
+    return _opened_folder(path.parent)
+
+
+@contextmanager
+def _draft(target: Path, like: Path, fence: Fence) -> Iterator[BinaryIO]:
+    """A new file next to the target. At the end it gets the rights, owner and times of `like` and replaces the target.
+
+    Until then only this process's user can read it. The fence is checked right before the target is replaced.
+
+    Raises UserError if the folder belongs to another user than `like`: it was replaced by another folder. `like` can be
+    a file of root in the folder of the node's user, because root often formats the directory. Such a file has one name:
+    by a second name, the node's user could choose any file of root, with its mode.
+    """
+    draft = target.name + _DRAFT
+    with _folder_of(target) as folder, os.fdopen(open_regular(like, follow_links=False), "rb") as example:
+        of = os.fstat(example.fileno())
+        is_of_root = of.st_uid == _ROOT and of.st_nlink == 1
+        if os.fstat(folder).st_uid != of.st_uid and not is_of_root:
+            raise UserError(
+                f"{target.parent} does not belong to the owner of {like}.",
+                remedy="Nothing was changed in it. Check the owners of the directory and its files.",
+            )
+        with suppress(FileNotFoundError):
+            os.unlink(draft, dir_fd=folder)
+        created = os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL | os.O_CLOEXEC, 0o600, dir_fd=folder)
+        with os.fdopen(created, "wb") as file:
+            yield file
+            file.flush()
+            take_rights(created, example.fileno(), target)
+            os.utime(created, ns=(of.st_atime_ns, of.st_mtime_ns))
+            os.fsync(created)
+        fence()
+        os.rename(draft, target.name, src_dir_fd=folder, dst_dir_fd=folder)
+
+
+@contextmanager
+def changing(folder: Path) -> Iterator[None]:
+    """Turn an error of the operating system during a change into a FatalError."""
+    try:
+        yield
+    except OSError as error:
+        raise FatalError(
+            f"{error.filename or folder}: {error.strerror}.",
+            remedy="Fix the cause, then repeat the command: it continues where it stopped.",
+        ) from error
+
+
+def remove_remains(log: Path, prefix: str, files: Files) -> bool:
+    """Remove drafts and incomplete backups of an interrupted call; return whether there were any.
+
+    `prefix`: of the backups' names.
+    """
+    drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
+    backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
+    files.remove_all(drafts)
+    for path in backups:
+        files.remove_folder(path)
+    return bool(drafts or backups)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Backup:
+    """A complete backup and its manifest.
+
+    `state`: of the change. `sha256`: file name → hex digest before the change. `details`: the other entries.
+    """
+
+    folder: Path
+    state: str
+    sha256: Mapping[str, str]
+    details: Mapping[str, Any]
+
+    @classmethod
+    def newest(cls, log: Path, prefix: str) -> Self | None:
+        """Return the newest backup in the folder of the log. `prefix`: of the backups' names."""
+        manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
+        if not manifests:
+            return None
+        data = json.loads(manifests[-1].read_text())
+        return cls(folder=manifests[-1].parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+
+    def check(self, names: Iterable[str]) -> None:
+        """Raise FatalError if the copy of one of these files is missing or has another digest than the manifest."""
+        for name in names:
+            path = self.folder / name
+            if not path.exists() or sha256_of(path) != self.sha256[name]:
+                raise FatalError(
+                    f"The backup file {path} is missing or was changed after the backup.",
+                    remedy="This call changed nothing. Restore the file from another copy, then repeat the command.",
+                )
+
+    @property
+    def example(self) -> Path:
+        """A copy, for the owner and the rights of new files."""
+        return self.folder / next(iter(self.sha256))
+
+    def record(self, state: str, files: Files) -> Self:
+        """Write the manifest with a new state."""
+        data = {"state": state, **self.details, "sha256": dict(self.sha256)}
+        files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=self.example)
+        files.sync(self.folder)
+        return replace(self, state=state)
+
+
+def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
+    """Copy files into a new folder and compare each copy with its source; return file name → SHA-256 (hex).
+
+    The caller writes the manifest.
+    """
+    wanted = list(sources)
+    _check_space(files.free_bytes(backup.parent), backup.parent, wanted)
+    if backup.exists():
+        files.remove_folder(backup)
+    files.make_folder(backup)
+    files.copy_all((source, backup / source.name) for source in wanted)
+    sha256 = {source.name: sha256_of(backup / source.name) for source in wanted}
+    for source in wanted:
+        if sha256_of(source) != sha256[source.name]:
+            raise UserError(f"The copy of {source} differs from the file.", remedy="Check the disk.")
+    return sha256
+
+
+def _check_space(free: int, folder: Path, sources: Iterable[Path]) -> None:
+    needed = space_for_backup(sum(path.stat().st_size for path in sources))
+    if needed > free:
+        raise RefusedError(
+            f"The backup in {folder} needs up to {needed >> 20} MiB, but only {free >> 20} MiB are free.",
+            remedy="Free disk space, then repeat the command.",
+        )

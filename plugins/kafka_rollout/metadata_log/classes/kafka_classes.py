@@ -17,7 +17,6 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.metadata_log.classes.dynamic_configs import find_problems
 from kafka_rollout.metadata_log.classes.images import (
     ImageClasses,
     ReplayError,
@@ -25,7 +24,8 @@ from kafka_rollout.metadata_log.classes.images import (
     java_errors,
     sentence_of,
 )
-from kafka_rollout.metadata_log.classes.node_properties import (
+from kafka_rollout.metadata_log.classes.node_configs import (
+    find_problems,
     java_properties,
     secret_values,
     without_secrets,

@@ -1,4 +1,4 @@
-"""The records that a starting node replays, as plain files that the image classes of any release read.
+"""The records that a starting node replays, as plain files for the image classes of any release, and their image.
 
 Left out are control records, NoOpRecords and, where the release supports metadata transactions (KIP-868), their
 markers and the records of transactions that were aborted or never ended. MetadataDelta.replay throws on the markers,
@@ -7,11 +7,14 @@ because a running node handles them before (MetadataBatchLoader, OffsetControlMa
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
-from kafka_rollout.metadata_log.classes.images import KRaft
+from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.metadata_log.classes.images import ImageClasses, KRaft, ReplayError, image_classes
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_KRAFT_VERSION,
     CONTROL_VOTERS,
@@ -21,10 +24,14 @@ from kafka_rollout.metadata_log.disk.folder import (
     MetadataRecord,
     encode_batch,
     kraft_version_of,
+    read_checkpoint,
     read_log,
     read_start,
 )
 from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Release, VersionRange
+from kafka_rollout.releases.jars.cache import ReleaseCache
 
 _NO_KRAFT = KRaft()
 _MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType.ABORT_TRANSACTION)
@@ -131,3 +138,91 @@ def write_plain(
                 file.write(batch.data if len(kept) == len(batch.records) else encode_batch(batch, kept))
                 offsets += [record.offset for record in kept]
     return offsets
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LoadedLog:
+    """A metadata log as an image of a release's classes (a Java object in `classes`).
+
+    `level`: its metadata.version; `levels`: level → name; `supported`: the levels that the release supports.
+    """
+
+    classes: ImageClasses
+    contents: LogContents
+    image: Any
+    level: int
+    levels: dict[int, str]
+    supported: VersionRange
+
+
+def replay_checkpoint(classes: ImageClasses, checkpoint: Path, work: Path) -> Any:
+    plain = work / "read.plain"
+    offsets = write_plain(read_checkpoint(checkpoint), plain, markers=False)
+    return classes.replay(classes.empty(), plain, offsets=offsets)
+
+
+@contextmanager
+def load_log(folder: MetadataFolder, cache: ReleaseCache, release: Release, work: Path) -> Iterator[LoadedLog]:
+    """Replay a log in a new Java process on the release's classes; see replay_log."""
+    with image_classes(cache, release) as classes:
+        yield replay_log(folder, classes, cache, work)
+
+
+def replay_log(folder: MetadataFolder, classes: ImageClasses, cache: ReleaseCache, work: Path) -> LoadedLog:
+    """Replay the newest snapshot and the log after it; `work` is a folder for copies.
+
+    Raises UserError for a log without a metadata.version, RefusedError where the release cannot replay it.
+    """
+    checkpoints = folder.checkpoints
+    contents = read_contents(folder, snapshot=checkpoints[-1] if checkpoints else None)
+    snapshot = contents.snapshot
+    with _replaying(folder, classes.release):
+        image = replay_checkpoint(classes, snapshot.path, work) if snapshot else classes.empty()
+        image = _replay_records(folder, contents, classes, image, work)
+    level = classes.level_of(image)
+    if level is None:
+        raise UserError(
+            f"The metadata log {folder.log} sets no metadata.version: no controller has written to it yet.",
+            remedy="Use the log of a node that was in service.",
+        )
+    return LoadedLog(
+        classes=classes,
+        contents=contents,
+        image=image,
+        level=level,
+        levels=classes.levels(),
+        supported=load_catalogue(*cache.catalogue_folders).get(classes.release).features[METADATA_VERSION].supported,
+    )
+
+
+def load_tail(folder: MetadataFolder, before: LoadedLog, work: Path) -> LoadedLog | None:
+    """Replay only the records that a log has after a loaded one; None if it does not continue the loaded one.
+
+    Raises RefusedError where the release cannot replay a record.
+    """
+    contents = read_tail(folder, before.contents)
+    if contents is None:
+        return None
+    with _replaying(folder, before.classes.release):
+        image = _replay_records(folder, contents, before.classes, before.image, work)
+    return replace(before, contents=contents, image=image, level=before.classes.level_of(image) or before.level)
+
+
+def _replay_records(
+    folder: MetadataFolder, contents: LogContents, classes: ImageClasses, image: Any, work: Path
+) -> Any:
+    plain, since = work / "log.plain", contents.from_offset
+    offsets = write_plain(read_log(folder, since), plain, from_offset=since, dropped=contents.dropped, markers=False)
+    return classes.replay(image, plain, offsets=offsets) if offsets else image
+
+
+@contextmanager
+def _replaying(folder: MetadataFolder, release: Release) -> Iterator[None]:
+    try:
+        yield
+    except ReplayError as error:
+        raise RefusedError(
+            f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
+            f"{error.why.rstrip('.')}.",
+            remedy="Use the release that wrote it, or a newer one.",
+        ) from error

@@ -8,7 +8,6 @@ types that a controller rejects although the classes parse them (QuorumControlle
 
 from __future__ import annotations
 
-import json
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -21,8 +20,7 @@ from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.classes.images import ImageClasses, ReplayError, image_classes
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas
-from kafka_rollout.metadata_log.classes.loss_report import load_log
-from kafka_rollout.metadata_log.classes.replay import LogContents, read_contents, write_plain
+from kafka_rollout.metadata_log.classes.replay import LogContents, load_log, read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
     BOOTSTRAP,
     QUORUM_STATE,
@@ -30,6 +28,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     MetadataBatch,
     MetadataFolder,
     log_range,
+    quorum_state,
     read_checkpoint,
     read_file,
     read_log,
@@ -216,8 +215,7 @@ def _check_other_files(folder: MetadataFolder, check: ReplayCheck, contents: Log
                 reason=f"Every start reads it, and {check.facts.release} cannot: {why.rstrip('.')}.",
                 decided_by=check.by_classes,
             )
-    state = folder.log / QUORUM_STATE
-    version = json.loads(state.read_text()).get("data_version", 0) if state.is_file() else 0
+    version = quorum_state(folder).get("data_version", 0)
     reason = None
     if version > check.classes.quorum_state_version():
         reason = f"Its data_version is {version}, and {check.facts.release} supports at most"

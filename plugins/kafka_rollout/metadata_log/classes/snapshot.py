@@ -1,7 +1,8 @@
-"""Write a snapshot of a metadata log at a chosen metadata.version with Kafka's own writer, and verify it.
+"""The loss report of a metadata log, and a snapshot of it at a chosen metadata.version, by Kafka's own image classes.
 
-The classes that wrote it load it again, and the classes of each release that will read it load it as a starting node
-does. All must have the image that was written. The snapshot has the kraft.version and the voters of the log.
+Each snapshot is verified: the classes that wrote it load it again, and the classes of each release that will read it
+load it as a starting node does. All must have the image that was written. The snapshot has the kraft.version and the
+voters of the log.
 """
 
 from __future__ import annotations
@@ -15,22 +16,14 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import reading
+from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.classes.images import ImageClasses, image_classes, java_errors
-from kafka_rollout.metadata_log.classes.loss_report import (
-    LoadedLog,
-    StoredRecords,
-    check_level,
-    feature_needs,
-    floor_note,
-    load_log,
-    load_tail,
-    replay_checkpoint,
-    replay_log,
-)
+from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
+from kafka_rollout.metadata_log.classes.replay import LoadedLog, load_log, load_tail, replay_checkpoint, replay_log
 from kafka_rollout.metadata_log.classes.scanner import ReplayCheck
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, damaged, read_checkpoint
 from kafka_rollout.metadata_log.log_choice import WrittenSnapshot
-from kafka_rollout.metadata_log.losses import Loss, compare, says_something
+from kafka_rollout.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, Loss, LossReport, compare, says_something
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -58,45 +51,87 @@ def write_snapshot(
     level or an existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
     verification fails.
     """
-    with ExitStack() as opened, _folder_in(out.resolve(), folder) as work:
-        loaded = opened.enter_context(load_log(folder, cache, release, work))
-        proofs = _open_readers(opened, cache, release, readers)
-        lowering = _Lowering(to_level=to_level, features=features or {}, proofs=proofs, cache=cache)
-        return _write(loaded, lowering, work, epoch=_epoch(loaded.contents.epoch, epoch))
+    with (
+        _folder_in(out.resolve(), folder) as work,
+        _prepare(folder, to_level, work, cache=cache, release=release, readers=readers, features=features or {}) as new,
+    ):
+        return new.write_end(new.loaded, work, epoch=epoch)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Lowering:
-    """What a snapshot lowers. `proofs`: the running classes of the other releases that must load it."""
+class PreparedSnapshot:
+    """A replayed log, and the running classes that write it at a lower level.
 
+    `features`: feature → lower level. `proofs`: the classes of the other releases that must load the snapshot.
+    """
+
+    loaded: LoadedLog
     to_level: int
     features: Mapping[str, int]
     proofs: tuple[ImageClasses, ...]
     cache: ReleaseCache
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedSnapshot:
-    """A snapshot that was written once from the log of a running node, and its classes, which still run.
-
-    Written again, it replays only the records since then.
-    """
-
-    loaded: LoadedLog
-    lowering: _Lowering
-
     def write(self, folder: MetadataFolder, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
         """Write the end of a stopped node's log as `<end offset>-<epoch>.checkpoint` to `out`, as write_snapshot does.
 
-        `end_offset`: of the name, not before the end of the log. A log that does not continue the prepared one is
-        replayed from its start.
+        It replays only the records after the prepared log, or all of a log that does not continue it. `end_offset`: of
+        the name, not before the end of the log.
         """
         with _folder_in(out.resolve(), folder) as work, java_errors(self.loaded.classes.release):
             loaded = load_tail(folder, self.loaded, work)
             if loaded is None:
-                loaded = replay_log(folder, self.loaded.classes, self.lowering.cache, work)
-            name_epoch = _epoch(loaded.contents.epoch, epoch)
-            return _write(loaded, self.lowering, work, epoch=name_epoch, end_offset=end_offset)
+                loaded = replay_log(folder, self.loaded.classes, self.cache, work)
+            return self.write_end(loaded, work, epoch=epoch, end_offset=end_offset)
+
+    def write_end(
+        self, loaded: LoadedLog, work: Path, *, epoch: int | None, end_offset: int | None = None
+    ) -> WrittenSnapshot:
+        """Write and verify a snapshot in `work`, then link it into the folder above."""
+        cache, to_level = self.cache, self.to_level
+        lowered = _lower_features(loaded, self.features, cache)
+        _check(lowered, to_level, cache)
+        contents, release = loaded.contents, loaded.classes.release
+        epoch = _epoch(contents.epoch, epoch)
+        end_offset = contents.end_offset if end_offset is None else end_offset
+        if end_offset < contents.end_offset:
+            raise FatalError(f"The log ends at {contents.end_offset}: a snapshot cannot end at {end_offset}.")
+        final = work.parent / f"{end_offset:020}-{epoch:010}.checkpoint"
+        if final.exists():
+            raise _exists(final)
+        written = loaded.classes.write(
+            lowered.image,
+            work,
+            level=to_level,
+            end_offset=end_offset,
+            epoch=epoch,
+            timestamp=contents.timestamp,
+            kraft=contents.kraft,
+        )
+        before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
+        loaded.classes.write_records(loaded.image, before, level=loaded.level)
+        image = replay_checkpoint(loaded.classes, written, work)
+        loaded.classes.write_records(image, again, level=to_level)
+        loaded.classes.write_records(image, after, level=loaded.level)
+        source = StoredRecords.read(written, release)
+        _refuse_difference(source, StoredRecords.read(again, release), cache)
+        losses = _losses(StoredRecords.read(before, release), StoredRecords.read(after, release), cache)
+        for proof in self.proofs:
+            _prove(source, to_level, contents.kraft.version, proof, cache, work)
+        written.chmod(0o600)
+        try:
+            os.link(written, final)
+        except FileExistsError:
+            raise _exists(final) from None
+        return WrittenSnapshot(
+            path=final,
+            from_level=loaded.level,
+            to_level=to_level,
+            features=self.features,
+            kraft_version=contents.kraft.version,
+            records=len(source.records),
+            proved_by=(release, *(proof.release for proof in self.proofs)),
+            losses=losses,
+        )
 
 
 @contextmanager
@@ -113,25 +148,37 @@ def prepared_snapshot(
 
     Keeps nothing of it but the replayed image. Raises as write_snapshot does.
     """
-    with ExitStack() as opened:
-        work = Path(opened.enter_context(tempfile.TemporaryDirectory(prefix="kafka-rollout-")))
-        loaded = opened.enter_context(load_log(folder, cache, release, work))
-        proofs = _open_readers(opened, cache, release, readers)
-        lowering = _Lowering(to_level=to_level, features=features, proofs=proofs, cache=cache)
-        draft = work / "draft"
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        draft = Path(name) / "draft"
         draft.mkdir()
-        _write(loaded, lowering, draft, epoch=loaded.contents.epoch)
-        yield PreparedSnapshot(loaded=loaded, lowering=lowering)
+        with _prepare(
+            folder, to_level, draft.parent, cache=cache, release=release, readers=readers, features=features
+        ) as prepared:
+            prepared.write_end(prepared.loaded, draft, epoch=None)
+            yield prepared
 
 
-def _open_readers(
-    opened: ExitStack, cache: ReleaseCache, writer: Release, readers: Sequence[Release]
-) -> tuple[ImageClasses, ...]:
-    """Start the classes of each reader; the writer always loads what it wrote. Raises UserError for an unknown one."""
-    others = [release for release in dict.fromkeys(readers) if release != writer]
-    for release in others:
-        load_catalogue(*cache.catalogue_folders).get(release)
-    return tuple(opened.enter_context(image_classes(cache, release)) for release in others)
+@contextmanager
+def _prepare(
+    folder: MetadataFolder,
+    to_level: int,
+    work: Path,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    readers: Sequence[Release],
+    features: Mapping[str, int],
+) -> Iterator[PreparedSnapshot]:
+    """Replay the log and start the classes of each reader. Raises UserError for an unknown one.
+
+    The writer always loads what it wrote.
+    """
+    with load_log(folder, cache, release, work) as loaded, ExitStack() as opened:
+        others = [reader for reader in dict.fromkeys(readers) if reader != release]
+        for reader in others:
+            load_catalogue(*cache.catalogue_folders).get(reader)
+        proofs = tuple(opened.enter_context(image_classes(cache, reader)) for reader in others)
+        yield PreparedSnapshot(loaded=loaded, to_level=to_level, features=features, proofs=proofs, cache=cache)
 
 
 @contextmanager
@@ -145,70 +192,20 @@ def _folder_in(out: Path, folder: MetadataFolder) -> Iterator[Path]:
             yield Path(name)
 
 
-def _write(
-    loaded: LoadedLog, lowering: _Lowering, work: Path, *, epoch: int, end_offset: int | None = None
-) -> WrittenSnapshot:
-    """Write and verify a snapshot in `work`, then link it into the folder above."""
-    cache, to_level = lowering.cache, lowering.to_level
-    lowered = _lower_features(loaded, lowering.features, cache)
-    _check(lowered, to_level, cache)
-    contents, release = loaded.contents, loaded.classes.release
-    end_offset = contents.end_offset if end_offset is None else end_offset
-    if end_offset < contents.end_offset:
-        raise FatalError(f"The log ends at {contents.end_offset}: a snapshot cannot end at {end_offset}.")
-    final = work.parent / f"{end_offset:020}-{epoch:010}.checkpoint"
-    if final.exists():
-        raise _exists(final)
-    written = loaded.classes.write(
-        lowered.image,
-        work,
-        level=to_level,
-        end_offset=end_offset,
-        epoch=epoch,
-        timestamp=contents.timestamp,
-        kraft=contents.kraft,
-    )
-    before, again, after = (work / f"{name}.checkpoint" for name in ("before", "again", "after"))
-    loaded.classes.write_records(loaded.image, before, level=loaded.level)
-    image = replay_checkpoint(loaded.classes, written, work)
-    loaded.classes.write_records(image, again, level=to_level)
-    loaded.classes.write_records(image, after, level=loaded.level)
-    source = StoredRecords.read(written, release)
-    _refuse_difference(source, StoredRecords.read(again, release), cache)
-    losses = _losses(StoredRecords.read(before, release), StoredRecords.read(after, release), cache)
-    for proof in lowering.proofs:
-        _prove(source, to_level, contents.kraft.version, proof, cache, work)
-    written.chmod(0o600)
-    try:
-        os.link(written, final)
-    except FileExistsError:
-        raise _exists(final) from None
-    return WrittenSnapshot(
-        path=final,
-        from_level=loaded.level,
-        to_level=to_level,
-        features=lowering.features,
-        kraft_version=contents.kraft.version,
-        records=len(source.records),
-        proved_by=(release, *(proof.release for proof in lowering.proofs)),
-        losses=losses,
-    )
-
-
 def _exists(final: Path) -> UserError:
     return UserError(f"{final} already exists.", remedy="Nothing is overwritten. Use another folder.")
 
 
 def _check(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> None:
-    check_level(loaded, to_level)
+    _check_level(loaded, to_level)
     if to_level > loaded.level:
         raise UserError(
             f"The log is at metadata.version {loaded.level}: a snapshot at {to_level} would be an upgrade.",
             remedy=f"Choose {loaded.level} or lower.",
         )
-    if to_level < loaded.level and (note := floor_note(loaded, to_level)):
+    if to_level < loaded.level and (note := _floor_note(loaded, to_level)):
         raise RefusedError(note, remedy="Choose the level of the floor or a higher one.")
-    if needs := feature_needs(loaded, to_level, cache):
+    if needs := _feature_needs(loaded, to_level, cache):
         raise RefusedError(needs[0], remedy=_LOWER)
 
 
@@ -287,3 +284,112 @@ def _refuse_difference(source: StoredRecords, other: StoredRecords, cache: Relea
             f"{differences[0].sentence}",
             remedy="Nothing was written. Report this as a bug of kafka-rollout.",
         )
+
+
+def _check_level(loaded: LoadedLog, level: int) -> None:
+    """Raises UserError for a metadata.version that the release does not support."""
+    if level not in loaded.supported:
+        low, high = loaded.supported.min, loaded.supported.max
+        raise UserError(
+            f"Kafka {loaded.classes.release} does not support metadata.version {level}.",
+            remedy=f"Its levels are {low} ({loaded.levels[low]}) to {high} ({loaded.levels[high]}).",
+        )
+
+
+def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, release: Release) -> LossReport:
+    """Losses of the cluster's metadata at `to_level`, by the classes of `release`. Read-only."""
+    with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
+        work = Path(name)
+        with load_log(folder, cache, release, work) as loaded:
+            _check_level(loaded, to_level)
+            before, lower, after = (work / f"{name}.checkpoint" for name in ("before", "lower", "after"))
+            loaded.classes.write_records(loaded.image, before, level=loaded.level)
+            kafka_losses = loaded.classes.write_records(loaded.image, lower, level=to_level)
+            # Written again at the old level, the image lacks what the lower level cannot store.
+            loaded.classes.write_records(replay_checkpoint(loaded.classes, lower, work), after, level=loaded.level)
+            notes = _notes(loaded, to_level, cache)
+            images = (StoredRecords.read(path, release).decoded(cache) for path in (before, after))
+            losses, default_only = compare(*images)
+    return LossReport(
+        from_level=loaded.level,
+        to_level=to_level,
+        from_name=loaded.levels[loaded.level],
+        to_name=loaded.levels[to_level],
+        release=str(release),
+        below_floor=_floor_note(loaded, to_level) is not None,
+        losses=losses,
+        default_only=default_only,
+        kafka_said=tuple(dict.fromkeys(kafka_losses)),
+        notes=notes,
+    )
+
+
+def _notes(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> tuple[str, ...]:
+    notes = []
+    if to_level > loaded.level:
+        notes.append(f"The log is at level {loaded.level}: {to_level} is not a downgrade.")
+    if note := _floor_note(loaded, to_level):
+        notes.append(note)
+    notes += _feature_needs(loaded, to_level, cache)
+    if (begun := loaded.contents.open_transaction) is not None:
+        notes.append(
+            f"A metadata transaction begins at offset {begun} and does not end. Its records are ignored, because "
+            "the next controller aborts it."
+        )
+    return tuple(notes)
+
+
+def _floor_note(loaded: LoadedLog, to_level: int) -> str | None:
+    """Return a sentence about KIP-1155's floor, if the level is below it."""
+    floor = next((level for level, known in loaded.levels.items() if known == REGISTRATION_FLOOR), 0)
+    if to_level >= floor:
+        return None
+    return (
+        f"Level {to_level} ({loaded.levels[to_level]}) is below the floor {floor} ({REGISTRATION_FLOOR}). At "
+        "this level controllers cannot register (KIP-919), so their supported features are unknown. A downgrade to it "
+        "is not supported (KIP-1155), online or offline."
+    )
+
+
+def _feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> list[str]:
+    """Return a sentence for each feature whose finalized level needs a higher level of another feature."""
+    features = load_catalogue(*cache.catalogue_folders).get(loaded.classes.release).features
+    finalized = {**dict(loaded.image.features().finalizedVersions()), METADATA_VERSION: to_level}
+    return [
+        f"{name} {level} needs {other} {needs}, so it must be lowered first."
+        for name, level in sorted(finalized.items())
+        if name in features
+        for other, needs in features[name].dependencies.get(level, {}).items()
+        if finalized.get(other, 0) < needs
+    ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StoredRecords:
+    """The records of a snapshot as they are stored, without control records. `release`: wrote it."""
+
+    path: Path
+    release: Release
+    records: list[MetadataRecord]
+
+    @classmethod
+    def read(cls, path: Path, release: Release) -> StoredRecords:
+        records = [record for batch in read_checkpoint(path) if not batch.is_control for record in batch.records]
+        return cls(path=path, release=release, records=records)
+
+    def but(self, other: StoredRecords) -> StoredRecords:
+        """The records that the other snapshot does not have. Equal bytes are equal metadata."""
+        known = {record.value for record in other.records}
+        return replace(self, records=[record for record in self.records if record.value not in known])
+
+    def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
+        """Decode the records by the definitions of the release."""
+        schemas = metadata_schemas(self.release, *cache.catalogue_folders)
+        found = []
+        for record in self.records:
+            schema = schemas.get(record.type)
+            if schema is None or record.version not in schema.valid_versions:
+                raise damaged(self.path, f"it has a record of type {record.type}, version {record.version}")
+            layout = schema.layout(record.version)
+            found.append(ImageRecord(schema.name, decode(layout, record.value, record.body_at).value))
+        return found

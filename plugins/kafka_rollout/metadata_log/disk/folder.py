@@ -1,4 +1,4 @@
-"""The metadata log on a node's disk: `__cluster_metadata-0` with its segments, snapshots and records.
+"""The metadata log on a node's disk: `__cluster_metadata-0` with its segments, snapshots, records and quorum.
 
 All functions only read, and return whole batches with a correct CRC. The frame of a record (frame version, type,
 version) is that of org.apache.kafka.server.common.serialization.AbstractApiMessageSerde.
@@ -7,25 +7,36 @@ version) is that of org.apache.kafka.server.common.serialization.AbstractApiMess
 from __future__ import annotations
 
 import fcntl
+import json
 import mmap
 import os
 import re
-import struct
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
-from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
-from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
-from kafka_rollout.kafka.formats.varints import zigzag_varint
+from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
+from kafka_rollout.kafka.formats.log_types import (
+    CONTROL,
+    LEADER_EPOCHS,
+    Batch,
+    Epochs,
+    LogFormatError,
+    RecordSpan,
+    parse_epochs,
+)
+from kafka_rollout.kafka.formats.messages import decode, zigzag_varint
+from kafka_rollout.kafka.formats.record_batch import HEADER, batches, check_crc, payload, records
+from kafka_rollout.metadata_log.log_choice import NodeLog
 
 BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
@@ -34,8 +45,7 @@ _LOCK = ".lock"
 _LOCK_S = 3.0
 _SEGMENT = re.compile(r"([0-9]{20})\.log")
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
-_EPOCH_AT, _ATTRIBUTES_AT, _TIMESTAMP_AT = 12, 21, 27  # partitionLeaderEpoch, attributes, baseTimestamp of a batch
-_HEADER = struct.Struct(">qiibIhiqqqhii")  # of a batch v2
+_EPOCH_AT, _ATTRIBUTES_AT = 12, 21  # partitionLeaderEpoch and attributes of a batch
 _WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
 
 
@@ -256,7 +266,7 @@ def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[Meta
         try:
             found: tuple[MetadataRecord, ...] = ()
             if batch.is_control or not outline:
-                data = payload(batch, CODECS)
+                data = payload(batch)
                 found = tuple(_record(span, data, batch.is_control) for span in records(batch, data))
         except LogFormatError as error:
             raise damaged(path, error.sentence) from error
@@ -266,7 +276,7 @@ def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[Meta
             base_offset=batch.base_offset,
             last_offset=batch.last_offset,
             epoch=int.from_bytes(whole[_EPOCH_AT : _EPOCH_AT + 4], signed=True),
-            timestamp=int.from_bytes(whole[_TIMESTAMP_AT : _TIMESTAMP_AT + 8], signed=True),
+            timestamp=batch.base_timestamp,
             is_control=batch.is_control,
             records=found,
             data=whole,
@@ -282,7 +292,7 @@ def _batches(path: Path, *, last: bool) -> Iterator[Batch]:
     try:
         for batch in batches(view):
             reach = batch.position + batch.size
-            check_crc(batch, CODECS)
+            check_crc(batch)
             end = reach
             yield batch
     except LogFormatError as error:
@@ -322,10 +332,10 @@ def _unsigned(data: bytes, at: int) -> tuple[int, int]:
 def encode_batch(batch: MetadataBatch, kept: Sequence[MetadataRecord]) -> bytes:
     """Return the batch with other records, each at its offset, without compression."""
     body = b"".join(_encoded(batch, record) for record in kept)
-    size, delta = _HEADER.size - _EPOCH_AT + len(body), batch.last_offset - batch.base_offset
+    size, delta = HEADER.size - _EPOCH_AT + len(body), batch.last_offset - batch.base_offset
     attributes, times = (CONTROL if batch.is_control else 0), (batch.timestamp, batch.timestamp)
-    header = _HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, attributes, delta, *times, -1, -1, -1, len(kept))
-    crc = CODECS.crc32c(header[_ATTRIBUTES_AT:] + body)
+    header = HEADER.pack(batch.base_offset, size, batch.epoch, 2, 0, attributes, delta, *times, -1, -1, -1, len(kept))
+    crc = crc32c(header[_ATTRIBUTES_AT:] + body)
     return header[: _ATTRIBUTES_AT - 4] + crc.to_bytes(4) + header[_ATTRIBUTES_AT:] + body
 
 
@@ -379,3 +389,86 @@ def _try_lock(descriptor: int) -> bool:
     except OSError:
         return False
     return True
+
+
+def _field(name: str, kind: str, *fields: dict[str, object]) -> dict[str, object]:
+    return {"name": name, "type": kind, "versions": "0+", **({"fields": list(fields)} if fields else {})}
+
+
+# The voters of a static quorum are in quorum-state, those of a dynamic one in control records (KIP-853):
+# common/message/VotersRecord.json of kafka-clients, the same since 3.9; 0 is its only version.
+_ENDPOINT = (_field("Name", "string"), _field("Host", "string"), _field("Port", "uint16"))
+_RANGE = (_field("MinSupportedVersion", "int16"), _field("MaxSupportedVersion", "int16"))
+_VOTER = (
+    _field("VoterId", "int32"),
+    _field("VoterDirectoryId", "uuid"),
+    _field("Endpoints", "[]Endpoint", *_ENDPOINT),
+    _field("KRaftVersionFeature", "KRaftVersionFeature", *_RANGE),
+)
+_VOTERS_RECORD = {
+    "type": "data",
+    "name": "VotersRecord",
+    "validVersions": "0",
+    "flexibleVersions": "0+",
+    "fields": [_field("Version", "int16"), _field("Voters", "[]Voter", *_VOTER)],
+}
+
+
+def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
+    """Read the newest snapshot and the log after it, without decoding records; raises UserError for damage."""
+    checkpoints = folder.checkpoints
+    newest = checkpoints[-1] if checkpoints else None
+    epoch, end = (newest.epoch, newest.end_offset) if newest else (0, 0)
+    state = quorum_state(folder)
+    voters = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
+    newest_epoch = max([epoch, *(one for one, _ in leader_epochs(folder))])
+    for batch, is_log in read_start(folder, newest, outline=True):
+        if is_log:
+            epoch, end = batch.epoch, batch.last_offset + 1
+            newest_epoch = max(newest_epoch, epoch)
+        for record in batch.records:
+            if record.type == CONTROL_VOTERS:
+                voters = frozenset(voter["voterId"] for voter in decode_voters(record.value))
+    return NodeLog(
+        node_id=node_id,
+        epoch=epoch,
+        end_offset=end,
+        known_epoch=int(state.get("leaderEpoch", 0)),
+        voters=voters,
+        newest_epoch=newest_epoch,
+        leader_id=int(state.get("leaderId", -1)),
+        voted_id=int(state.get("votedId", -1)),
+        snapshots=frozenset(path.name for path in folder.log.iterdir() if ".checkpoint" in path.name),
+    )
+
+
+def leader_epochs(folder: MetadataFolder) -> Epochs:
+    """(epoch, start offset) of leader-epoch-checkpoint; empty without the file. Raises UserError for a damaged one."""
+    path = folder.log / LEADER_EPOCHS
+    if not path.exists():
+        return ()
+    with reading(path):
+        return parse_epochs(read_regular(path).decode(errors="replace"))
+
+
+def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
+    """The quorum-state file; empty where there is none."""
+    path = folder.log / QUORUM_STATE
+    if not path.exists():
+        return {}
+    with reading(path):
+        text = read_regular(path)
+    try:
+        found = json.loads(text)
+        return dict(found)
+    except (ValueError, TypeError, RecursionError):
+        raise damaged(path, "it is not a JSON object") from None
+
+
+def decode_voters(record: bytes) -> list[dict[str, Any]]:
+    """The voters in a VotersRecord, with the names of its definition."""
+    return list(decode(voters_layout(), record).value["voters"])
+
+
+def voters_layout() -> Layout:
+    return MessageSchema.parse(json.dumps(_VOTERS_RECORD)).layout(0)

@@ -25,20 +25,18 @@ from kafka_rollout.metadata_log.changes.install import (
 from kafka_rollout.metadata_log.changes.places import Place, Places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_schemas
-from kafka_rollout.metadata_log.classes.loss_report import loss_report
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.classes.snapshot import (
     FIRST_SNAPSHOT_WRITER,
     PreparedSnapshot,
+    loss_report,
     prepared_snapshot,
     write_snapshot,
 )
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, read_start
-from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, node_log, read_start
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.records import RecordType
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.records import MetadataRegistrations, RecordType
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.topology import NodeSpec

@@ -7,9 +7,8 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.metadata_log.backup_space import BACKUP_SPACE
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
+from kafka_rollout.metadata_log.scan import BACKUP_SPACE, MetadataScan, Readiness
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec

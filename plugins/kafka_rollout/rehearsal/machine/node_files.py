@@ -19,7 +19,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.leader_epochs import LEADER_EPOCHS
+from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS
 from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.topology import NodeSpec

@@ -11,16 +11,15 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.message_writer import encode
-from kafka_rollout.kafka.formats.messages import decode
+from kafka_rollout.kafka.formats.messages import decode, encode
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,
     MetadataFolder,
     encode_batch,
     read_file,
+    voters_layout,
 )
-from kafka_rollout.metadata_log.disk.quorum import voters_layout
 
 
 def rewrite_voters(log: Path, addresses: Mapping[int, str]) -> int:

@@ -13,7 +13,7 @@ from typing import TypeVar
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
-from kafka_rollout.metadata_log.registrations import MetadataRegistrations
+from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.node_log import find_logged_requests
 from kafka_rollout.model.rights import PINNING, READING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (

@@ -13,9 +13,8 @@ from dataclasses import replace
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.gates.check import Condition, GateCheck
-from kafka_rollout.metadata_log.backup_space import LogSpace, backup_space_findings, nodes_with_backup
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.scan import MetadataScan, Readiness
+from kafka_rollout.metadata_log.scan import LogSpace, MetadataScan, Readiness, backup_space_findings, nodes_with_backup
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.downgrade_scans import (

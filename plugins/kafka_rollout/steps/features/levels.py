@@ -8,8 +8,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import WARNING, Finding, FindingCode, Verdict
-from kafka_rollout.features.answers import FeatureUpdateResult
-from kafka_rollout.features.checks import feature_request_batches
+from kafka_rollout.features.requests import FeatureUpdateResult, feature_request_batches
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo

@@ -10,7 +10,7 @@ from functools import partial
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
-from kafka_rollout.features.answers import (
+from kafka_rollout.features.requests import (
     DROPPED_RANGES,
     UNSUPPORTED_VERSION,
     FeatureUpdateResult,

@@ -25,27 +25,35 @@ from kafka_rollout.base.findings import (
     sort_findings,
 )
 from kafka_rollout.base.wording import few_failures
-from kafka_rollout.features.answers import DROPPED_RANGES, FEATURE_REFUSED, FeatureOutcome, FeatureUpdateResult, Result
-from kafka_rollout.features.checks import feature_change, feature_request_batches
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureRequest, levels_of
+from kafka_rollout.features.requests import (
+    DROPPED_RANGES,
+    FEATURE_REFUSED,
+    FeatureAction,
+    FeatureOrder,
+    FeatureOutcome,
+    FeatureRequest,
+    FeatureUpdateResult,
+    Result,
+    feature_change,
+    feature_request_batches,
+    levels_of,
+)
 from kafka_rollout.features.rules import (
     BAD_INPUT,
+    ELIGIBLE_LEADERS_LOST,
     FEATURE_DEPENDENCY,
     FEATURE_DOWNGRADE_REFUSED,
+    GROUPS_LOSE_THEIR_PROTOCOL,
     HELD_BACK_CHECK,
     LEVELS_CHECK,
     METADATA_VERSION_BELOW_FLOOR,
+    PRODUCERS_END_FATALLY,
+    USERS_CHECK,
     check_feature_support,
     check_requests,
 )
 from kafka_rollout.features.support import FEATURE_SUPPORT_UNKNOWN, FEATURE_UNSUPPORTED, held_back_feature_findings
-from kafka_rollout.features.users import (
-    ELIGIBLE_LEADERS_LOST,
-    GROUPS_LOSE_THEIR_PROTOCOL,
-    PRODUCERS_END_FATALLY,
-    USERS_CHECK,
-)
 from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo

@@ -8,7 +8,7 @@ from typing import TypeVar
 
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.metadata_log.snapshot_use import has_majority
+from kafka_rollout.metadata_log.log_choice import has_majority
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

@@ -1,7 +1,7 @@
 """The decision after a failed live downgrade, and the return of the controllers to their old logs.
 
 Order: kill the controllers whose hosts respond, read their files, read the brokers' files, decide. The files cannot
-change after the stop. metadata_log/snapshot_use.py has the invariants.
+change after the stop. metadata_log/log_choice.py has the invariants.
 """
 
 from __future__ import annotations
@@ -11,9 +11,10 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError
-from kafka_rollout.metadata_log.snapshot_use import (
+from kafka_rollout.metadata_log.log_choice import (
+    NodeLog,
     SnapshotUse,
+    UnreadableLogError,
     decide_snapshot_use,
     epoch_after_return,
     has_majority,

@@ -17,9 +17,9 @@ from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
     describe_no_return,
+    has_majority,
 )
 from kafka_rollout.metadata_log.outage import WITHOUT_QUORUM_S, unwritable
-from kafka_rollout.metadata_log.snapshot_use import has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

@@ -10,8 +10,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.node import check_before_stop
-from kafka_rollout.metadata_log.log_choice import UnreadableLogError
-from kafka_rollout.metadata_log.snapshot_use import follows_snapshot
+from kafka_rollout.metadata_log.log_choice import UnreadableLogError, follows_snapshot
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION

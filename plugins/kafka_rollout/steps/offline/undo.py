@@ -14,8 +14,7 @@ from typing import NoReturn
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import Gate, GateKind
-from kafka_rollout.metadata_log.log_choice import UnreadableLogError
-from kafka_rollout.metadata_log.snapshot_use import epoch_after_return, has_majority
+from kafka_rollout.metadata_log.log_choice import UnreadableLogError, epoch_after_return, has_majority
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, newest
@@ -95,7 +94,7 @@ def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
 def _raise_epochs(ports: ClusterPorts, plan: Plan, failed: Mapping[int, RolloutError]) -> Mapping[int, RolloutError]:
     """Store a later epoch on the controllers that were restored, because another one can still have the snapshot.
 
-    It cannot win an election against them then (metadata_log/snapshot_use.py). Returns node id → error.
+    It cannot win an election against them then (metadata_log/log_choice.py). Returns node id → error.
     """
     undoing, chosen = newest(ports.run.events(), OfflineUndoing), chosen_log(ports.run.events())
     if undoing is None or chosen is None or not snapshot_is_written(ports.run.events()):

@@ -8,7 +8,7 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, Verdict, all_findings
-from kafka_rollout.features.checks import range_findings
+from kafka_rollout.features.requests import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings

@@ -9,7 +9,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.features.answers import Result
+from kafka_rollout.features.requests import Result
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster import check_cluster

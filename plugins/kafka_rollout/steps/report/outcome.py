@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.base.wording import few
-from kafka_rollout.features.checks import feature_changes
+from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState

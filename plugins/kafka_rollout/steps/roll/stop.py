@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.features.checks import range_findings
+from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep

@@ -28,7 +28,7 @@ from typing import Any, cast
 from confluent_kafka import Consumer, KafkaError, KafkaException, Message, Producer
 from confluent_kafka.admin import AdminClient
 
-from kafka_rollout.features.users import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
 from kafka_rollout.run.traffic import (
     TRANSACTIONAL_PRODUCER,
     TrafficSample,

@@ -11,11 +11,10 @@ from typing import Any
 
 import crc32c
 
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
 from kafka_rollout.kafka.formats.log_types import Batch
-from kafka_rollout.kafka.formats.message_writer import encode
+from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
@@ -75,7 +74,7 @@ def cut(data: bytes, end: int) -> bytes:
 
 
 def _contents(one: Batch) -> Iterator[tuple[int, Record]]:
-    data = payload(one, CODECS)
+    data = payload(one)
     for span in records(one, data):
         key = None if span.key_length < 0 else data[span.key_at : span.key_at + span.key_length]
         value = None if span.value_length < 0 else data[span.value_at : span.value_at + span.value_length]

@@ -23,9 +23,8 @@ from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.groups.records import conversion_conditions
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.fetch import FetchedBytes
-from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
+from kafka_rollout.kafka.formats.log_types import LogRange, UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_batch import batches
-from kafka_rollout.kafka.formats.record_kinds import LogRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import make_spec

@@ -9,7 +9,7 @@ from typing import Any, cast
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.kafka.client.configs import read_configs, read_effective
+from kafka_rollout.kafka.client.contents import read_configs, read_effective
 from kafka_rollout.kafka.client.requests import ClusterConnections, ResourceType, Target
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 

@@ -8,6 +8,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -28,6 +29,7 @@ from tests.unit.kafka.client.kafka_listener import Listener, accepting_plain
 from tests.waiting import wait_until
 
 PLAINTEXT = ClientSecurity()
+NODE = Target(node_id=1, address="a:1", who="Node 1")
 
 
 def _spec(*addresses: str) -> ClusterSpec:
@@ -207,7 +209,7 @@ def test_when_one_broker_is_silent_the_others_are_asked_and_it_comes_last_from_t
     with accepting_plain(lambda *_: time.sleep(60)) as silent, accepting_plain() as listener:
         nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=8)
         for _ in range(3):
-            assert nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: t.node_id) == 2
+            assert nodes.first_answer(nodes.brokers, Listener.question(), lambda r, t: t.node_id) == 2
         nodes.close()
         assert silent.connections == 1
 
@@ -226,9 +228,9 @@ def test_a_request_that_changes_things_is_not_repeated_at_the_next_broker_once_i
     with accepting_plain(hangs_up) as first, accepting_plain() as second:
         nodes = ClusterConnections(_spec(first.address, second.address), PLAINTEXT, timeout_s=60)
         with pytest.raises(TransientError):
-            nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: r, only_if_not_sent=True)
+            nodes.first_answer(nodes.brokers, Listener.question(), lambda r, t: r, only_if_not_sent=True)
         assert second.connections == 0
-        assert nodes.first_answer(nodes.brokers, Listener.question, lambda r, t: t.node_id) == 2
+        assert nodes.first_answer(nodes.brokers, Listener.question(), lambda r, t: t.node_id) == 2
         nodes.close()
 
 
@@ -251,7 +253,7 @@ def test_closed_connections_stay_closed() -> None:
 )
 def test_an_error_code_becomes_the_error_of_its_reaction(code: int, kind: type[Exception]) -> None:
     with pytest.raises(kind) as caught:
-        raise_for_error(code, what="UpdateFeatures", who="Node 1", right="ALTER on CLUSTER")
+        raise_for_error(SimpleNamespace(error_code=code), "UpdateFeatures", NODE, "ALTER on CLUSTER")
     assert error_name(code) in str(caught.value)
     assert "Node 1" in str(caught.value)
     if kind is RefusedError:
@@ -269,7 +271,7 @@ def test_a_missing_right_to_list_groups_is_named() -> None:
         response = connection.ask(listener.question(), timeout_s=60)
         connection.close()
     with pytest.raises(RefusedError, match="DESCRIBE on CLUSTER"):
-        raise_for_error(response.error_code, what="ListGroups", who="Node 1", right="DESCRIBE on CLUSTER")
+        raise_for_error(response, "ListGroups", NODE)
 
 
 @pytest.mark.parametrize(
@@ -346,8 +348,8 @@ class _Answering:
         self.request: Any = None
 
     def first_answer(self, targets: Any, request: Any, accept: Any, *, only_if_not_sent: bool, fence: Any) -> Any:
-        self.request = request()
-        return accept(self.response, Target(node_id=1, address="a:1", who="Node 1"))
+        self.request = request
+        return accept(self.response, NODE)
 
 
 def _update(response: Any, targets: dict[str, int]) -> tuple[dict[str, str], Any]:

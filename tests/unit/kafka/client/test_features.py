@@ -13,7 +13,7 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.features.answers import FeatureUpdateResult, refused_by_controller
+from kafka_rollout.features.requests import FeatureUpdateResult, refused_by_controller
 from kafka_rollout.kafka.client.features import node_features, send_feature_updates
 from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

@@ -12,9 +12,8 @@ from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, Met
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.kafka.client.fetch import FetchSource, whole_batches
-from kafka_rollout.kafka.formats.log_types import UnreadableOffsetError
+from kafka_rollout.kafka.formats.log_types import LogRange, UnreadableOffsetError
 from kafka_rollout.kafka.formats.record_batch import batches
-from kafka_rollout.kafka.formats.record_kinds import LogRange
 from tests.paths import FIXTURES
 from tests.unit.kafka.client.kafka_listener import Listener, accepting_plain
 

@@ -6,7 +6,7 @@ from types import SimpleNamespace
 from typing import Any, cast
 from uuid import UUID, uuid4
 
-from kafka_rollout.kafka.client.min_isr import MinIsrValues
+from kafka_rollout.kafka.client.contents import MinIsrValues
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target
 
 BROKER = Target(node_id=1, address="a:1", who="Node 1")

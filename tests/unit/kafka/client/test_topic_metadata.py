@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.protocol.metadata import MetadataResponse
 
-from kafka_rollout.kafka.client.topic_metadata import VERSION, decode_topics
+from kafka_rollout.kafka.client.requests import TOPICS_VERSION, decode_topics
 
 _TOPIC = MetadataResponse.MetadataResponseTopic
 _ID = st.integers(-1, 2**31 - 1)
@@ -41,7 +41,7 @@ _BROKERS = st.builds(
 
 def _encoded(topics: list[Any], brokers: list[Any] | None = None) -> bytes:
     body: bytes = MetadataResponse(
-        version=VERSION,
+        version=TOPICS_VERSION,
         throttle_time_ms=1,
         brokers=brokers or [],
         cluster_id="cluster",
@@ -54,7 +54,7 @@ def _encoded(topics: list[Any], brokers: list[Any] | None = None) -> bytes:
 @given(topics=st.lists(_TOPICS, max_size=4), brokers=st.lists(_BROKERS, max_size=3))
 def test_it_reads_what_kafka_python_reads(topics: list[Any], brokers: list[Any]) -> None:
     encoded = _encoded(topics, brokers)
-    expected = MetadataResponse[VERSION].decode(encoded).topics
+    expected = MetadataResponse[TOPICS_VERSION].decode(encoded).topics
     found = decode_topics(memoryview(encoded))
     assert [(one.error_code, one.name, one.topic_id) for one in found] == [
         (one.error_code, one.name, UUID(str(one.topic_id))) for one in expected

@@ -12,7 +12,6 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import KindCounts
 from kafka_rollout.kafka.formats.log_types import Codec, LogFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, payload, records
@@ -83,8 +82,8 @@ def decode(log: bytes) -> list[Content]:
 
     found = []
     for batch in batches(log):
-        check_crc(batch, CODECS)
-        data = payload(batch, CODECS)
+        check_crc(batch)
+        data = payload(batch)
         found += [
             (r.offset, r.timestamp, part(data, r.key_at, r.key_length), part(data, r.value_at, r.value_length))
             for r in records(batch, data)
@@ -118,7 +117,7 @@ def test_records_of_all_three_formats_in_one_log_are_classed_alike() -> None:
         1, Codec.LZ4, [(8, 5, key, value), (9, 5, key, b"\x00\x01")]
     )
     counts = KindCounts()
-    counts.add(log, CODECS, start=0, end=1 << 60)
+    counts.add(log, start=0, end=1 << 60)
     assert counts.first_offsets == {(1, 3): 3, (1, None): 4, (2, 3): 7, (1, 1): 9}
     assert dict(counts.counts) == {(1, 3): 3, (1, None): 1, (2, 3): 1, (1, 1): 1}
     assert (counts.batches, counts.control_batches, counts.log_bytes) == (4, 0, len(log))
@@ -129,7 +128,7 @@ def test_a_range_may_begin_and_end_within_a_compressed_message() -> None:
     parts = []
     for start, end in ((0, 12), (12, 15), (15, 40)):
         counts = KindCounts()
-        counts.add(log, CODECS, start=start, end=end)
+        counts.add(log, start=start, end=end)
         parts.append(counts.counts.total())
     assert parts == [2, 3, 5]
 

@@ -12,8 +12,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID, Layout
-from kafka_rollout.kafka.formats.message_writer import encode
-from kafka_rollout.kafka.formats.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of
+from kafka_rollout.kafka.formats.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of, encode
 from tests.definitions import schema
 from tests.unit.kafka.formats.message_strategies import distinct_layouts, values
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.formats.coordinator_records import KindCounts
+from kafka_rollout.kafka.formats.group_replay import PendingCommits
 from kafka_rollout.kafka.formats.log_types import Codec
-from kafka_rollout.kafka.formats.pending_commits import PendingCommits
 from tests.unit.kafka.formats.test_record_batch import encode
 
 END = 2**62
@@ -95,7 +94,7 @@ def refused_by_the_release(written: Sequence[Written]) -> set[bytes]:
 
 def commits_of(data: bytes, groups: frozenset[bytes] | None, start: int = 0) -> PendingCommits:
     commits = PendingCommits(groups=groups)
-    commits.add(data, CODECS, start=start, end=END)
+    commits.add(data, start=start, end=END)
     return commits
 
 
@@ -150,7 +149,7 @@ def _deleted_later(written: Sequence[Written], what: tuple[str, str, int, bool])
 @given(some_logs, st.sampled_from([None, ALL]))
 def test_it_is_the_same_beside_the_counting_of_classes(written: list[Written], groups: frozenset[bytes] | None) -> None:
     data, beside = bytes_of(written), PendingCommits(groups=groups)
-    KindCounts().add(data, CODECS, start=0, end=END, on_record=beside.add_record, on_batch=beside.begin)
+    KindCounts().add(data, start=0, end=END, on_record=beside.add_record, on_batch=beside.begin)
     alone = commits_of(data, groups)
     assert (beside.suspects(), beside.refused()) == (alone.suspects(), alone.refused())
 

@@ -15,7 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
-from kafka_rollout.kafka.codecs import CODECS
+from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.formats.coordinator_records import UNREADABLE_VALUE, KindCounts
 from kafka_rollout.kafka.formats.log_types import Batch, Codec, LogFormatError
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
@@ -46,7 +46,7 @@ def encode(
     body = bytes(COMPRESS[codec](bytes(batch[HEADER_BYTES:])))
     batch[HEADER_BYTES:] = body
     struct.pack_into(">hi", batch, ATTRIBUTES_AT, attributes, max(0, len(content) - 1))
-    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
     struct.pack_into(">qi", batch, 0, base_offset, len(batch) - 12)
     return bytes(batch)
 
@@ -75,14 +75,14 @@ def decode(buffer: bytes) -> list[tuple[int, bytes | None, bytes | None]]:
     return [
         (r.offset, part(data, r.key_at, r.key_length), part(data, r.value_at, r.value_length))
         for batch in batches(buffer)
-        for data in [payload(batch, CODECS)]
+        for data in [payload(batch)]
         for r in records(batch, data)
     ]
 
 
 def count(buffer: bytes, start: int = 0, end: int = 1 << 60) -> KindCounts:
     counts = KindCounts()
-    counts.add(buffer, CODECS, start=start, end=end)
+    counts.add(buffer, start=start, end=end)
     return counts
 
 
@@ -140,7 +140,7 @@ def test_a_batch_that_was_cut_off_ends_the_iteration() -> None:
 def test_a_codec_that_is_not_read_is_named() -> None:
     batch = bytearray(encode([(b"a", b"b")], base_offset=5))
     struct.pack_into(">h", batch, ATTRIBUTES_AT, 5)
-    struct.pack_into(">I", batch, CRC_AT, CODECS.crc32c(bytes(batch[ATTRIBUTES_AT:])))
+    struct.pack_into(">I", batch, CRC_AT, crc32c(bytes(batch[ATTRIBUTES_AT:])))
     with pytest.raises(LogFormatError, match="offset 5 is compressed with codec 5"):
         count(bytes(batch))
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.kafka.formats.varints import unsigned_varint, zigzag_varint
+from kafka_rollout.kafka.formats.messages import unsigned_varint, zigzag_varint
 
 
 @pytest.mark.parametrize(

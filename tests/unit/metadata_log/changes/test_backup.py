@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.metadata_log.changes.backup import MANIFEST, Files
+from kafka_rollout.metadata_log.changes.places import MANIFEST, Files
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
 from kafka_rollout.steps.common.fenced import calls_of
 

@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
-from kafka_rollout.metadata_log.changes.backup import HERE, Files
 from kafka_rollout.metadata_log.changes.install import install, refuse_used, uninstall
+from kafka_rollout.metadata_log.changes.places import HERE, Files
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES

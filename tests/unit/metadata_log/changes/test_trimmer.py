@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.metadata_log.changes.backup import Files
+from kafka_rollout.metadata_log.changes.places import Files
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from kafka_rollout.metadata_log.trim import TrimResult

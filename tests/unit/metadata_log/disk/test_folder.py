@@ -9,17 +9,17 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.leader_epochs import parse_epochs
+from kafka_rollout.kafka.formats.log_types import parse_epochs
 from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,
     log_range,
+    node_log,
     open_folder,
     read_checkpoint,
     read_file,
     read_log,
 )
-from kafka_rollout.metadata_log.disk.quorum import node_log
 from kafka_rollout.metadata_log.records import RecordType
 from tests.paths import FIXTURES
 from tests.unit.metadata_log.changes.test_trimmer import split

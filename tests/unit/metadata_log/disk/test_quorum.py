@@ -11,8 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.metadata_log.changes.places import LocalPlaces
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder, read_log
-from kafka_rollout.metadata_log.disk.quorum import node_log
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, node_log, open_folder, read_log
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError
 from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
 from kafka_rollout.model.topology import NodeSpec, Role

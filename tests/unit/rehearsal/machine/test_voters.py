@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.metadata_log.disk.quorum import decode_voters
+from kafka_rollout.metadata_log.disk.folder import decode_voters
 from kafka_rollout.rehearsal.machine.voters import encode_voters, rewrite_voters
 from tests.paths import FIXTURES
 

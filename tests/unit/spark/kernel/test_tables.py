@@ -17,7 +17,6 @@ from hypothesis import strategies as st
 
 from bench.scan.coordinator_log import RECORDS_PER_BATCH, make_batches
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.codecs import CODECS
 from kafka_rollout.kafka.documents.definitions import load_schemas
 from kafka_rollout.kafka.formats.coordinator_records import classify
 from kafka_rollout.kafka.formats.log_types import Codec
@@ -115,11 +114,11 @@ def newest_by_wire(data: bytes) -> Counter[Any]:
     """(key version, value version) of the newest record of each key."""
     newest = {}
     for batch in batches(data):
-        held = payload(batch, CODECS)
+        held = payload(batch)
         for span in () if batch.is_control else records(batch, held):
             if span.key_length >= 0:
                 key = held[span.key_at : span.key_at + span.key_length]
-                newest[key] = classify(held, span.key_at, span.key_length, span.value_at, span.value_length)
+                newest[key] = classify(held, span)
     return Counter(newest.values())
 
 

@@ -9,10 +9,9 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.formats.field_rules import decode_checked, is_bad_subscription
+from kafka_rollout.kafka.formats.coordinator_records import decode_checked, is_bad_subscription
 from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.message_writer import encode
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
+from kafka_rollout.kafka.formats.messages import MessageFormatError, decode, encode
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark.kernel import walking
 from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, RecordUse, write_programs

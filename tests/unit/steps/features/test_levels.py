@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.features.answers import FeatureUpdateResult
+from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures

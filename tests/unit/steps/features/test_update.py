@@ -9,8 +9,15 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
-from kafka_rollout.features.answers import FeatureOutcome, FeatureUpdateResult, Result, exit_code
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
+from kafka_rollout.features.requests import (
+    FeatureAction,
+    FeatureOrder,
+    FeatureOutcome,
+    FeatureUpdateResult,
+    Result,
+    exit_code,
+    parse_requests,
+)
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec

@@ -13,7 +13,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
+from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import IncrementalScan

@@ -9,8 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.features.answers import Result
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder, Result
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

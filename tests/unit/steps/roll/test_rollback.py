@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import GatePolicy
-from kafka_rollout.kafka.formats.record_kinds import LogRange, RecordKind
+from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision

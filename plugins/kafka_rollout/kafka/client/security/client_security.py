@@ -6,15 +6,25 @@ Source: an Airflow Connection (with librdkafka's names in the extra, as for the 
 
 from __future__ import annotations
 
+import base64
 import json
 import os
+import shlex
+import ssl
 import stat
+import threading
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
 from collections.abc import Mapping
 from enum import StrEnum
+from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from cryptography import x509
+from kafka.net.sasl.oauth import AbstractTokenProvider
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -25,11 +35,9 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
-from kafka_rollout.base.system.files import open_regular, write_whole
-from kafka_rollout.kafka.client.security.http_access import HttpAccess
-from kafka_rollout.kafka.client.security.tokens import token_provider
+from kafka_rollout.base.system.files import open_regular
 
 
 class SecurityProtocol(StrEnum):
@@ -51,6 +59,65 @@ class SaslMechanism(StrEnum):
     SCRAM_SHA_256 = "SCRAM-SHA-256"
     SCRAM_SHA_512 = "SCRAM-SHA-512"
     OAUTHBEARER = "OAUTHBEARER"
+
+
+class HttpAccess(BaseModel):
+    """How a Prometheus server is reached. `password` without a `username` is a bearer token.
+
+    `ca_location`: PEM file with which its certificate is verified; default: those of the machine. `verify` False: the
+    certificate is not verified.
+    """
+
+    model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
+
+    url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")]
+    username: str | None = None
+    password: SecretStr | None = None
+    ca_location: str | None = None
+    verify: bool = True
+
+    @classmethod
+    def from_airflow_connection(cls, connection: Any) -> HttpAccess | None:
+        """Read a Connection of type HTTP as Airflow's HTTP provider does; None for one that is not usable.
+
+        A password needs a scheme in the host or the schema: the provider's default http would send it in plain text.
+        `verify` in its extra: false, or the path of a CA file. Other extras are not used.
+        """
+        host, verify = connection.host or "", connection.extra_dejson.get("verify", True)
+        if "://" not in host:
+            if connection.password and not connection.schema:
+                return None
+            host = f"{connection.schema or 'http'}://{host}"
+        port = f":{connection.port}" if connection.port else ""
+        values: Mapping[str, Any] = {
+            "url": f"{host}{port}",
+            "username": connection.login or None,
+            "password": connection.password or None,
+            "ca_location": verify if isinstance(verify, str) else None,
+            "verify": True if isinstance(verify, str) else verify,
+        }
+        try:
+            return cls.model_validate(values)
+        except ValidationError:
+            return None
+
+    @property
+    def headers(self) -> dict[str, str]:
+        """The header of a bearer token; empty without one."""
+        if self.password is None or self.username is not None:
+            return {}
+        return {"Authorization": f"Bearer {self.password.get_secret_value()}"}
+
+    @property
+    def basic(self) -> tuple[str, str] | None:
+        """Username and password; None without a username."""
+        if self.username is None:
+            return None
+        return self.username, "" if self.password is None else self.password.get_secret_value()
+
+    def tls(self) -> ssl.SSLContext | bool:
+        """Return the TLS settings for httpx. Raises OSError for a CA file that cannot be used."""
+        return ssl.create_default_context(cafile=self.ca_location) if self.verify else False
 
 
 class ClientSecurity(BaseModel):
@@ -140,27 +207,21 @@ class ClientSecurity(BaseModel):
     def confluent(self) -> dict[str, Any]:
         """Settings for confluent-kafka (librdkafka). Contains secrets: not for logs."""
         names = {**_CLIENT_NAMES, **(_OAUTH_NAMES if self.uses_oauth else {})}
-        settings = {names[name][0]: value for name, value in self._used().items()}
+        unused = (() if self.uses_sasl else _SASL) + (() if self.uses_tls else _TLS)
+        settings = {names[name]: value for name, value in self._with_secrets().items() if name not in unused}
         if self.uses_oauth:
             settings[_OAUTH_METHOD] = "oidc"
         if self.uses_tls:
             settings["ssl.endpoint.identification.algorithm"] = "https" if self.check_hostname else "none"
         return settings
 
-    def kafka_python(self) -> dict[str, Any]:
-        """Settings for kafka-python. Contains secrets: not for logs."""
-        used = self._used()
-        of_tokens = _OAUTH_NAMES if self.uses_oauth else {}
-        names = {name: names[1] for name, names in _CLIENT_NAMES.items() if name not in of_tokens}
-        settings = {names[name]: value for name, value in used.items() if name in names}
-        if of_tokens:
-            settings["sasl_oauth_token_provider"] = token_provider(*(used.get(name) for name in of_tokens))
-        return settings
-
-    def _used(self) -> dict[str, Any]:
-        """Field → value, with secrets, of the settings that the protocol uses."""
-        unused = (() if self.uses_sasl else _SASL) + (() if self.uses_tls else _TLS)
-        return {name: value for name, value in self._with_secrets().items() if name not in unused}
+    def sasl(self) -> dict[str, Any]:
+        """Settings for a SASL mechanism of kafka-python. Contains secrets: not for logs."""
+        plain = self._with_secrets()
+        settings = {"security_protocol": plain["protocol"], "sasl_mechanism": plain["mechanism"]}
+        if self.uses_oauth:
+            return {**settings, "sasl_oauth_token_provider": token_provider(*map(plain.get, _OAUTH_NAMES))}
+        return {**settings, "sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
 
     def _with_secrets(self) -> dict[str, Any]:
         """All fields that are set, of the broker listener alone."""
@@ -170,49 +231,36 @@ class ClientSecurity(BaseModel):
                 plain[name] = getattr(self, name).get_secret_value()
         return plain
 
-    def write_file(self, path: Path) -> None:
-        """Write `to_json` readable by the owner only; replaces the file whole."""
-        write_whole(path, self.to_json().encode(), mode=0o600)
-
     def to_json(self) -> str:
         """With secrets, and without the settings of other users and servers: its reader uses one user."""
         return json.dumps(self._with_secrets())
 
     @classmethod
-    def from_json(cls, text: str, what: str) -> ClientSecurity:
-        """Read `to_json`. Raises UserError that names `what` for malformed text."""
+    def from_json(
+        cls, text: str | bytes, what: str, remedy: str = "Repeat the step that starts the process."
+    ) -> ClientSecurity:
+        """Read `to_json`. Raises UserError that names `what`, for text that is not JSON with `remedy`."""
         try:
             values = json.loads(text)
         except ValueError:
-            raise UserError(f"{what} is not JSON.", remedy="Repeat the step that starts the process.") from None
+            raise UserError(f"{what} is not JSON.", remedy=remedy) from None
         return _validate(values, what)
 
     @classmethod
     def from_file(cls, path: Path) -> ClientSecurity:
-        """Read a file from `write_file`, or an operator's file with the same names.
+        """Read a file with `to_json`, or an operator's file with the same names.
 
         There `controllers`, `traffic` and `prometheus` are nested objects.
         Raises UserError for a malformed file and for one that others can read.
         """
-        try:
-            # The mode of the opened file: the path can be replaced between the check and the read.
-            with os.fdopen(open_regular(path), encoding="utf-8") as file:
-                mode = stat.S_IMODE(os.fstat(file.fileno()).st_mode)
-                if mode & 0o077:
-                    raise UserError(
-                        f"Security file {path} can be read by other users (mode {mode:04o}).",
-                        remedy=f"Run: chmod 600 {path}",
-                    )
-                values = json.load(file)
-        except OSError as error:
+        what = f"Security file {path}"
+        content, mode = read_with_mode(path, what, "Use the path of an existing file.")
+        if mode & 0o077:
             raise UserError(
-                f"Security file {path} cannot be read: {error.strerror}.", remedy="Use the path of an existing file."
-            ) from None
-        except ValueError:
-            raise UserError(
-                f"Security file {path} is not JSON.", remedy="Correct it, or write a client.properties file."
-            ) from None
-        return _validate(values, f"Security file {path}")
+                f"{what} can be read by other users (mode {mode:04o}).",
+                remedy=f"Run: chmod 600 {shlex.quote(str(path))}",
+            )
+        return cls.from_json(content, what, "Correct it, or write a client.properties file.")
 
     @classmethod
     def from_airflow_connection_extra(
@@ -236,7 +284,7 @@ class ClientSecurity(BaseModel):
         if extra.get(_OAUTH_METHOD, "oidc").lower() != "oidc":
             raise UserError(
                 f"The Connection's extra has {_OAUTH_METHOD}, which must be oidc.",
-                remedy=f"Set {_OAUTH_NAMES['token_url'][0]} and the client's id and secret.",
+                remedy=f"Set {_OAUTH_NAMES['token_url']} and the client's id and secret.",
             )
         values: dict[str, Any] = {
             field: extra[key] for key, field in _LIBRDKAFKA_NAMES.items() if extra.get(key) not in (None, "")
@@ -256,32 +304,45 @@ class ClientSecurity(BaseModel):
 
 _SASL = ("mechanism", "username", "password", "token_url", "scope", "token_ca_location")
 _TLS = ("ca_location", "certificate_location", "key_location", "key_password", "check_hostname")
-# Field → its name in confluent-kafka and in kafka-python.
+PEM_FILES = ("ca_location", "certificate_location", "key_location", "token_ca_location")
+# Field → its name in confluent-kafka (librdkafka).
 _CLIENT_NAMES = {
-    "protocol": ("security.protocol", "security_protocol"),
-    "mechanism": ("sasl.mechanism", "sasl_mechanism"),
-    "username": ("sasl.username", "sasl_plain_username"),
-    "password": ("sasl.password", "sasl_plain_password"),
-    "ca_location": ("ssl.ca.location", "ssl_cafile"),
-    "certificate_location": ("ssl.certificate.location", "ssl_certfile"),
-    "key_location": ("ssl.key.location", "ssl_keyfile"),
-    "key_password": ("ssl.key.password", "ssl_password"),
-    "check_hostname": ("ssl.endpoint.identification.algorithm", "ssl_check_hostname"),
+    "protocol": "security.protocol",
+    "mechanism": "sasl.mechanism",
+    "username": "sasl.username",
+    "password": "sasl.password",
+    "ca_location": "ssl.ca.location",
+    "certificate_location": "ssl.certificate.location",
+    "key_location": "ssl.key.location",
+    "key_password": "ssl.key.password",
+    "check_hostname": "ssl.endpoint.identification.algorithm",
 }
 _OAUTH_METHOD = "sasl.oauthbearer.method"
-# The same for OAUTHBEARER, in the order of the arguments of `token_provider`; kafka-python gets a token provider.
+# The same for OAUTHBEARER, in the order of the arguments of `token_provider`.
 _OAUTH_NAMES = {
-    "token_url": ("sasl.oauthbearer.token.endpoint.url",),
-    "username": ("sasl.oauthbearer.client.id",),
-    "password": ("sasl.oauthbearer.client.secret",),
-    "scope": ("sasl.oauthbearer.scope",),
-    "token_ca_location": ("https.ca.location",),
+    "token_url": "sasl.oauthbearer.token.endpoint.url",
+    "username": "sasl.oauthbearer.client.id",
+    "password": "sasl.oauthbearer.client.secret",
+    "scope": "sasl.oauthbearer.scope",
+    "token_ca_location": "https.ca.location",
 }
 # librdkafka's property → field; both spellings of the mechanism are librdkafka's own.
 _LIBRDKAFKA_NAMES = {
     "sasl.mechanisms": "mechanism",
-    **{names[0]: field for table in (_CLIENT_NAMES, _OAUTH_NAMES) for field, names in table.items()},
+    **{name: field for table in (_CLIENT_NAMES, _OAUTH_NAMES) for field, name in table.items()},
 }
+
+
+def read_with_mode(path: Path, what: str, remedy: str) -> tuple[bytes, int]:
+    """Return content and mode of the opened file: the path can be replaced between the check and the read.
+
+    Raises UserError that names `what` for a file that cannot be read.
+    """
+    try:
+        with os.fdopen(open_regular(path), "rb") as file:
+            return file.read(), stat.S_IMODE(os.fstat(file.fileno()).st_mode)
+    except OSError as error:
+        raise UserError(f"{what} cannot be read: {error.strerror}.", remedy=remedy) from None
 
 
 def _validate(values: Any, what: str) -> ClientSecurity:
@@ -310,3 +371,75 @@ def _known_key(key: str) -> str:
     known = ", ".join(ClientSecurity.model_fields)
     meant = _LIBRDKAFKA_NAMES.get(key, "")
     return f"{f'Use {meant}. ' if meant else ''}The keys are {known}. A client.properties file has the names of Java."
+
+
+_TIMEOUT_S = 10.0
+_USED_PART = 0.8  # of a token's lifetime; then a new one is requested
+_DEFAULT_LIFETIME_S = 300.0
+
+
+@lru_cache(maxsize=16)
+def token_provider(
+    url: str, client_id: str, client_secret: str, scope: str | None = None, ca_location: str | None = None
+) -> TokenProvider:
+    """Return the provider of this process for a client, so that all connections use the same token."""
+    return TokenProvider(url, client_id, client_secret, scope, ca_location)
+
+
+class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
+    """Requests a token, and keeps it for 80 % of its lifetime. Safe to use from several threads.
+
+    The client credentials grant (RFC 6749, section 4.4), as librdkafka does it itself (sasl.oauthbearer.method=oidc).
+    """
+
+    def __init__(
+        self, url: str, client_id: str, client_secret: str, scope: str | None, ca_location: str | None
+    ) -> None:
+        self._url = url
+        self._client_id = client_id
+        # Not URL-encoded, as in librdkafka and by default in Kafka (sasl.oauthbearer.header.urlencode).
+        self._authorization = f"Basic {base64.b64encode(f'{client_id}:{client_secret}'.encode()).decode()}"
+        self._form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
+        self._ca_location = ca_location
+        self._lock = threading.Lock()
+        self._token = ""
+        self._renew_at = 0.0
+
+    def token(self) -> str:
+        """Return a token that is valid. Raises RefusedError if the server refuses the client, else TransientError."""
+        with self._lock:
+            if time.monotonic() >= self._renew_at:
+                answer = self._request()
+                lifetime_s = float(answer.get("expires_in") or _DEFAULT_LIFETIME_S)
+                self._token = str(answer["access_token"])
+                self._renew_at = time.monotonic() + _USED_PART * lifetime_s
+            return self._token
+
+    def _request(self) -> dict[str, Any]:
+        request = urllib.request.Request(  # noqa: S310 — the URL is http or https (ClientSecurity.token_url)
+            self._url,
+            data=urllib.parse.urlencode(self._form).encode(),
+            headers={"Authorization": self._authorization, "Accept": "application/json"},
+        )
+        try:
+            context = ssl.create_default_context(cafile=self._ca_location) if self._url.startswith("https") else None
+            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as response:  # noqa: S310
+                answer = json.load(response)
+            if not isinstance(answer, dict) or not answer.get("access_token"):
+                raise ValueError("the response has no access_token")
+            return answer
+        except urllib.error.HTTPError as error:
+            if error.code < 500:
+                raise RefusedError(
+                    f"The token server {self._url} refused client {self._client_id} (HTTP {error.code}).",
+                    remedy="Check the client id, its secret and the scope in the cluster's Connection.",
+                ) from None
+            raise self._unavailable(f"HTTP {error.code}") from None
+        except (OSError, ValueError) as error:
+            raise self._unavailable(str(getattr(error, "reason", error))) from None
+
+    def _unavailable(self, why: str) -> TransientError:
+        return TransientError(
+            f"The token server {self._url} did not issue a token: {why}.",
+            remedy="Check sasl.oauthbearer.token.endpoint.url and https.ca.location, and that the server runs.",
+        )

@@ -1,19 +1,80 @@
-"""Credentials and TLS settings of a cluster's clients, from a file or from Airflow Connections."""
+"""Credentials and TLS settings of a cluster's clients, from the file of `--command-config` or Airflow Connections."""
 
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+import shlex
+import textwrap
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography.hazmat.primitives import serialization
+from cryptography.hazmat.primitives.serialization import pkcs12
+
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.system.files import open_regular
-from kafka_rollout.kafka.client.security.client_properties import read_client_properties
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.http_access import HttpAccess
+from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.wording import few
+from kafka_rollout.kafka.client.security.carried_security import file_in_memory
+from kafka_rollout.kafka.client.security.client_security import (
+    PEM_FILES,
+    ClientSecurity,
+    HttpAccess,
+    SaslMechanism,
+    SecurityProtocol,
+    read_with_mode,
+)
+from kafka_rollout.kafka.files.server_properties import parse
+from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.topology import ClusterSpec
+
+_USE_FILE = "Use the path of a client.properties file."
+_PREFIXES = ("security.", "sasl.", "ssl.")
+_PROTOCOL, _MECHANISM, _JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"
+_HOST_NAMES = "ssl.endpoint.identification.algorithm"
+_TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 — a name
+_HANDLER = "sasl.login.callback.handler.class"
+_TOKEN_ID = ("sasl.oauthbearer.client.credentials.client.id", "clientId")
+_TOKEN_SECRET = ("sasl.oauthbearer.client.credentials.client.secret", "clientSecret")
+_TOKEN_SCOPE = ("sasl.oauthbearer.scope", "scope")
+_TRUSTED, _TRUSTED_PEM, _TRUSTED_PASSWORD = (
+    "ssl.truststore.location",
+    "ssl.truststore.certificates",
+    "ssl.truststore.password",
+)
+_STORE, _CHAIN_PEM, _KEY_PEM = "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"
+_STORE_PASSWORD, _KEY_PASSWORD = "ssl.keystore.password", "ssl.key.password"
+_USED = {
+    *(_PROTOCOL, _MECHANISM, _JAAS, _HOST_NAMES, _TOKEN_URL, _TOKEN_ID[0], _TOKEN_SECRET[0], _TOKEN_SCOPE[0]),
+    *(_TRUSTED, _TRUSTED_PEM, _TRUSTED_PASSWORD, _STORE, _CHAIN_PEM, _KEY_PEM, _STORE_PASSWORD, _KEY_PASSWORD),
+}
+# They do not change who connects, or with what protection. The format of a store is read from its content.
+_WITHOUT_EFFECT = re.compile(
+    r"ssl\.(truststore\.type|keystore\.type|protocol|enabled\.protocols|provider|secure\.random\.implementation"
+    r"|keymanager\.algorithm|trustmanager\.algorithm)"
+    r"|sasl\.kerberos\..+|sasl\.login\.(refresh\..+|retry\..+|connect\.timeout\.ms|read\.timeout\.ms)"
+    r"|sasl\.oauthbearer\.(clock\.skew\.seconds|header\.urlencode|jwks\..+|scope\.claim\.name|sub\.claim\.name)"
+    r"|sasl\.(server|client)\.max\.receive\.size"
+)
+_SECRET = re.compile(r"sasl\.jaas\.config|.*\.password|ssl\.keystore\.key|.*\.client\.secret|.*\.private\.key\..*")
+_LOGIN_MODULES = {
+    "PlainLoginModule": SaslMechanism.PLAIN,
+    "ScramLoginModule": SaslMechanism.SCRAM_SHA_512,
+    "OAuthBearerLoginModule": SaslMechanism.OAUTHBEARER,
+}
+_JAAS_EXAMPLE = (
+    f'{_JAAS}=org.apache.kafka.common.security.plain.PlainLoginModule required username="NAME" password="PASSWORD";'
+)
+# java.io.StreamTokenizer as Kafka's JaasConfig sets it: blanks, comments, quoted text, words, single characters.
+_TOKEN = re.compile(
+    r"""(?:\s+|//[^\n]*|/\*.*?\*/)|(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s"'=;/]+)|([=;]))""", re.DOTALL
+)
+_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
+_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
+_BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
+_PEM, _JKS, _DER = b"-----BEGIN ", b"\xfe\xed\xfe\xed", b"\x30"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -31,24 +92,13 @@ def read_security_file(path: Path) -> ClientSecurity:
     Raises UserError for a file that cannot be read, is not usable, or has secrets that others can read.
     """
     if path.is_dir():
-        raise UserError(f"{path} is a folder, not a file.", remedy="Use the path of a client.properties file.")
-    try:
-        with os.fdopen(open_regular(path), "rb") as file:
-            is_json = file.read(1024).lstrip().startswith(b"{")
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be read: {error.strerror}.", remedy="Use the path of a client.properties file."
-        ) from None
-    security = ClientSecurity.from_file(path) if is_json else read_client_properties(path)
-    for settings in (security, security.of_controllers, security.of_traffic):
-        _refuse_missing_files(path, settings)
-    return security
-
-
-def _refuse_missing_files(path: Path, settings: ClientSecurity) -> None:
-    """Raise UserError for a TLS file that cannot be read, before any node is queried."""
-    for key in ("ca_location", "certificate_location", "key_location", "token_ca_location"):
-        if file := getattr(settings, key):
+        raise UserError(f"{path} is a folder, not a file.", remedy=_USE_FILE)
+    content, mode = read_with_mode(path, str(path), _USE_FILE)
+    is_json = content.lstrip().startswith(b"{")
+    security = ClientSecurity.from_file(path) if is_json else parse_client_properties(path, content, mode)
+    files = ((key, s) for s in (security, security.of_controllers, security.of_traffic) for key in PEM_FILES)
+    for key, settings in files:
+        if file := getattr(settings, key):  # before any node is queried
             try:
                 with Path(file).open("rb"):
                     pass
@@ -56,6 +106,7 @@ def _refuse_missing_files(path: Path, settings: ClientSecurity) -> None:
                 raise UserError(
                     f"{file}, {key} in {path}, cannot be read: {error.strerror}.", remedy="Correct its path."
                 ) from None
+    return security
 
 
 def read_credentials(cluster: ClusterSpec, file: Path | None) -> ClientSecurity | None:
@@ -106,3 +157,254 @@ def use_connections(
     others = {"controllers": controllers, "traffic": traffic}
     of_others = {name: read(found) for name, found in others.items() if found}
     return security.model_copy(update={**of_others, "prometheus": prometheus})
+
+
+def parse_client_properties(path: Path, content: bytes, mode: int) -> ClientSecurity:
+    """Read the security settings of Kafka's own client.properties, with the names of the Java clients.
+
+    They have the meaning and the defaults of the Java clients; other settings are ignored. A key or certificate of a
+    PKCS #12 store or of the file itself is a file in the memory of this process, and is not written to a disk. Child
+    processes can read it while this process runs.
+
+    Raises UserError for a file with secrets that others can read, and for security settings that cannot be applied to
+    every client of this tool. No error quotes a value that can be a secret.
+    """
+    settings = {key: value.strip() for key, value in parse(content).items() if value.strip() or key == _HOST_NAMES}
+    secret = sorted(key for key in settings if _SECRET.fullmatch(key))
+    if secret and mode & 0o077:
+        raise UserError(
+            f"{path} contains {secret[0]} and can be read by other users (mode {mode:04o}).",
+            remedy=f"Run: chmod 600 {shlex.quote(str(path))}",
+        )
+    _refuse_unknown(path, settings)
+    return _Properties(path, settings).security()
+
+
+def _refuse_unknown(path: Path, settings: Mapping[str, str]) -> None:
+    known = {*_USED, _HANDLER}
+    unknown = sorted(
+        key for key in settings if key.startswith(_PREFIXES) and key not in known and not _WITHOUT_EFFECT.fullmatch(key)
+    )
+    if unknown:
+        names = few(map(escape_invisible, unknown))
+        raise UserError(
+            f"{path} has security settings that this tool cannot apply to all its clients: {names}.",
+            remedy=f"Remove them, or use {', '.join((_PROTOCOL, _MECHANISM, _JAAS, _TRUSTED, _STORE))}.",
+        )
+    handler = settings.get(_HANDLER, "")
+    if handler and not handler.endswith(".OAuthBearerLoginCallbackHandler"):
+        raise UserError(
+            f"{path} has a class in {_HANDLER} that this tool cannot use.",
+            remedy=f"Use {', '.join(SaslMechanism)} without a class of your own.",
+        )
+    references = sorted(key for key, value in settings.items() if key in known and is_reference(value))
+    if references:
+        raise UserError(
+            f"{path} has a reference to a config provider in {few(references)}. Only the Java clients resolve it.",
+            remedy="Write the value into a copy of the file with mode 0600.",
+        )
+
+
+class _Properties:
+    """The security settings of one file."""
+
+    def __init__(self, path: Path, settings: Mapping[str, str]) -> None:
+        self._path = path
+        self._settings = settings
+
+    def security(self) -> ClientSecurity:
+        protocol = self._settings.get(_PROTOCOL, SecurityProtocol.PLAINTEXT).upper()
+        if protocol not in set(SecurityProtocol):
+            raise self._wrong(f"{_PROTOCOL} is not one of {', '.join(SecurityProtocol)}", "Correct it.")
+        values: dict[str, Any] = {"protocol": protocol}
+        if protocol.startswith("SASL_"):
+            values |= self._sasl()
+        if protocol.endswith("SSL"):
+            values |= self._tls()
+        return ClientSecurity.model_validate(values)
+
+    def _wrong(self, sentence: str, remedy: str) -> UserError:
+        return UserError(f"{self._path}: {sentence}.", remedy=remedy)
+
+    def _sasl(self) -> dict[str, Any]:
+        mechanism = self._settings.get(_MECHANISM, "GSSAPI").upper()  # the default of the Java clients
+        if mechanism not in set(SaslMechanism):
+            raise self._wrong(
+                f"the client libraries of this tool do not support {_MECHANISM}={escape_invisible(mechanism, limit=64)}"
+                f"{'' if _MECHANISM in self._settings else ', the default'}",
+                f"Set {_MECHANISM} to {', '.join(SaslMechanism)}, with a user for it.",
+            )
+        module, options = self._jaas()
+        if mechanism == SaslMechanism.OAUTHBEARER:
+            return {"mechanism": mechanism, **self._tokens(options)}
+        if not options.get("username") or not options.get("password"):
+            missing = "no username and password" if module else f"no {_JAAS}"
+            raise self._wrong(f"{mechanism} has {missing}", f"Add the line {_JAAS_EXAMPLE}")
+        if options.get("tokenauth", "").lower() == "true":
+            raise self._wrong(
+                f"{_JAAS} has a delegation token (tokenauth), which the client libraries of this tool do not support",
+                "Use a user with a password.",
+            )
+        return {"mechanism": mechanism, "username": options["username"], "password": options["password"]}
+
+    def _jaas(self) -> tuple[str, dict[str, str]]:
+        """Return the login module and its options; empty without sasl.jaas.config."""
+        text = self._settings.get(_JAAS, "")
+        if not text:
+            return "", {}
+        try:
+            module, options = parse_jaas(text)
+        except ValueError:
+            raise self._wrong(
+                f"{_JAAS} is not one login module with its options and a semicolon", f"Write it as {_JAAS_EXAMPLE}"
+            ) from None
+        if module.rpartition(".")[2] not in _LOGIN_MODULES:
+            raise self._wrong(
+                f"{_JAAS} has the login module {escape_invisible(module, limit=120)}, which this tool cannot use",
+                f"Use {', '.join(_LOGIN_MODULES)} of Apache Kafka.",
+            )
+        return module, options
+
+    def _tokens(self, options: Mapping[str, str]) -> dict[str, Any]:
+        client, secret, scope = (
+            self._settings.get(key) or options.get(option) for key, option in (_TOKEN_ID, _TOKEN_SECRET, _TOKEN_SCOPE)
+        )
+        url = self._settings.get(_TOKEN_URL, "")
+        if not re.fullmatch(r"https?://[^\s@]+", url):
+            raise self._wrong(f"OAUTHBEARER needs an http or https address in {_TOKEN_URL}", "Add it.")
+        if not (client and secret):
+            raise self._wrong(
+                f"OAUTHBEARER has no client id and secret in {_JAAS}",
+                f"Add {_JAAS}=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+                'clientId="ID" clientSecret="SECRET";',
+            )
+        trusted = options.get(_TRUSTED)
+        ca = self._trusted(_TRUSTED, Path(trusted), options.get(_TRUSTED_PASSWORD)) if trusted else None
+        return {"token_url": url, "username": client, "password": secret, "scope": scope, "token_ca_location": ca}
+
+    def _tls(self) -> dict[str, Any]:
+        host_names = self._settings.get(_HOST_NAMES, "https").lower()
+        if host_names not in ("https", "", "none"):
+            raise self._wrong(f"{_HOST_NAMES} is not https and not empty", "Correct it.")
+        values: dict[str, Any] = {"check_hostname": host_names == "https"}
+        if certificates := self._settings.get(_TRUSTED_PEM):
+            values["ca_location"] = _in_memory(_with_line_ends(certificates))
+        elif location := self._settings.get(_TRUSTED):
+            values["ca_location"] = self._trusted(_TRUSTED, Path(location), self._settings.get(_TRUSTED_PASSWORD))
+        return values | self._own_certificate()
+
+    def _trusted(self, key: str, path: Path, password: str | None) -> str:
+        """Return the path of a PEM file with the certificates of a truststore."""
+        content = self._store(key, path)
+        if content.lstrip().startswith(_PEM):
+            return str(path)
+        found = self._pkcs12(key, path, content, password)
+        certificates = [found.cert, *found.additional_certs]
+        pem = b"".join(one.certificate.public_bytes(serialization.Encoding.PEM) for one in certificates if one)
+        if not pem:
+            raise self._wrong(f"{key} {path} contains no certificate", "Use the truststore of the cluster.")
+        return _in_memory(pem)
+
+    def _own_certificate(self) -> dict[str, Any]:
+        """Return the certificate and the key of this client, with which it authenticates; empty without them."""
+        password = self._settings.get(_KEY_PASSWORD)
+        chain, key, location = (self._settings.get(name) for name in (_CHAIN_PEM, _KEY_PEM, _STORE))
+        if bool(chain) != bool(key):
+            raise self._wrong(f"{_CHAIN_PEM} and {_KEY_PEM} belong together", "Add the one that is missing.")
+        if chain and key:
+            return _certificate(_in_memory(_with_line_ends(chain)), _in_memory(_with_line_ends(key)), password)
+        if not location:
+            return {}
+        path = Path(location)
+        content = self._store(_STORE, path)
+        if content.lstrip().startswith(_PEM):
+            return _certificate(location, location, password)
+        found = self._pkcs12(_STORE, path, content, self._settings.get(_STORE_PASSWORD))
+        if found.key is None or found.cert is None:
+            raise self._wrong(f"{_STORE} {path} contains no key with its certificate", "Use the keystore of the user.")
+        certificates = [found.cert, *found.additional_certs]
+        pem = b"".join(one.certificate.public_bytes(serialization.Encoding.PEM) for one in certificates)
+        private = found.key.private_bytes(
+            serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
+        )
+        return _certificate(_in_memory(pem), _in_memory(private), None)
+
+    def _store(self, key: str, path: Path) -> bytes:
+        content, _ = read_with_mode(path, str(path), f"Correct {key} in {self._path}.")
+        if content.startswith(_JKS) or not (content.startswith(_DER) or content.lstrip().startswith(_PEM)):
+            shown, target = shlex.quote(str(path)), shlex.quote(f"{path}.p12")
+            kind = "a JKS store" if content.startswith(_JKS) else "neither PEM nor PKCS #12"
+            raise self._wrong(
+                f"{key} {path} is {kind}, which only Java reads",
+                f"Convert it: keytool -importkeystore -srckeystore {shown} -destkeystore {target} "
+                f"-deststoretype PKCS12. Then write {key}={path}.p12 into the file.",
+            )
+        return content
+
+    def _pkcs12(self, key: str, path: Path, content: bytes, password: str | None) -> pkcs12.PKCS12KeyAndCertificates:
+        try:
+            return pkcs12.load_pkcs12(content, password.encode() if password else None)
+        except (ValueError, TypeError):
+            name = key.replace("location", "password")
+            raise self._wrong(
+                f"the PKCS #12 store {path} cannot be opened with {name}",
+                f"Correct {name}. Test it: keytool -list -keystore {shlex.quote(str(path))}",
+            ) from None
+
+
+def _certificate(chain: str, key: str, password: str | None) -> dict[str, Any]:
+    return {"certificate_location": chain, "key_location": key, "key_password": password}
+
+
+def _with_line_ends(pem: str) -> bytes:
+    """Return PEM as OpenSSL reads it: the Java clients also read it with other blanks in place of the line ends."""
+    blocks = []
+    for label, body in _BLOCK.findall(pem):
+        lines = textwrap.wrap("".join(body.split()), 64)
+        blocks.append("\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", "")))
+    return "".join(blocks).encode()
+
+
+def _in_memory(content: bytes) -> str:
+    return file_in_memory(content, str(os.getpid()))
+
+
+def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
+    """Return login module and options of `MODULE FLAG KEY=VALUE …;`, as Kafka's JaasConfig reads it.
+
+    Raises ValueError for other text. The error does not quote the text.
+    """
+    tokens = list(_jaas_tokens(text))
+    if len(tokens) < 3 or tokens[-1] != (";", True) or any(special for _, special in tokens[:2]):
+        raise ValueError("not a login module")
+    (module, _), (flag, _), *rest = tokens[:-1]
+    if flag.lower() not in ("required", "requisite", "sufficient", "optional") or len(rest) % 3:
+        raise ValueError("not a login module")
+    options = {}
+    for at in range(0, len(rest), 3):
+        (key, of_key), equals, (value, of_value) = rest[at : at + 3]
+        if of_key or of_value or equals != ("=", True):
+            raise ValueError("not an option")
+        options[key] = value
+    return module, options
+
+
+def _jaas_tokens(text: str) -> Iterator[tuple[str, bool]]:
+    """Yield each token, and whether it is `=` or `;` outside quotes."""
+    at = 0
+    while at < len(text):
+        found = _TOKEN.match(text, at)
+        if found is None:
+            raise ValueError("an open quote")
+        at = found.end()
+        double, single, word, special = found.groups()
+        quoted = double if double is not None else single
+        if quoted is not None:
+            yield _ESCAPE.sub(_unescape, quoted), False
+        elif word or special:
+            yield word or special, bool(special)
+
+
+def _unescape(found: re.Match[str]) -> str:
+    character = found[1]
+    return chr(int(character, 8)) if character[0] in "01234567" else _ESCAPED.get(character, character)

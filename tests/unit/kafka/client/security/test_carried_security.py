@@ -13,9 +13,8 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
+from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity, file_in_memory
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.memory_files import file_in_memory
 from tests.integration.harness.security.secret_search import middle_of
 from tests.integration.harness.security.secured import certificate
 

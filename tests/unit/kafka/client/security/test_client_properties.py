@@ -12,8 +12,8 @@ from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.client.security.client_properties import parse_jaas, read_client_properties
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.credentials import parse_jaas, read_security_file
 from kafka_rollout.releases.jvm.java import java_home
 from tests.integration.harness.security.secured import authority, certificate
 
@@ -33,7 +33,7 @@ def _file(folder: Path, text: str, mode: int = 0o600) -> Path:
 
 
 def _read(folder: Path, text: str) -> ClientSecurity:
-    return read_client_properties(_file(folder, text))
+    return read_security_file(_file(folder, text))
 
 
 def _refused(folder: Path, text: str) -> str:
@@ -52,7 +52,7 @@ def certificates(tmp_path: Path) -> Path:
 
 
 def test_a_file_without_security_is_plaintext_and_its_other_settings_are_ignored(tmp_path: Path) -> None:
-    assert read_client_properties(_file(tmp_path, "request.timeout.ms=5\nclient.id=a\n", 0o644)) == ClientSecurity()
+    assert read_security_file(_file(tmp_path, "request.timeout.ms=5\nclient.id=a\n", 0o644)) == ClientSecurity()
 
 
 def test_a_scram_user_over_tls(certificates: Path) -> None:
@@ -167,7 +167,7 @@ def test_a_client_of_a_token_server(tmp_path: Path) -> None:
 def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
     path = _file(tmp_path, f"{key}={SECRET}\n", 0o640)
     with pytest.raises(UserError, match=r"can be read by other users \(mode 0640\)\. Run: chmod 600 ") as refused:
-        read_client_properties(path)
+        read_security_file(path)
     assert key in str(refused.value)
     assert SECRET not in str(refused.value)
 
@@ -175,7 +175,6 @@ def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ('{"protocol": "SSL"}', "is JSON, not a properties file. Write the settings as key=value."),
         ("security.protocol=TLS\n", "security.protocol is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("security.protocol=SASL_SSL\n", "do not support sasl.mechanism=GSSAPI, the default"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n", "do not support sasl.mechanism=AWS_MSK_IAM."),
@@ -216,7 +215,7 @@ def test_a_store_that_cannot_be_opened_is_named_with_the_command(tmp_path: Path,
 
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"client\.properties cannot be read: No such file or directory\."):
-        read_client_properties(tmp_path / "client.properties")
+        read_security_file(tmp_path / "client.properties")
 
 
 @pytest.mark.parametrize(

@@ -10,15 +10,15 @@ from pathlib import Path
 
 from pydantic import SecretStr
 
+from kafka_rollout.kafka.client.security.carried_security import credentials_file, remove_stale_files
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.credential_files import credentials_file, remove_stale_files
 from tests.paths import ROOT
 
 SECURITY = ClientSecurity(protocol="SASL_PLAINTEXT", mechanism="PLAIN", username="anna", password=SecretStr("hush"))
 _HOLDS = """
 import sys, time
 from pathlib import Path
-from kafka_rollout.kafka.client.security.credential_files import credentials_file
+from kafka_rollout.kafka.client.security.carried_security import credentials_file
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 with credentials_file(Path(sys.argv[1]), ClientSecurity()):
     print("ready", flush=True)

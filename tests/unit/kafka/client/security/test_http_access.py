@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.kafka.client.security.http_access import HttpAccess
+from kafka_rollout.kafka.client.security.client_security import HttpAccess
 
 
 @pytest.mark.parametrize(

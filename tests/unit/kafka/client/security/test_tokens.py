@@ -8,8 +8,8 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.kafka.client.security import tokens
-from kafka_rollout.kafka.client.security.tokens import TokenProvider
+from kafka_rollout.kafka.client.security import client_security
+from kafka_rollout.kafka.client.security.client_security import TokenProvider
 from tests.integration.harness.security.token_server import TokenServer, token_server
 
 SECRET = "a secret with: colons"
@@ -31,7 +31,7 @@ def test_a_token_is_used_until_most_of_its_lifetime_is_over(
     provider = _provider(server)
     assert provider.token() == provider.token()
     assert server.issued == {"rollout": 1}
-    monkeypatch.setattr(tokens, "_USED_PART", 0.0)
+    monkeypatch.setattr(client_security, "_USED_PART", 0.0)
     expired = _provider(server)
     expired.token()
     time.sleep(0.01)
