@@ -203,7 +203,7 @@ def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> Downg
             reasons=one.reasons,
             path=one.path,
             logs=_logs(facts, catalogue, one.release, scan),
-            lowered=tuple(_lowering(catalogue, one, change) for change in one.lowered),
+            lowered=tuple(_lowering(one, change) for change in one.lowered),
             methods=_methods(facts, catalogue, one, facts.observation, now) if one.path and facts.observation else (),
             history=_history(facts, catalogue, one.release),
             last_plan=_last_plan(facts, one.release),
@@ -244,7 +244,7 @@ def _readable(facts: OptionFacts, judged: Judged) -> Judged:
     return replace(judged, reasons=(why,))
 
 
-def _lowering(catalogue: Catalogue, judged: Judged, change: FeatureChange) -> str:
+def _lowering(judged: Judged, change: FeatureChange) -> str:
     by = ""
     if change.feature == METADATA_VERSION:
         by = f" Kafka does not lower it online: {judged.refused}" if judged.refused else " Kafka lowers it online."

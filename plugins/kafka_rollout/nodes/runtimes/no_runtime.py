@@ -6,19 +6,16 @@ that needs the host raises: NotObservableError for a value, RefusedError for a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NoReturn
 
 from kafka_rollout.base.errors import NotObservableError, TransientError
-from kafka_rollout.model.host_state import HostState, StartRecord
-from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
-from kafka_rollout.releases.facts import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,32 +29,8 @@ class NoRuntime:
     def process(self, node: NodeSpec) -> ProcessState:
         self._not_observable(node, "process")
 
-    def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
-        return None
-
-    def bring(self, node: NodeSpec, release: Release) -> None:
-        self.cluster.refuse_unmanaged()
-
-    def prepare_stop(self, node: NodeSpec) -> None:
-        self.cluster.refuse_unmanaged()
-
-    def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
-        self.cluster.refuse_unmanaged()
-
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        self.cluster.refuse_unmanaged()
-
-    def start(self, node: NodeSpec) -> None:
-        self.cluster.refuse_unmanaged()
-
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
-
-    def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return ()
-
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
-        return ()
 
     def java_version(self, node: NodeSpec) -> int:
         """As the metrics agent reports it."""
@@ -76,23 +49,28 @@ class NoRuntime:
         """Without the values of secrets, which brokers do not report."""
         return self.admin.node_config(node)
 
-    def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
-        return ()
-
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         self._not_observable(self.cluster.node(checkpoint.node_id), "metadata log")
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return {}
 
-    def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> None:
-        return None
-
-    def metadata_log_dir(self, node: NodeSpec) -> Path | None:
-        return None
-
     def _not_observable(self, node: NodeSpec, what: str) -> NoReturn:
         raise NotObservableError(
             f"The {what} of node {node.name} is not observable: the cluster has runtime {self.cluster.runtime}.",
             remedy="Set runtime to local_process or ssh_service in the inventory if the host can be reached.",
         )
+
+    def _refuse(self, *_: object, **__: object) -> None:
+        self.cluster.refuse_unmanaged()
+
+    def _empty(self, *_: object, **__: object) -> tuple[()]:
+        return ()
+
+    def _none(self, *_: object, **__: object) -> None:
+        return None
+
+    # The other calls of the port: every change is refused, and these values do not exist here.
+    bring = prepare_stop = stop = install = start = _refuse
+    starts = log_tail = checkpoints = _empty
+    host = directory_formats = metadata_log_dir = _none
