@@ -1,4 +1,4 @@
-"""Tables of runs, events, leases, scans, background processes and sent notifications."""
+"""Tables of runs, events, leases, scans and background processes."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from typing import Any
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0002"
+revision = "0001"
 down_revision = None
 branch_labels = None
 depends_on = None
@@ -80,19 +80,6 @@ def upgrade() -> None:
         summary=sa.Text,
     )
     _create("artifacts", key=("run", "name"), run=_ID, name=_NAME, size_bytes=sa.BigInteger, written_at=sa.Float)
-    _create(
-        "notifications",
-        key=("cluster", "notification", "channel"),
-        cluster=_NAME,
-        notification=sa.String(64),
-        channel=_NAME,
-        kind=sa.String(32),
-        state=sa.String(16),
-        attempts=sa.Integer,
-        changed_at=sa.Float,
-        problem=sa.Text,
-    )
-    op.create_index("notifications_changed_at", "notifications", ["changed_at"], unique=False)
     step = {"release_step": _NAME, "node_id": sa.Integer}
     _create("before_stops", key=("run", *step), run=_ID, **step, body=sa.Text)
     _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text, hash=sa.String(64))
