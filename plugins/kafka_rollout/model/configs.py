@@ -329,7 +329,7 @@ def _compare(
         if pair not in seen:
             seen[pair] = list(_changes(before.settings(resource), after.settings(resource)))
         for name, old, new in seen[pair]:
-            why = _of_topic(name, old, new, expected) if of_topics else _of_broker(name, old, new, expected, resource)
+            why = _why(name, old, new, expected, None if of_topics else resource)
             changed[name, old, new, why].append(resource)
 
     def by_number(resource: str) -> tuple[int, str]:
@@ -360,14 +360,24 @@ def without_repeats(value: object) -> object:
     return tuple(dict.fromkeys(value.split(","))) if isinstance(value, str) else value
 
 
-def _of_broker(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs, resource: str) -> Why:
-    if why := _by_release((name,), old, new, expected):
+def _why(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs, broker: str | None) -> Why:
+    """Return the reason of a difference. `broker`: id of the broker that has it; None: topics have it."""
+    names = broker_names(name) if broker is None else (name,)
+    if why := _by_release(names, old, new, expected):
         return why
-    lines = expected.files.get(int(resource), {}) if resource.isdecimal() else {}
-    if name in lines and _is_line(new, lines[name]):
-        return Why.FILE
-    own = ("brokers", f"broker {resource}")
-    dynamic = [values[name] for of, values in expected.dynamic.items() if name in values and of in own]
+    if broker is None:
+        if any(one is not None and one.source is ConfigSource.TOPIC for one in (old, new)):
+            return Why.CLIENT
+        # The value of the broker can have another unit; its own difference is compared with the plan.
+        if any(one in lines for lines in expected.files.values() for one in names):
+            return Why.FILE
+        changed = list(expected.dynamic.values())
+    else:
+        lines = expected.files.get(int(broker), {}) if broker.isdecimal() else {}
+        if name in lines and _is_line(new, lines[name]):
+            return Why.FILE
+        changed = [values for of, values in expected.dynamic.items() if of in ("brokers", f"broker {broker}")]
+    dynamic = [values[one] for values in changed for one in names if one in values]
     return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
 
 
@@ -375,19 +385,6 @@ def _is_line(setting: Setting | None, line: str | None) -> bool:
     if line is None:
         return setting is None or _is_default(setting)
     return _has(setting, line) or setting == Setting(HIDDEN, ConfigSource.FILE)
-
-
-def _of_topic(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs) -> Why:
-    names = broker_names(name)
-    if why := _by_release(names, old, new, expected):
-        return why
-    if any(one is not None and one.source is ConfigSource.TOPIC for one in (old, new)):
-        return Why.CLIENT
-    # The value of the broker can have another unit; its own difference is compared with the plan.
-    if any(one in lines for lines in expected.files.values() for one in names):
-        return Why.FILE
-    dynamic = [values[one] for values in expected.dynamic.values() for one in names if one in values]
-    return Why.DYNAMIC if any(_has(new, value) for value in dynamic) else Why.UNKNOWN
 
 
 def _by_release(

@@ -30,7 +30,7 @@ CLUSTER, TOPIC, GROUP, TRANSACTIONAL_ID = "CLUSTER", "TOPIC", "GROUP", "TRANSACT
 IMPLY_DESCRIBE = frozenset({"DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, slots=True)
 class Right:
     """An operation (AclOperation) on a resource. `name`: `*` for all names; a `*` at its end stands for a prefix.
 
@@ -62,39 +62,35 @@ class Right:
         )
 
 
-def _right(operation: str, resource: str, name: str, purpose: str) -> Right:
-    return Right(operation=operation, resource=resource, name=name, purpose=purpose)
-
-
-ALTER_CLUSTER = _right("ALTER", CLUSTER, "kafka-cluster", "elect leaders, finalize levels and unregister brokers")
-LIST_CONTROLLERS = _right("ALTER", CLUSTER, "kafka-cluster", "list the registered controllers")
-LIST_PARTITIONS = _right("DESCRIBE", TOPIC, "*", "list every partition with its replicas")
+ALTER_CLUSTER = Right("ALTER", CLUSTER, "kafka-cluster", "elect leaders, finalize levels and unregister brokers")
+LIST_CONTROLLERS = Right("ALTER", CLUSTER, "kafka-cluster", "list the registered controllers")
+LIST_PARTITIONS = Right("DESCRIBE", TOPIC, "*", "list every partition with its replicas")
 # For each command that reads a cluster.
 READING = (
-    _right("DESCRIBE", CLUSTER, "kafka-cluster", "read the quorum, all groups, moving replicas, ACLs and SCRAM users"),
-    _right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
+    Right("DESCRIBE", CLUSTER, "kafka-cluster", "read the quorum, all groups, moving replicas, ACLs and SCRAM users"),
+    Right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
     LIST_PARTITIONS,
-    _right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
-    _right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
-    _right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),
-    _right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups"),
-    _right("DESCRIBE", GROUP, "*", "describe every group and read its committed offsets"),
-    _right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups"),
-    _right("DESCRIBE", TRANSACTIONAL_ID, "*", "list every transactional id"),
+    Right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
+    Right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
+    Right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),
+    Right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups"),
+    Right("DESCRIBE", GROUP, "*", "describe every group and read its committed offsets"),
+    Right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups"),
+    Right("DESCRIBE", TRANSACTIONAL_ID, "*", "list every transactional id"),
 )
 # For each run that changes a cluster; ALTER on CLUSTER implies DESCRIBE.
 CHANGING = (*READING[1:], ALTER_CLUSTER)
 # For a run that sets the cluster-wide default of min.insync.replicas before it finalizes; others do not need it.
-PINNING = (_right("ALTER_CONFIGS", CLUSTER, "kafka-cluster", "set a default with --pin-min-insync-replicas"),)
+PINNING = (Right("ALTER_CONFIGS", CLUSTER, "kafka-cluster", "set a default with --pin-min-insync-replicas"),)
 # For the test traffic and its own topics, groups and transactional ids.
 TRAFFIC = (
-    _right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic"),
-    _right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records"),
-    _right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records"),
-    _right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic"),
-    _right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets"),
-    _right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
-    _right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions"),
+    Right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic"),
+    Right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records"),
+    Right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records"),
+    Right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic"),
+    Right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets"),
+    Right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
+    Right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions"),
 )
 
 

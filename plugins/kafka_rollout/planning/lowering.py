@@ -158,19 +158,16 @@ def level_undo(
     older = _older_release(catalogue, plan, change.current)
     why = _not_by_snapshot(catalogue, plan, change.current, older)
     if why or older is None:
-        return _of_metadata(UndoMethod.NONE, f"{refused} {why}")
+        return LevelUndo(feature=METADATA_VERSION, method=UndoMethod.NONE, reason=f"{refused} {why}")
     checked = check_cluster(cluster, catalogue, state, target=older, accept_unavailable=plan.accept_unavailable)
     obstacles = live_obstacles(cluster, catalogue, state, change.current, all_findings(checked))
     choice = choose_lowering(refused, obstacles, WhereRefused.OFFLINE, lowers_binary=True)
-    if choice.method is LoweringMethod.LIVE:
-        way = f"kafka_downgrade to {older} lowers it while only the controllers are stopped."
-        return _of_metadata(UndoMethod.LIVE, f"{way} Metadata that needs a level above {change.current} is lost.")
-    way = f"kafka_downgrade to {older} lowers it while all nodes are stopped. A live downgrade is not possible: "
+    method, stopped = UndoMethod.LIVE, "only the controllers are stopped"
+    if choice.method is not LoweringMethod.LIVE:
+        method = UndoMethod.OFFLINE
+        stopped = f"all nodes are stopped. A live downgrade is not possible: {choice.not_live}"
     lost = f"Metadata that needs a level above {change.current} is lost."
-    return _of_metadata(UndoMethod.OFFLINE, f"{way}{choice.not_live}. {lost}")
-
-
-def _of_metadata(method: UndoMethod, reason: str) -> LevelUndo:
+    reason = f"kafka_downgrade to {older} lowers it while {stopped}. {lost}"
     return LevelUndo(feature=METADATA_VERSION, method=method, reason=reason)
 
 

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-
-from kafka_rollout.base.findings import Checked, Finding, all_findings
+from kafka_rollout.base.findings import Checked, all_findings
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.findings import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
@@ -36,15 +34,20 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
     Raises UserError for a target, level or pattern that cannot be planned, and RefusedError if no node reports its
     release.
     """
-    cluster, state, restarts = observed.cluster, observed.state, run_of is RunOf.RESTART
+    cluster, catalogue, state, restarts = observed.cluster, observed.catalogue, observed.state, run_of is RunOf.RESTART
     source = source_release(cluster, state, down=run_of is RunOf.DOWNGRADE)
     target = source if restarts else request.target_release
     tiered = tiered_brokers(cluster, observed.configs) if restarts or target != source else frozenset()
     accepted = request.accepted_topics
-    of_cluster = check_cluster(
-        cluster, observed.catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered
-    )
-    change = _DECISIONS[run_of](observed, request, all_findings(of_cluster))
+    of_cluster = check_cluster(cluster, catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered)
+    if restarts:
+        steps = find_restart_steps(cluster, state, request.nodes)
+        change = Change(release_steps=steps, feature_changes=())
+    elif run_of is RunOf.DOWNGRADE:
+        change = decide_downgrade(observed, request, all_findings(of_cluster))
+    else:
+        levels = feature_changes(catalogue, state, target) if request.plans_features else ()
+        change = Change(release_steps=find_release_steps(cluster, catalogue, state, target), feature_changes=levels)
     path = (source, *(release_step.to_release for release_step in change.release_steps))
     racks = find_racks(cluster, observed.configs)
     limits = BatchLimits(max_size=request.max_batch_size, one_rack=request.one_rack_at_a_time)
@@ -71,25 +74,3 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
     if plan.offline:
         checked = tuple(one.without(OF_ROLLS) for one in checked)
     return plan, checked
-
-
-def decide_upgrade(observed: Observation, request: Request, _of_cluster: Sequence[Finding]) -> Change:
-    """Return the release steps of an upgrade, and the levels that it or a later run finalizes."""
-    cluster, catalogue, state, target = observed.cluster, observed.catalogue, observed.state, request.target_release
-    return Change(
-        release_steps=find_release_steps(cluster, catalogue, state, target),
-        feature_changes=feature_changes(catalogue, state, target) if request.plans_features else (),
-    )
-
-
-def decide_restart(observed: Observation, request: Request, _of_cluster: Sequence[Finding]) -> Change:
-    """Return the nodes that are restarted on the release that they run. No level changes."""
-    steps = find_restart_steps(observed.cluster, observed.state, request.nodes)
-    return Change(release_steps=steps, feature_changes=())
-
-
-_DECISIONS: Mapping[RunOf, Callable[[Observation, Request, Sequence[Finding]], Change]] = {
-    RunOf.UPGRADE: decide_upgrade,
-    RunOf.DOWNGRADE: decide_downgrade,
-    RunOf.RESTART: decide_restart,
-}

@@ -120,7 +120,7 @@ def _problems(config: Mapping[str, str], release: Release, properties: Mapping[s
         if release >= _FILES_REQUIRED:
             yield from _listed(config, _FILES, ALLOWED_FILES, properties, is_required=True)
         if release >= _OLD_HANDLERS_REMOVED:
-            yield from _old_handlers(config, release)
+            yield from _old_handlers(config)
         if release >= _CLAIMS_REQUIRED:
             yield from _claims(config)
     yield from _modules(config, release, properties)
@@ -185,7 +185,7 @@ def _claims(config: Mapping[str, str]) -> Iterator[_Problem]:
             )
 
 
-def _old_handlers(config: Mapping[str, str], release: Release) -> Iterator[_Problem]:
+def _old_handlers(config: Mapping[str, str]) -> Iterator[_Problem]:
     found = sorted(key for key, text in config.items() if key.endswith(".class") and text.startswith(_OLD_HANDLERS))
     if found:
         yield _Problem(

@@ -426,8 +426,13 @@ def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeO
         for ids in step.node_ids_together
         if (node_ids := [one for one in ids if not goes_back or (step.key, one) in acted])
     ]
-    took = [max(seconds) for batch in _batches(plan) if (seconds := [done[one] for one in batch if one in done])]
-    took = took or [*done.values()]
+    together = [  # the node steps of each batch, also of the rollback
+        [key for node_id in node_ids if (key := f"{one.key} node {node_id}") in done]
+        for step in plan.release_steps
+        for one in (step, step.reversed())
+        for node_ids in one.node_ids_together
+    ]
+    took = [max(done[key] for key in keys) for keys in together if keys] or [*done.values()]
     left = [batch for batch in batches if not done.keys() >= set(batch)]
     return TimeOfNodeSteps(
         elapsed_s=now - acts[0].at,
@@ -436,13 +441,3 @@ def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeO
         at_most_s=len(left) * max(took),
         left=sum(one not in done for batch in left for one in batch),
     )
-
-
-def _batches(plan: Plan) -> list[list[str]]:
-    """Return the node steps of each batch, also of the rollback; a node step alone without batches."""
-    return [
-        [f"{one.key} node {node_id}" for node_id in node_ids]
-        for step in plan.release_steps
-        for one in (step, step.reversed())
-        for node_ids in one.node_ids_together
-    ]

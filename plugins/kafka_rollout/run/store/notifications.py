@@ -93,22 +93,22 @@ class SqlNotifications:
 
     def set_problem(self, problem: str) -> None:
         """Keep why channels cannot be used at all, for the pages of all clusters; an empty text removes it."""
-        key = {"cluster": "", "notification": "", "channel": _SETTINGS}
-        with self._database.serialized() as connection:
-            if not problem:
-                connection.execute(delete(notifications).filter_by(**key))
-                return
-            now = self._database.now(connection)
-            values = {"kind": _SETTINGS, "state": _FAILED, "attempts": 1, "changed_at": now, "problem": problem}
-            put(connection, notifications, key, values)
+        if problem:
+            self._put(_SETTINGS, _FAILED, problem)
+            return
+        with self._database.begin() as connection:
+            connection.execute(delete(notifications).filter_by(cluster="", channel=_SETTINGS))
 
     def record_run(self) -> None:
         """Record that the sender has run, so that the page can show when it no longer does."""
-        key = {"cluster": "", "notification": "", "channel": _SENDER}
+        self._put(_SENDER, _SENT, "")
+
+    def _put(self, kind: str, state: str, problem: str) -> None:
+        """Write the row of a kind that belongs to no notification."""
         with self._database.serialized() as connection:
             now = self._database.now(connection)
-            values = {"kind": _SENDER, "state": _SENT, "attempts": 1, "changed_at": now, "problem": ""}
-            put(connection, notifications, key, values)
+            values = {"kind": kind, "state": state, "attempts": 1, "changed_at": now, "problem": problem}
+            put(connection, notifications, {"cluster": "", "notification": "", "channel": kind}, values)
 
     def problems(self, cluster: str) -> tuple[ChannelProblem, ...]:
         """Return the notifications of the last day that were not accepted, the newest first.
