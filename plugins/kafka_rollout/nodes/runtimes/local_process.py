@@ -57,7 +57,7 @@ from kafka_rollout.nodes.runtimes.properties import (
     changed_lines,
     checkpoint_files,
     configuration_for,
-    load_written,
+    load_record,
     metadata_directory,
     parse_starts,
 )
@@ -177,7 +177,7 @@ class LocalProcessRuntime:
             lines = changed_lines(self.cluster, node, release, changes)
             config = home / "server.properties"
             before = _read_config(home, node)
-            written = load_written(read_if_exists(home / _WRITTEN) or b"")
+            written = load_record(WrittenConfiguration, read_if_exists(home / _WRITTEN) or b"")
             copy = home / f"server.properties.{release}"
             after = configuration_for(before, release, lines, written=written, read_copy=lambda: read_if_exists(copy))
             previous = _read_release(home)

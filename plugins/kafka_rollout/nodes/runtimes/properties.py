@@ -7,6 +7,7 @@ import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from hashlib import sha256
+from typing import TypeVar
 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.kafka.files import server_properties
@@ -17,6 +18,7 @@ from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
 
+T = TypeVar("T")
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
 
 
@@ -55,10 +57,10 @@ class WrittenConfiguration:
         return json.dumps(to_json(self)) + "\n"
 
 
-def load_written(text: str | bytes) -> WrittenConfiguration | None:
-    """Read the record; None for a text that `dump` did not write, or that is not complete."""
+def load_record(kind: type[T], text: str | bytes) -> T | None:
+    """Read a record of a runtime; None for a text that is not one, or that a loss of power has torn."""
     try:
-        return from_json(WrittenConfiguration, json.loads(text))
+        return from_json(kind, json.loads(text))
     except ValueError:
         return None
 
@@ -94,7 +96,8 @@ def _has(content: bytes, lines: Mapping[str, str | None]) -> bool:
 
 def parse_starts(content: bytes) -> tuple[StartRecord, ...]:
     """Return the recorded starts. A line that was torn by a loss of power is left out."""
-    return tuple(record for record in map(_start_of, content.splitlines()) if record is not None)
+    found = (load_record(StartRecord, line) for line in content.splitlines())
+    return tuple(record for record in found if record is not None)
 
 
 def add_start(content: bytes, start: StartRecord) -> bytes | None:
@@ -104,13 +107,6 @@ def add_start(content: bytes, start: StartRecord) -> bytes | None:
         return None
     line = json.dumps({"release": str(start.release), "pid": start.pid, "started_at": start.started_at})
     return content + (b"\n" if content and not content.endswith(b"\n") else b"") + line.encode() + b"\n"
-
-
-def _start_of(line: bytes) -> StartRecord | None:
-    try:
-        return from_json(StartRecord, json.loads(line))
-    except ValueError:
-        return None
 
 
 def checkpoint_files(node: NodeSpec, files: Iterable[tuple[str, int, float]]) -> tuple[CheckpointFile, ...]:

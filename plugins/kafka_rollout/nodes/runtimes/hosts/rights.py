@@ -187,7 +187,7 @@ class MetadataRights:
         self.remove_folder = change("rm", "-r", f"{log}/{{backup}}")
 
     def all(self) -> tuple[Right, ...]:
-        return tuple(vars(self).values())
+        return tuple(vars(self).values())  # in this order in the sudoers file
 
 
 class RehearsalRights:
@@ -207,7 +207,7 @@ class RehearsalRights:
         self.read = read("read the coordinator logs", "cat", f"{directory}/{{log}}")
 
     def all(self) -> tuple[Right, ...]:
-        return tuple(vars(self).values())
+        return tuple(vars(self).values())  # in this order in the sudoers file
 
 
 def changed_paths(service: ServiceSpec) -> tuple[str, ...]:

@@ -59,7 +59,7 @@ from kafka_rollout.nodes.runtimes.properties import (
     changed_lines,
     checkpoint_files,
     configuration_for,
-    load_written,
+    load_record,
     metadata_directory,
     parse_starts,
 )
@@ -187,7 +187,7 @@ class SshServiceRuntime(HostCommands):
         if service.managed_elsewhere:
             after = server_properties.set_properties(before, str(release), lines)
         else:
-            written = load_written(self._read_record(node, _written(node)))
+            written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
             read_copy = partial(self._copy_of, node, release)
             after = configuration_for(before, release, lines, written=written, read_copy=read_copy)
         if after != before:
@@ -429,7 +429,7 @@ class SshServiceRuntime(HostCommands):
 
     def _keep_configuration(self, node: NodeSpec, left: Release, release: Release, content: bytes) -> None:
         """Record the file, and copy it to its draft, before a package is installed, which can replace the file."""
-        written = load_written(self._read_record(node, _written(node)))
+        written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
         if written is None or written.written != sha256(content).hexdigest():
             self.write_configuration(node, left, release, content, content)
         self.change(node, rights_of(node).draft_configuration)
@@ -438,7 +438,7 @@ class SshServiceRuntime(HostCommands):
     def _refuse_replaced_configuration(self, node: NodeSpec, content: bytes) -> None:
         """Raise RefusedError if a call ended while a package was installed, and the file differs from what it kept."""
         rights, service = rights_of(node), service_of(node)
-        written = load_written(self._read_record(node, _written(node)))
+        written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
         if written is None or sha256(content).hexdigest() in (written.written, written.copied):
             return
         done = self.sudo(node, rights.digest)
