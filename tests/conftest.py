@@ -74,6 +74,13 @@ def _sqlite_without_flush() -> Iterator[None]:
         yield
 
 
+@pytest.fixture(autouse=True)
+def _no_idle_connection() -> Iterator[None]:
+    """Keep no connection to the SQLite file of a test that is over."""
+    yield
+    database.close_idle_connections()
+
+
 @pytest.fixture(scope="session")
 def postgres() -> Iterator[Postgres]:
     with running_postgres() as server:

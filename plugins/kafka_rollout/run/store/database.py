@@ -17,12 +17,13 @@ from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock as ThreadLock
 from typing import Any
+from weakref import WeakSet
 
 from sqlalchemy import (
     URL,
     Connection,
     Engine,
-    NullPool,
+    QueuePool,
     Row,
     Select,
     Table,
@@ -35,7 +36,8 @@ from sqlalchemy import (
     text,
     update,
 )
-from sqlalchemy.exc import ArgumentError, DBAPIError, SQLAlchemyError
+from sqlalchemy.exc import ArgumentError, DBAPIError, DisconnectionError, SQLAlchemyError
+from sqlalchemy.pool import ConnectionPoolEntry
 
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import make_private, private_lock_file
@@ -67,6 +69,20 @@ _FULL = ("disk is full", "no space left", "disk full")
 _DAMAGED = ("malformed", "not a database", "disk i/o error")
 
 
+_opened: WeakSet[Database] = WeakSet()
+
+
+def close_idle_connections() -> None:
+    """Close the connections to SQLite files that no thread of this process uses."""
+    for database in tuple(_opened):
+        database._close_idle()
+
+
+# In a child, SQLite would count the locks of the parent's connections as its own, and it has none of them ("How To
+# Corrupt An SQLite Database File", 2.6, on sqlite.org).
+os.register_at_fork(before=close_idle_connections)
+
+
 class Database:
     """A database by its URL. Threads can share an instance; after a fork it opens new connections.
 
@@ -83,6 +99,7 @@ class Database:
         self._engine: Engine | None = None
         self._pid = 0
         self._checked = False
+        _opened.add(self)
 
     @property
     def is_sqlite(self) -> bool:
@@ -128,7 +145,7 @@ class Database:
 
     @contextmanager
     def read_together(self) -> Iterator[None]:
-        """Let all reads of the block see one state of a SQLite file, through one connection: opening it costs most."""
+        """Let all reads of the block see one state of a SQLite file."""
         if not self.is_sqlite:
             yield
             return
@@ -243,8 +260,12 @@ class Database:
             name = self.file.name
             for one in (name, f"{name}-wal", f"{name}-shm", f".{name}.upgrade"):
                 make_private(self.file.with_name(one))
-            engine = create_engine(self._url, poolclass=NullPool, connect_args={"timeout": _BUSY_S})
+            engine = create_engine(
+                self._url, poolclass=QueuePool, pool_size=2, max_overflow=-1, connect_args={"timeout": _BUSY_S}
+            )
             event.listen(engine, "connect", _sqlite_settings)
+            event.listen(engine, "connect", self._note_file)
+            event.listen(engine, "checkout", self._refuse_replaced_file)
             event.listen(engine, "begin", _sqlite_begin)
             return engine
         options: dict[str, Any] = {"connect_timeout": _CONNECT_S, "application_name": "kafka-rollout", **_KEEPALIVE}
@@ -255,6 +276,25 @@ class Database:
         )
         event.listen(engine, "connect", _postgres_settings)
         return engine
+
+    def _note_file(self, _connection: Any, record: ConnectionPoolEntry) -> None:
+        record.info["file"] = self._identify_file()
+
+    def _refuse_replaced_file(self, _connection: Any, record: ConnectionPoolEntry, _proxy: Any) -> None:
+        """Let the pool connect again if another file has this name, for example a restored backup."""
+        if record.info["file"] != self._identify_file():
+            raise DisconnectionError
+
+    def _identify_file(self) -> tuple[int, int] | None:
+        try:
+            found = os.stat(str(self.file))
+        except FileNotFoundError:
+            return None
+        return found.st_dev, found.st_ino
+
+    def _close_idle(self) -> None:
+        if self.is_sqlite and self._engine is not None:
+            self._engine.dispose()
 
     @contextmanager
     def _upgrade_guard(self) -> Iterator[None]:

@@ -178,8 +178,7 @@ class SqlRunStore:
         """Return `known` with the rows that follow."""
         if not rows:
             return known
-        bodies = [self._body(row) for row in rows]
-        new = tuple(decode(body["kind"], body["at"], body["data"]) for body in bodies if body["kind"] not in ENTRIES)
+        new = tuple(event for event in map(self._event, rows) if event is not None)
         return ReadHistory(
             run=rows[-1].run,
             number=rows[-1].number,
@@ -347,10 +346,12 @@ class SqlRunStore:
 
         connection.execute(postgresql.insert(runs).values(**row).on_conflict_do_nothing())
 
-    def _body(self, row: Row[Any]) -> dict[str, Any]:
+    def _event(self, row: Row[Any]) -> Event | None:
+        """Return the event; None for an entry about a document."""
         try:
             body = json.loads(row.body)
-            return {"kind": str(body["kind"]), "at": float(body["at"]), "data": dict(body["data"])}
+            kind, at, data = str(body["kind"]), float(body["at"]), dict(body["data"])
+            return None if kind in ENTRIES else decode(kind, at, data)
         except (ValueError, TypeError, KeyError):
             raise self._damaged(f"Event {row.number}") from None
 

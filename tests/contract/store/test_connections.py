@@ -1,0 +1,73 @@
+"""Connections to a SQLite file stay open between transactions."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import sqlite3
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+from sqlalchemy import text
+
+from kafka_rollout.run.store.database import Database
+
+
+@pytest.fixture
+def database(tmp_path: Path) -> Database:
+    return Database(f"sqlite:///{tmp_path}/kafka-rollout.db")
+
+
+def open_files(path: Path) -> int:
+    """Number of descriptors of this process for the file."""
+    found = [os.path.realpath(f"/proc/self/fd/{one}") for one in os.listdir("/proc/self/fd")]
+    return found.count(str(path))
+
+
+def names(database: Database) -> list[str]:
+    with database.reading() as connection:
+        return list(connection.execute(text("SELECT name FROM notes ORDER BY name")).scalars())
+
+
+def add(database: Database, name: str) -> None:
+    with database.begin() as connection:
+        connection.execute(text("CREATE TABLE IF NOT EXISTS notes (name TEXT)"))
+        connection.execute(text("INSERT INTO notes VALUES (:name)"), {"name": name})
+
+
+def test_a_restored_backup_is_read_without_a_restart(database: Database, tmp_path: Path) -> None:
+    assert database.file is not None
+    add(database, "first")
+    with closing(sqlite3.connect(database.file)) as connection:
+        connection.execute("VACUUM INTO ?", [str(tmp_path / "backup.db")])
+    add(database, "second")
+    assert names(database) == ["first", "second"]
+
+    for suffix in ("", "-wal", "-shm"):
+        database.file.with_name(database.file.name + suffix).unlink()
+    shutil.move(tmp_path / "backup.db", database.file)
+    assert names(database) == ["first"]
+    add(database, "third")
+    assert names(Database(f"sqlite:///{database.file}")) == ["first", "third"]
+
+
+def test_a_child_gets_no_connection_of_its_parent(database: Database) -> None:
+    """SQLite would count the parent's locks as the child's."""
+    assert database.file is not None
+    add(database, "parent")
+    assert open_files(database.file) == 1
+    child = os.fork()
+    if child == 0:
+        has_none = open_files(database.file) == 0
+        add(database, "child")
+        os._exit(0 if has_none else 1)
+    assert os.waitpid(child, 0)[1] == 0
+    assert names(database) == ["child", "parent"]
+
+
+def test_threads_and_transactions_share_one_connection(database: Database) -> None:
+    assert database.file is not None
+    for number in range(5):
+        add(database, f"note {number}")
+        assert open_files(database.file) == 1
