@@ -24,7 +24,7 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.run.projections import approvals, levels, nodes, offline, runs
+from kafka_rollout.run.projections import approvals, nodes, observations, offline, runs
 from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
@@ -60,9 +60,9 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     nodes.started_release_steps,
     nodes.node_progress,
     nodes.gate_histories,
-    levels.finalization,
-    levels.planned_trims,
-    levels.last_failing_offset,
+    observations.finalization,
+    observations.planned_trims,
+    observations.last_failing_offset,
     offline.stop_has_begun,
     offline.chosen_log,
     offline.installed_on,
@@ -210,9 +210,10 @@ def test_metadata_version_dates_the_finalization_of_a_run() -> None:
         Finalized(at=4, levels={"metadata.version": 25, "group.version": 1}, epoch_after=15),
     ]
 
-    assert levels.finalization(recorded) == levels.Finalization(asked_at=3, epoch_before=12, epoch_after=15)
-    assert levels.finalization(recorded[:2]) == levels.Finalization(asked_at=1, epoch_before=10, epoch_after=12)
-    assert levels.finalization([recorded[1]]) is None, "found as it was asked: nothing was sent"
+    newest = observations.Finalization(asked_at=3, epoch_before=12, epoch_after=15)
+    assert observations.finalization(recorded) == newest
+    assert observations.finalization(recorded[:2]) == replace(newest, asked_at=1, epoch_before=10, epoch_after=12)
+    assert observations.finalization([recorded[1]]) is None, "found as it was asked: nothing was sent"
 
 
 def test_an_undo_ends_a_try_and_its_outage() -> None:

@@ -28,7 +28,7 @@ from kafka_rollout.planning.findings.downgrade_scans import (
     unreadable_log_findings,
 )
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.run.projections.levels import planned_trims
+from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
     LossesReported,

@@ -14,7 +14,7 @@ from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo
 from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState
 from kafka_rollout.run.events import ApprovalOf
-from kafka_rollout.run.projections.levels import finalization
+from kafka_rollout.run.projections.observations import finalization
 from kafka_rollout.run.step_events import FeatureSupport, SnapshotLoaded
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval

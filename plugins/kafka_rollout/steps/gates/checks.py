@@ -17,7 +17,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.releases.facts import METADATA_VERSION
-from kafka_rollout.run.projections.levels import finalization, last_failing_offset
+from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common import lock

@@ -10,8 +10,8 @@ from kafka_rollout.model.plan import FeatureChange, Plan
 from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
-from kafka_rollout.run.projections.levels import planned_trims
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.approval import (

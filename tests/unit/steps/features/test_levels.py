@@ -14,7 +14,7 @@ from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.levels import finalization
+from kafka_rollout.run.projections.observations import finalization
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

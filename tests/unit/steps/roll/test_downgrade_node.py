@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.levels import planned_trims
+from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
