@@ -20,9 +20,9 @@ from typing import Any
 
 from sqlalchemy import insert, text
 
-from kafka_rollout.airflow.views import read_runs, records
-from kafka_rollout.airflow.views.fleet import fleet_table
-from kafka_rollout.airflow.views.shown import shown
+from kafka_rollout.airflow.views import records
+from kafka_rollout.airflow.views.clusters import fleet_table
+from kafka_rollout.airflow.views.records import shown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
@@ -31,8 +31,8 @@ from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopped, Stopping
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_run
 from kafka_rollout.run.store.tables import runs
-from kafka_rollout.wiring import run_status
-from kafka_rollout.wiring.fleet import read_fleet
+from kafka_rollout.wiring import runs as run_status
+from kafka_rollout.wiring.stored_state import read_fleet
 from tests.fleet_scenes import R391, R431, SHELL, STEP, Fleet, approved, dag, observed, planned
 from tests.option_scenes import check_of
 
@@ -133,7 +133,7 @@ def _spread(values: list[float]) -> list[float]:
 def forget() -> None:
     """Start as a process that has read nothing."""
     run_status._READ = run_status.ReadRuns(most_events=30_000)
-    vars(records)["READ_RUNS"] = read_runs.ReadRuns(at_most=1000)
+    records.read_run.cache_clear()
 
 
 def main() -> None:

@@ -19,8 +19,7 @@ from pydantic import BaseModel
 from kafka_rollout.base import json_forms
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import VARIABLES
-from kafka_rollout.cli.app import app
-from kafka_rollout.cli.json_result import ERROR_KINDS
+from kafka_rollout.cli.app import ERROR_KINDS, app
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
 from kafka_rollout.coordinator_logs.scan import VERDICTS

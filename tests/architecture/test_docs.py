@@ -212,7 +212,7 @@ def test_every_module_and_folder_that_a_page_names_exists() -> None:
     assert dead == []
 
 
-@pytest.mark.parametrize("file", ["docs/notifications.md", "plugins/kafka_rollout/airflow/notifications.py"])
+@pytest.mark.parametrize("file", ["docs/notifications.md", "plugins/kafka_rollout/airflow/operators/notifications.py"])
 def test_the_example_of_an_alert_in_html_escapes_names_that_clients_choose(file: str) -> None:
     (template,) = re.findall(r'"html_content": "([^"]+)"', (PROJECT_ROOT / file).read_text())
     shown = Template(template).render(alert={"body": "Group <img src=x> cannot be loaded."})

@@ -169,10 +169,9 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
     Triggers read the answers as Airflow's records.
     """
-    from kafka_rollout.airflow.approvals import deciding, records
+    from kafka_rollout.airflow.approvals import asking, records
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
     from kafka_rollout.airflow.operators import approvals
-    from kafka_rollout.airflow.private_api import RecordedAnswer
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task = context["task"]
@@ -189,16 +188,11 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
 
     def read_record(record_id: Any) -> Any:
-        event = asked.records[str(record_id)]
-        return RecordedAnswer(
-            user=event["responded_by_user"]["id"],
-            name=event["responded_by_user"]["name"],
-            options=tuple(event["chosen_options"]),
-            params=event["params_input"],
-            answered_at=event["responded_at"].timestamp(),
-        )
+        event = {**asked.records[str(record_id)]}
+        del event["timedout"]
+        return {**event, "responded_at": event["responded_at"].timestamp()}
 
-    for module in (approvals, deciding):
+    for module in (approvals, asking):
         monkeypatch.setattr(module, "ask", answer)
     monkeypatch.setattr(records, "read_record", read_record)
     trigger = records.AnswerTrigger

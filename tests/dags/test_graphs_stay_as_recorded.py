@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
-from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
+from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.steps.procedures.kinds import KINDS
 from tests.dags.conftest import spec_with_homes

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow import run_listener
-from kafka_rollout.airflow.common.dag_ids import TAG
+from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind
 from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.background import SqlBackground

@@ -34,9 +34,9 @@ def get_provider_info() -> dict[str, Any]:
                     "approvals",
                     "begin",
                     "compatibility_scan",
-                    "ending",
                     "nodes",
                     "notifications",
+                    "services",
                     "spark_scan",
                     "step",
                 )

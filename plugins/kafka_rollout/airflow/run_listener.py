@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 from airflow.listeners import hookimpl
 from sqlalchemy.orm.exc import DetachedInstanceError
 
-from kafka_rollout.airflow.common.dag_ids import TAG
+from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.run.projections.runs import find_dag_id
 
 if TYPE_CHECKING:

@@ -8,6 +8,6 @@ Begin with:
 - `options.takes_request`: gives a command the options of a kind of run
 - `run.run_procedure`: carries out a procedure from a shell
 - `answers.TerminalAnswers`: approvals at the terminal
-- `services.shell_services`: scan, background processes and report of a run
+- `run.ShellServices`: scan, background processes and report of a run
 - `show.say`: prints text from outside safely
 """

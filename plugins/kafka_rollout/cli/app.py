@@ -1,4 +1,7 @@
-"""`kafka-rollout`: the list of all commands. The module of a command is imported when the command is called."""
+"""`kafka-rollout`: the list of all commands, their help, and `--json` and `--output` of each.
+
+The module of a command is imported when the command is called.
+"""
 
 from __future__ import annotations
 
@@ -8,16 +11,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from functools import wraps
 from importlib import import_module
 from importlib.metadata import version
+from inspect import Parameter, Signature, signature
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, NamedTuple
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
-from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError
+from kafka_rollout.base.errors import (
+    FatalError,
+    LockHeldError,
+    RefusedError,
+    RolloutError,
+    StoppedError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.base.system.settings import is_debug
-from kafka_rollout.cli.help_pages import Command, Group
-from kafka_rollout.cli.json_result import file_of, kind_of, wants_json, with_output
 from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.model.run_of import RUN_COMMANDS
 
@@ -37,14 +48,14 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     "Look at clusters (read-only)": {
         "check": "check.check",
         "clusters": "cluster.clusters",
-        "fleet": "fleet.fleet",
-        "status": "status.status",
+        "fleet": "stored.fleet",
+        "status": "stored.status",
         "observe": "cluster.observe",
         "verify": "cluster.verify",
         "plan": "cluster.plan",
-        "scan": "scan.scan",
+        "scan": "scans.scan",
         "scans": "scans",
-        "downgrade-options": "downgrade_options.downgrade_options",
+        "downgrade-options": "stored.downgrade_options",
         "groups": "groups",
     },
     "Change a cluster": {
@@ -72,6 +83,74 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
 }
 COMMANDS: Mapping[str, str] = {name: where for listed in _SUBJECTS.values() for name, where in listed.items()}
 _OWN_PARSER = {"allow_extra_args": True, "ignore_unknown_options": True, "help_option_names": []}
+
+_JSON, _OUTPUT, _AS_JSON = "--json", "--output", "as_json"
+_Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="File for the result of --json.")]
+# The first one that fits an error is its kind.
+ERROR_KINDS: tuple[tuple[type[RolloutError], str], ...] = (
+    (UserError, "invalid_input"),
+    (LockHeldError, "locked"),
+    (RefusedError, "refused"),
+    (TransientError, "transient"),
+    (FatalError, "fatal"),
+    (StoppedError, "interrupted"),
+)
+
+
+class Command(TyperCommand):
+    """A command whose options are listed by subject. typer's own tables leave 16 columns for their texts."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self, ctx, formatter)
+
+
+class Group(TyperGroup):
+    """A group of commands, each with the first paragraph of its help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        _write_options(self, ctx, formatter)
+        self.format_commands(ctx, formatter)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        found: dict[str, Any] = {name: self.get_command(ctx, name) for name in self.list_commands(ctx)}
+        for title, names in self.by_subject([name for name, command in found.items() if not command.hidden]):
+            rows = [(name, " ".join((found[name].help or "").split("\n\n")[0].split())) for name in names]
+            with formatter.section(title):
+                formatter.write_dl(rows)
+
+    def by_subject(self, names: list[str]) -> Iterable[tuple[str, Iterable[str]]]:
+        """Return the commands under their titles."""
+        return [("Commands", names)]
+
+
+def _write_options(command: Any, ctx: Any, formatter: Any) -> None:
+    sections: dict[str, list[tuple[str, str]]] = {}
+    for param in command.get_params(ctx):
+        if (record := param.get_help_record(ctx)) is not None:
+            title = "Arguments" if param.param_type_name == "argument" else param.rich_help_panel or "Options"
+            sections.setdefault(title, []).append(record)
+    for title, rows in sections.items():
+        with formatter.section(title):
+            formatter.write_dl(rows)
+
+
+def with_output(command: Callable[..., Any]) -> Callable[..., Any]:
+    """Give a command that has --json the option --output. `_output_file` reads it, before the command is parsed."""
+    own = signature(command, eval_str=True)
+    if _AS_JSON not in own.parameters or "output" in own.parameters:  # loaded before
+        return command
+
+    @wraps(command)
+    def call(output: Path | None, **given: Any) -> Any:
+        if output is not None and not given[_AS_JSON]:
+            raise UserError(f"{_OUTPUT} writes the JSON result.", remedy=f"Add {_JSON}.")
+        return command(**given)
+
+    parameters = [one.replace(kind=Parameter.KEYWORD_ONLY) for one in own.parameters.values()]
+    at = list(own.parameters).index(_AS_JSON) + 1
+    output = Parameter("output", Parameter.KEYWORD_ONLY, default=None, annotation=_Output)
+    call.__signature__ = Signature([*parameters[:at], output, *parameters[at:]])  # type: ignore[attr-defined]
+    return call
 
 
 def _load(name: str) -> Any:
@@ -187,52 +266,53 @@ def main(arguments: Sequence[str] | None = None) -> None:
 def run_main(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. `help COMMAND` is `COMMAND --help`."""
     words = current_words([*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments)
-    if not wants_json(words):
+    if _JSON not in words:
         return _run(words)
     from kafka_rollout.cli import show
 
-    with show.json_result(file_of(words)) as result:
+    with show.json_result(_output_file(words)) as result:
         return _run(words, result)
 
 
 def _run(words: list[str], result: JsonResult | None = None) -> int:
     try:
-        code = app(args=words, prog_name="kafka-rollout", standalone_mode=False)
+        return int(app(args=words, prog_name="kafka-rollout", standalone_mode=False) or 0)
     except RolloutError as error:
         if is_debug():
             raise
-        return _fail(_Failure(kind_of(error), error.sentence, error.remedy, error.exit_code), result)
+        return _fail(error, result)
     except TyperException as error:
         from kafka_rollout.cli.usage import usage_error
 
-        wrong = usage_error(error)
-        return _fail(_Failure(kind_of(wrong), wrong.sentence, wrong.remedy, wrong.exit_code), result)
+        return _fail(usage_error(error), result)
     except (KeyboardInterrupt, typer.Abort):
-        return _fail(_Failure("interrupted", "Stopped by Ctrl-C.", "", StoppedError.exit_code), result)
+        return _fail(StoppedError("Stopped by Ctrl-C."), result)
     except Exception as error:
         if is_debug():
             raise
         sentence = f"Unexpected error: {type(error).__name__}: {str(error) or 'no message'}."
         remedy = "Set KAFKA_ROLLOUT_DEBUG=1 to see the traceback."
-        return _fail(_Failure(kind_of(error), sentence, remedy, FatalError.exit_code), result)
-    return int(code or 0)
+        return _fail(FatalError(sentence, remedy=remedy), result, kind="unexpected")
 
 
-class _Failure(NamedTuple):
-    """The keys of `error` in JSON."""
+def _output_file(words: Sequence[str]) -> Path | None:
+    """Return the file of --output."""
+    for at, word in enumerate(words):
+        name, equals, value = word.partition("=")
+        if name == _OUTPUT:
+            value = value if equals else next(iter(words[at + 1 :]), "")
+            return Path(value) if value else None
+    return None
 
-    kind: str
-    sentence: str
-    remedy: str
-    exit_code: int
 
-
-def _fail(failure: _Failure, result: JsonResult | None) -> int:
+def _fail(error: RolloutError, result: JsonResult | None, kind: str = "") -> int:
     """Print the sentence. With --json, also print the error as the result, unless the command has printed one."""
     from kafka_rollout.cli import show
 
-    sentence = " ".join(f"{failure.sentence} {failure.remedy}".split())
+    sentence = " ".join(f"{error.sentence} {error.remedy}".split())
     show.err.print(show.as_text(sentence), style="red", soft_wrap=True)
     if result is not None and not result.is_written:
-        show.print_json({"error": failure._asdict(), **({"run": result.run} if result.run else {})})
-    return failure.exit_code
+        kind = kind or next(kind for of, kind in ERROR_KINDS if isinstance(error, of))
+        shown = {"kind": kind, "sentence": error.sentence, "remedy": error.remedy, "exit_code": error.exit_code}
+        show.print_json({"error": shown, **({"run": result.run} if result.run else {})})
+    return error.exit_code

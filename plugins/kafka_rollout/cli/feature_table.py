@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from rich.text import Text
 
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.cli.show import out, print_table, say, say_marked
-from kafka_rollout.features.requests import FeatureOutcome
+from kafka_rollout.cli.show import out, print_table, say_marked
 from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
@@ -105,13 +104,6 @@ def print_description(cluster: ClusterSpec, state: ClusterState) -> None:
                 f"[yellow]{kind} {unlisted_id} is registered but not listed in the inventory: its levels are "
                 "unknown.[/yellow]"
             )
-
-
-def print_outcomes(outcomes: Sequence[FeatureOutcome]) -> None:
-    for outcome in outcomes:
-        say(outcome)
-    if not outcomes:
-        out.print("No change needed.")
 
 
 def _names(state: ClusterState) -> list[str]:

@@ -1,7 +1,11 @@
-"""Shared options of the commands, and the ports of a cluster."""
+"""Shared options of the commands, and the ports of a cluster.
+
+Levels and releases are accepted as `kafka-features.sh` does: by number or name, `feature=level`, two numbers.
+"""
 
 from __future__ import annotations
 
+import re
 import secrets
 import time
 from collections.abc import Callable, Collection, Iterator, Mapping
@@ -16,12 +20,12 @@ import typer
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.cli.levels import read_feature, read_level, read_release
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import Request
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.documents.catalogue import get_catalogue
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
@@ -59,6 +63,49 @@ TakeOver = Annotated[
     typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --as."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal: --as is the approval.")]
+
+
+def read_level(text: str) -> int:
+    """Return the metadata.version of `25`, `4.0-IV3` or `4.0`. Raises UserError for another text."""
+    if re.fullmatch(r"[1-9]\d{0,4}", text):
+        return int(text)
+    level = _level_of_name(get_catalogue(), text)
+    if level is None:
+        raise UserError(
+            f"'{text}' is not a metadata.version.", remedy="Use a number or a name, for example 25 or 4.0-IV3."
+        )
+    return level
+
+
+def read_feature(text: str) -> str:
+    """Return `feature:level` lists with the level of metadata.version as a number, if it has a name."""
+    return ",".join(_with_number(part.strip()) for part in text.split(","))
+
+
+def read_release(text: str) -> Release:
+    """Return the release of `4.0.1`, or for `4.0` the newest of this minor line in the catalogue."""
+    return _newest_of(get_catalogue(), text) or Release.parse(text)
+
+
+def _with_number(text: str) -> str:
+    name, sign, level = re.fullmatch(r"(.*?)([:=]?)([^:=]*)", text).groups()  # type: ignore[union-attr]
+    if not sign or name != METADATA_VERSION or re.fullmatch(r"-?\d+", level):
+        return text
+    return f"{name}:{read_level(level)}"
+
+
+def _level_of_name(catalogue: Catalogue, text: str) -> int | None:
+    names = {one.name.upper(): one.level for facts in catalogue.releases.values() for one in facts.metadata_versions}
+    if (level := names.get(text.upper())) is not None:
+        return level
+    release = _newest_of(catalogue, text)
+    return None if release is None else catalogue.get(release).features[METADATA_VERSION].latest_production
+
+
+def _newest_of(catalogue: Catalogue, text: str) -> Release | None:
+    """Return the newest release of a minor line such as `4.0`."""
+    return next((one for one in reversed(list(catalogue)) if f"{one.major}.{one.minor}" == text), None)
+
 
 _READERS: Mapping[str, Callable[[str], Any]] = {
     "level": read_level,
@@ -164,7 +211,10 @@ def _option(field: Field) -> Parameter:
         if limit is not None and not as_text
     }
     shown = {"metavar": "DURATION"} if field.is_duration else {"case_sensitive": False}
-    more = f" {_duration_help(field)}" if field.is_duration else " Repeatable." if field.is_list else ""
+    more = " Repeatable." if field.is_list else ""
+    if field.is_duration:
+        within = f", {field.option_limits}" if field.option_limits else ""
+        more = f" Such as 30s, 10m or 2h{within}; a number is seconds."
     return Parameter(
         field.parameter,
         Parameter.KEYWORD_ONLY,
@@ -176,8 +226,3 @@ def _option(field: Field) -> Parameter:
             ),
         ],
     )
-
-
-def _duration_help(field: Field) -> str:
-    limits = f", {field.option_limits}" if field.option_limits else ""
-    return f"Such as 30s, 10m or 2h{limits}; a number is seconds."

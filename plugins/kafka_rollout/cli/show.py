@@ -26,9 +26,7 @@ from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severi
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.check import GateCheck
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release, VersionRange
-from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.roll.walk import Progress
 
 
@@ -153,10 +151,6 @@ def print_table(columns: Sequence[str], rows: Iterable[Sequence[object]]) -> Non
     for row in rows:
         table.add_row(*(cell if isinstance(cell, Text) else as_text("–" if cell is None else cell) for cell in row))
     out.print(table)
-
-
-def print_plan(plan: Plan) -> None:
-    print_body(approval_body(plan))
 
 
 def print_body(text: str, console: Console = out) -> None:

@@ -63,7 +63,7 @@ def follow(
 
     Asks a database that does not respond again. Raises TransientError after the timeout, StoppedError at Ctrl-C.
     """
-    from kafka_rollout.wiring.run_status import read_run_status
+    from kafka_rollout.wiring.runs import read_run_status
 
     clock = clock or SystemClock()
     ends_at = None if timeout_s is None else clock.monotonic() + timeout_s

@@ -50,28 +50,23 @@ class ClusterQueries(Protocol):
     def missing_rights(self, rights: Collection[Right] | None = None) -> tuple[MissingRight, ...]:
         """Those of `rights`, on the brokers, that the user of this tool does not have; None: of all rights of runs
         (model/rights.py), PINNING and those on the controllers included."""
-        ...
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node; a controller is queried on its own listener."""
-        ...
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         """The state of the metadata quorum. Without a leader, a query `through_brokers` takes up to the time limit,
         because they wait for one; without it only a cluster whose controllers have no address queries brokers."""
-        ...
 
     def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
         """The registered nodes, from one of the brokers `through`; empty: from any broker. A broker that is cut off
         from the controllers answers with its last metadata."""
-        ...
 
     def wait_for_turn(self) -> int | None:
         """Wait until it is a broker's turn to report all partitions, and return its id; None: no broker is preferred.
 
         Call it before the queries that show which brokers are current: the wait can take seconds.
         """
-        ...
 
     def partitions(
         self,
@@ -83,42 +78,34 @@ class ClusterQueries(Protocol):
         """The partitions of these topics that exist; None: all partitions, internal topics included. `through`: as for
         `registered`, the first of them first. `min_isr_age_s`: most seconds since this client read a topic's
         min.insync.replicas; None: the values are not needed, and UNKNOWN_MIN_ISR."""
-        ...
 
     def movements(self) -> Movements:
         """Replicas that move between brokers or directories now."""
-        ...
 
     def groups(self) -> tuple[GroupState, ...]: ...
     def transactions(self) -> tuple[TransactionState, ...]: ...
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
         """Ask the node about the coordinator partitions that it leads in `partitions`, and for the groups and
         transactional ids that it coordinates. Raises RefusedError for a missing right."""
-        ...
 
     def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
         leave out end offsets of partitions that have no leader or no high watermark; else they raise TransientError."""
-        ...
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         """The settings of kinds that older releases do not support (cluster_contents.SETTINGS). This query works while
         partitions have no leader. Settings of groups are listed from 4.1 on, before only those of existing groups."""
-        ...
 
     def dynamic_configs(self) -> DynamicConfigs:
         """What is configured in the cluster's metadata for topics, brokers, groups, client metrics and quotas."""
-        ...
 
     def setting(self, name: str) -> SettingValues:
         """One setting of brokers and topics: of all brokers together, of every unfenced broker, of topics."""
-        ...
 
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """The configuration file of the node as the node reports it, without secrets and unknown names. Raises
         NotObservableError if the node does not report it."""
-        ...
 
 
 class ClusterChanges(Protocol):
@@ -126,19 +113,16 @@ class ClusterChanges(Protocol):
 
     def unregister_broker(self, node_id: int) -> None:
         """Remove the registration of a broker that is gone; a repeated call does nothing."""
-        ...
 
     def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
         """Set the cluster-wide default of a broker setting; a repeated call does nothing more. Raises RefusedError for
         a missing right. `validate_only` changes nothing and is not fenced."""
-        ...
 
     def update_features(
         self, targets: Mapping[str, int], *, validate_only: bool, unsafe: bool = False
     ) -> tuple[FeatureUpdateResult, ...]:
         """UpdateFeatures; the upgrade type follows from each level and the finalized one. `validate_only` changes
         nothing and is not fenced."""
-        ...
 
 
 class ClusterAdmin(ClusterQueries, ClusterChanges, Protocol):
@@ -149,7 +133,6 @@ class ClusterAdmin(ClusterQueries, ClusterChanges, Protocol):
 
         Not fenced: gates request it, and it changes neither a release nor a level.
         """
-        ...
 
     def close(self) -> None: ...
 
@@ -158,31 +141,26 @@ class Metrics(Protocol):
     def read(self, node: NodeSpec) -> NodeMetrics:
         """All we use of a node's metrics, from both agents; empty for a node without an agent in the inventory. Raises
         TransientError when no agent answers."""
-        ...
 
 
 class OutsideValues(Protocol):
     def read(self, outside: OutsideCondition, *, not_before: float = 0.0) -> Reading:
         """The value of a condition of the operator, not older than its interval, and of a reading that began after
         `not_before` (epoch seconds). Raises nothing: an unknown value has its reason."""
-        ...
 
 
 class CoordinatorLogs(Protocol):
     def scan_small(self) -> ScanResult:
         """Scan logs that this process can read in a few seconds, for all releases of the catalogue. Only reads. Raises
         RefusedError if they are longer. Without tagged fields and owners of records."""
-        ...
 
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
         """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
         that records that the cleaner has removed since no longer count."""
-        ...
 
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is
         read by Spark if `by_spark`, and raises RefusedError if not."""
-        ...
 
 
 class KafkaClasses(Protocol):
@@ -194,7 +172,6 @@ class KafkaClasses(Protocol):
         """Why the release would refuse to start with these properties (empty: it would not).
 
         `formats`: of each directory that they name (NodeRuntime.directory_formats); None: not checked."""
-        ...
 
     def config_problems_of(
         self,
@@ -202,7 +179,6 @@ class KafkaClasses(Protocol):
         nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
     ) -> Mapping[int, tuple[str, ...]]:
         """The same for several nodes (id → properties, formats), in one JVM."""
-        ...
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -212,11 +188,9 @@ class KafkaClasses(Protocol):
         `brokers`: the properties of each broker on the release. A kind whose classes the release does not have gives a
         problem too.
         """
-        ...
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""
-        ...
 
 
 class NodeQueries(Protocol):
@@ -225,38 +199,31 @@ class NodeQueries(Protocol):
     def process(self, node: NodeSpec) -> ProcessState: ...
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
-        ...
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         """Give up a host that does not respond after a few seconds, during the block. Slow commands stay allowed."""
-        ...
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]: ...
     def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]: ...
     def java_version(self, node: NodeSpec) -> int: ...
     def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
         """Arguments of the JVM of the next start, as far as they can be read. Raises TransientError if unknown."""
-        ...
 
     def config(self, node: NodeSpec) -> Mapping[str, str]: ...
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots of __cluster_metadata-0 on the node, oldest first; empty if the runtime cannot read files."""
-        ...
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None: ...
 
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         """directory.id → path of each of the node's directories that the runtime can read."""
-        ...
 
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Path → format of each directory that a configuration names. None if the runtime cannot read one of them."""
-        ...
 
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         """The node's metadata.log.dir (by default the first of its log.dirs), as a path on its host. None if the
         runtime cannot read files there, or if a config provider has the path."""
-        ...
 
 
 class NodeChanges(Protocol):
@@ -264,27 +231,22 @@ class NodeChanges(Protocol):
 
     def bring(self, node: NodeSpec, release: Release) -> None:
         """Put the files of a release on the node's host, if they are missing there. The node can run."""
-        ...
 
     def prepare_stop(self, node: NodeSpec) -> None:
         """Run the operator's commands before a stop; nothing if the node has no process or no commands. A repeated call
         runs them again. Raises FatalError for a command that fails."""
-        ...
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """Controlled shutdown; returns when the process has ended.
 
         After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
         """
-        ...
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
         """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
-        ...
 
     def start(self, node: NodeSpec) -> None:
         """Start the installed release unless the process is running already; does not wait for readiness."""
-        ...
 
 
 class NodeRuntime(NodeQueries, NodeChanges, Protocol):
@@ -298,7 +260,6 @@ class PreparedSnapshot(Protocol):
         """Write the end of a stopped node's log as a snapshot to `out`, and load it with the target's classes.
 
         `end_offset`: of the snapshot's name, not before the end of the log."""
-        ...
 
 
 class MetadataLogQueries(Protocol):
@@ -307,31 +268,25 @@ class MetadataLogQueries(Protocol):
     def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
         """The losses of the cluster's metadata at a lower metadata.version, by the classes of the release that runs.
         Reads a copy; the node can run."""
-        ...
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
     ) -> MetadataScan:
         """Whether a node of the release can start with this log. Reads a copy; the node can run. `settings`: the node's
         configuration, for the times in the remedies."""
-        ...
 
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
         """Registered levels of controllers, and the state of a ZooKeeper migration. Reads a copy; the node can run."""
-        ...
 
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or
         damaged log."""
-        ...
 
     def log_bytes(self, node: NodeSpec) -> int:
         """Size of the log and its snapshots on disk."""
-        ...
 
     def free_bytes(self, node: NodeSpec) -> int:
         """Free bytes of the file system of the log, for the node's user."""
-        ...
 
     def write_snapshot(
         self,
@@ -349,7 +304,6 @@ class MetadataLogQueries(Protocol):
 
         The classes of `source`, the release that runs, write it, or those of a newer release before 4.0. The classes of
         source and target load it. Raises RefusedError if one of them cannot start from it."""
-        ...
 
     def prepared_snapshot(
         self,
@@ -362,15 +316,12 @@ class MetadataLogQueries(Protocol):
         cluster_id: str,
     ) -> AbstractContextManager[PreparedSnapshot]:
         """Write and prove a snapshot of a running node's log, from a copy, to write it again quickly after the stop."""
-        ...
 
     def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
-        ...
 
     def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
         """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
-        ...
 
 
 class MetadataLogChanges(Protocol):
@@ -379,12 +330,10 @@ class MetadataLogChanges(Protocol):
     def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
         """Remove a stopped node's log before its newest snapshot, with a backup; a repeated call finishes. Raises
         RefusedError if the release could not read the rest, UserError for a running node."""
-        ...
 
     def replace_bootstrap(self, node: NodeSpec, *, level: int, release: Release, cluster_id: str) -> Path | None:
         """Write a stopped node's bootstrap.checkpoint again, with no level above `level` and the release's; the copy of
         the old one, None if no level was lowered. Raises RefusedError if the release cannot read it."""
-        ...
 
     def install(
         self,
@@ -399,17 +348,14 @@ class MetadataLogChanges(Protocol):
         """Replace a stopped node's whole log by a snapshot and lower its bootstrap.checkpoint, with a backup; a
         repeated call finishes. Returns a sentence. `candidate`: the node, which is a voter, starts as a candidate; only
         for one node. Raises UnreadableLogError for a directory without a log."""
-        ...
 
     def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         """Restore every file as before the newest installation; None without one. `keep_epoch`: except quorum-state,
         because running nodes can know its epoch. Raises RefusedError as `refuse_used` does and, with `keep_epoch`, if a
         leader was elected on the snapshot."""
-        ...
 
     def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
         """Store an epoch without a vote in a stopped controller's quorum-state, unless it knows this or a later one."""
-        ...
 
 
 class MetadataLogs(MetadataLogQueries, MetadataLogChanges, Protocol):

@@ -4,6 +4,6 @@ Outside: what the lower rooms reach.
 
 Begin with:
 - `cluster_ports.open_cluster_ports`: opens the ports of a cluster
-- `run_report.write_run_report`: builds, renders and stores the report of a run
+- `runs.write_run_report`: builds, renders and stores the report of a run
 - `rehearsal.main`: the process of a rehearsal
 """

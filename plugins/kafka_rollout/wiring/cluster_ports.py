@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING, assert_never
 
@@ -53,9 +53,8 @@ def open_cluster_ports(
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
-    history = _History(run_id=run_id, run=open_run(cluster.name, run_id, settings), lock=open_lock(settings))
-    turns = open_turns(cluster.name, settings)
-    with _open(cluster, history, security, settings, ssh=ssh, adjust=adjust, turns=turns) as ports:
+    run, lock, turns = open_run(cluster.name, run_id, settings), open_lock(settings), open_turns(cluster.name, settings)
+    with _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust, turns=turns) as ports:
         yield ports
 
 
@@ -70,27 +69,20 @@ def open_ports_to_read(
     """Yield the ports of a cluster without a run: nothing is stored, and every change is refused. `ssh`: as above."""
     from kafka_rollout.run.memory import MemoryRunStore, NoLock
 
-    history = _History(run_id="check", run=MemoryRunStore(), lock=NoLock())
-    with _open(cluster, history, security, settings or Settings.from_environment(), ssh=ssh) as ports:
+    settings = settings or Settings.from_environment()
+    with _open(cluster, "check", MemoryRunStore(), NoLock(), settings, security=security, ssh=ssh) as ports:
         yield ports
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _History:
-    """Where a run records its events, and the lock that it holds."""
-
-    run_id: str
-    run: RunStore
-    lock: ChangeLock
 
 
 @contextmanager
 def _open(
     cluster: ClusterSpec,
-    history: _History,
-    security: ClientSecurity | None,
+    run_id: str,
+    run: RunStore,
+    lock: ChangeLock,
     settings: Settings,
     *,
+    security: ClientSecurity | None,
     ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
     turns: RequestTurns | None = None,
@@ -109,39 +101,29 @@ def _open(
     catalogue = get_catalogue(settings)
     closing = ExitStack()
     clock = SystemClock()
-    fence = make_fence(history.lock, cluster.name, clock)
+    fence = make_fence(lock, cluster.name, clock)
     admin = KafkaAdmin(cluster, security, fence=fence, turns=turns)
-    nodes = _reach_nodes(
-        cluster, admin, cache, catalogue, fence=fence, open_shell=lambda: _open_shell(settings, ssh, closing)
-    )
+    open_shell = partial(_open_shell, settings, ssh, closing)
+    runtime, metrics, places = _reach_nodes(cluster, admin, cache, catalogue, fence=fence, open_shell=open_shell)
     ports = ClusterPorts(
-        run_id=history.run_id,
+        run_id=run_id,
         cluster=cluster,
         catalogue=catalogue,
         admin=admin,
-        runtime=nodes.runtime,
-        metrics=nodes.metrics,
+        runtime=runtime,
+        metrics=metrics,
         outside=OutsideReader(cluster, security.prometheus if security else None, clock),
         classes=JvmKafkaClasses(cache),
         logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
-        metadata_logs=DirectoryMetadataLogs(cache, nodes.places),
-        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=nodes.runtime, clock=clock, settings=settings),
-        run=history.run,
-        lock=history.lock,
+        metadata_logs=DirectoryMetadataLogs(cache, places),
+        rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
+        run=run,
+        lock=lock,
         clock=clock,
     )
     closing.callback(ports.admin.close)
     with closing:
         yield fence_cluster_ports(adjust(ports))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Nodes:
-    """How the nodes of a cluster are reached: processes, metrics, directories of the metadata log."""
-
-    runtime: NodeRuntime
-    metrics: NodeMetricsReader
-    places: Places
 
 
 def _reach_nodes(
@@ -152,8 +134,11 @@ def _reach_nodes(
     *,
     fence: Fence,
     open_shell: Callable[[], SshShell],
-) -> _Nodes:
-    """Return the adapters of the cluster's runtime. `open_shell`: opens the connections to its hosts."""
+) -> tuple[NodeRuntime, NodeMetricsReader, Places]:
+    """Return the adapters of the cluster's runtime: processes, metrics, directories of the metadata log.
+
+    `open_shell`: opens the connections to its hosts.
+    """
     from kafka_rollout.metadata_log.changes.places import LocalPlaces
     from kafka_rollout.nodes.metrics import NodeMetricsReader
 
@@ -166,7 +151,7 @@ def _reach_nodes(
             from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 
             local = LocalProcessRuntime(cluster, cache, fence)
-            return _Nodes(runtime=local, metrics=metrics, places=LocalPlaces(local.metadata_log_dir, fence))
+            return local, metrics, LocalPlaces(local.metadata_log_dir, fence)
         case "ssh_service":
             from kafka_rollout.nodes.metadata_places import HostPlaces
             from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -175,12 +160,12 @@ def _reach_nodes(
             shell = open_shell()
             hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)
             metrics = replace(metrics, through=partial(SshTransport, shell))
-            return _Nodes(runtime=hosts, metrics=metrics, places=HostPlaces(hosts))
+            return hosts, metrics, HostPlaces(hosts)
         case "none":
             from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 
             unmanaged = NoRuntime(cluster, admin, metrics)
-            return _Nodes(runtime=unmanaged, metrics=metrics, places=LocalPlaces(unmanaged.metadata_log_dir))
+            return unmanaged, metrics, LocalPlaces(unmanaged.metadata_log_dir)
         case unknown:
             assert_never(unknown)
 

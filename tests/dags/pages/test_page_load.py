@@ -10,13 +10,13 @@ import pytest
 
 from kafka_rollout.airflow.views import records
 from kafka_rollout.airflow.views.drawings import Drawings, samples_of
-from kafka_rollout.airflow.views.read_runs import ReadRun, ReadRuns
+from kafka_rollout.airflow.views.records import ReadRun
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.events import Begun, TaskFailed
 from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore
 from kafka_rollout.run.traffic import TrafficSample
-from kafka_rollout.wiring import run_status
+from kafka_rollout.wiring import runs as run_status
 from tests.records import run_history
 
 IDS = [f"run-{number}" for number in range(5)]
@@ -26,7 +26,7 @@ IDS = [f"run-{number}" for number in range(5)]
 def show(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[], tuple[list[str], list[dict[str, Any]]]]:
     """Ask as the page does: (ids of the runs whose events were read, the cards)."""
     monkeypatch.setenv("KAFKA_ROLLOUT_HOME", str(tmp_path))
-    monkeypatch.setattr(records, "READ_RUNS", ReadRuns(at_most=100), raising=False)
+    records.read_run.cache_clear()
     monkeypatch.setattr(run_status, "_READ", run_status.ReadRuns(most_events=100))
     read: list[str] = []
     read_history = SqlRunStore.read_history
@@ -84,7 +84,7 @@ def test_a_damaged_run_is_read_again_so_that_a_restored_document_is_seen(tmp_pat
 
 
 def test_the_elapsed_time_of_a_run_in_progress_is_not_the_one_that_was_read() -> None:
-    read = ReadRun(dag_id="d", shown={"run_id": "r", "began_at": 1_000.0}, last_at=1_010.0)
+    read = ReadRun(shown={"run_id": "r", "began_at": 1_000.0}, last_at=1_010.0)
     for now, elapsed, state in ((1_050.0, 50, "in progress"), (9_000.0, 10, "ended without a report")):
         card = read.card(holder="", now=now)
         assert (card["elapsed_s"], card["state"]) == (elapsed, state)
@@ -108,22 +108,6 @@ def test_the_runs_that_were_read_have_a_limit_of_events(tmp_path: Path, monkeypa
     read = [runs.get("fake", run_id, settings, "1")[0].events for run_id in (*IDS[:3], IDS[2])]
     assert read[2] is read[3]
     assert runs.get("fake", IDS[0], settings, "1")[0].events is not read[0]
-
-
-def test_only_the_newest_runs_are_kept() -> None:
-    runs = ReadRuns(at_most=2)
-    read: list[str] = []
-
-    def get(key: str) -> None:
-        def read_it() -> ReadRun:
-            read.append(key)
-            return ReadRun(dag_id="d", shown={})
-
-        runs.get((key,), "1", read_it)
-
-    for key in ("a", "b", "a", "c", "a", "b"):
-        get(key)
-    assert read == ["a", "b", "c", "b"]
 
 
 def test_the_page_plans_its_next_refresh_after_the_answer() -> None:

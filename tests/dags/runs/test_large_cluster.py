@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.airflow.common.all_nodes import Nodes, NodeStepsOfTask
+from kafka_rollout.airflow.common.node_task_groups import Nodes, NodeStepsOfTask
 from kafka_rollout.airflow.operators.nodes import WORKS_S, RollNodesOperator
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import from_json

@@ -14,7 +14,7 @@ import pytest
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
@@ -65,7 +65,7 @@ def command(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, capsys: pytest.Capt
 
     for module in (cli_changes, cli_features):
         monkeypatch.setattr(module, "open_ports", open_fake)
-    monkeypatch.setattr(cli_services, "scan_logs", scan)
+    monkeypatch.setattr(cli_run, "scan_logs", scan)
 
     def run(words: str) -> tuple[int, str]:
         code = cli.run_main([*words.split(), "-c", "fake"])

@@ -128,9 +128,7 @@ def test_a_request_and_an_answer_of_an_earlier_version_are_continued(
 
 
 def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
-    from kafka_rollout.airflow.private_api import ShownRequest
-
-    return ShownRequest(subject=subject, body=body)
+    return subject, body
 
 
 def test_a_canary_s_approval_that_is_marked_as_done_by_hand_rolls_no_other_node(
@@ -207,16 +205,16 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 ) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.airflow.approvals import deciding
+    from kafka_rollout.airflow.approvals import asking
     from kafka_rollout.airflow.gates import sensor as gate
     from kafka_rollout.gates.check import Gate, GateKind
 
     asked: list[Any] = []
-    monkeypatch.setattr(deciding, "ask", lambda context, ports, question, **_: asked.append(question))
+    monkeypatch.setattr(asking, "ask", lambda context, ports, question, **_: asked.append(question))
     monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
-    task._ask(context, ports, Gate(kind=GateKind.SNAPSHOT), "gives up")
+    task.ask(context, ports, Gate(kind=GateKind.SNAPSHOT), "gives up")
     assert asked[0].options == (Decision.WAIT_ON, Decision.STOP_HERE)
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
         task.decided({**context, "task": task}, given_answer("Stop here"))
@@ -257,8 +255,8 @@ def test_a_task_that_an_earlier_version_did_not_begin_replaces_no_node(ports: Cl
 def test_errors_are_counted_over_deferrals_and_asked_about_in_the_end(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.airflow.approvals import deciding
-    from kafka_rollout.airflow.operators.nodes import WORKS_S
+    from kafka_rollout.airflow.approvals import asking
+    from kafka_rollout.airflow.operators import nodes
     from kafka_rollout.base.errors import TransientError
 
     class AskedError(Exception):
@@ -273,15 +271,15 @@ def test_errors_are_counted_over_deferrals_and_asked_about_in_the_end(
     def fails(*_: Any) -> None:
         raise TransientError("Node 2 cannot be stopped safely yet: quorum without it.")
 
-    monkeypatch.setattr(deciding, "ask", ask)
+    monkeypatch.setattr(asking, "ask", ask)
     ports.run.record(Stopping(node_id=13, release_step=plan.release_steps[0].key))  # so it asks instead of failing
     context = {**context_of(plan, {"approval_timeout_hours": 1})}
     context["ti"].max_tries = 6
     for expected in (TransientError, TransientError, AskedError):  # each time in a new process
         task = node_task(ports, 2)
-        task.began = ports.clock.monotonic() - WORKS_S
+        task.began = ports.clock.monotonic() - nodes.WORKS_S
         monkeypatch.setattr(task, "replace", fails)
-        monkeypatch.setattr(task, "next_part", lambda *_: (Part.REPLACEMENT, (ports.cluster.node(2),)))
+        monkeypatch.setattr(nodes, "next_part_of_batch", lambda *_: (Part.REPLACEMENT, (ports.cluster.node(2),)))
         batch = (plan.release_steps[0], (ports.cluster.node(2),))
         with pytest.raises(expected):
             task._finish({**context, "task": task}, ports, plan, batch, passed=None)

@@ -15,13 +15,12 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
-from kafka_rollout.cli.run import run_procedure, start_node_again, stop_signal
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
@@ -33,7 +32,7 @@ from kafka_rollout.run.projections.approvals import open_question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.wiring.run_status import read_status
+from kafka_rollout.wiring.runs import read_status
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -174,7 +173,7 @@ def roll(ports: ClusterPorts, answers: TerminalAnswers | None = None, **options:
         "scan": False,
         "soak_s": 0.0,
     }
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     return run_procedure(UPGRADE, ports, Request(**{**given, **options}), answers or answers_of(ports), services)
 
 
@@ -294,7 +293,7 @@ def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
     def scan(*_: object) -> object:
         raise FatalError("Spark had no memory.")
 
-    monkeypatch.setattr(cli_services, "scan_logs", scan)
+    monkeypatch.setattr(cli_run, "scan_logs", scan)
     cluster = FakeCluster()
     ports = fake_ports(cluster, home)
     plan_upgrade(ports, R431, finalize=True)  # by `kafka-rollout plan`

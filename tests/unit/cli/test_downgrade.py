@@ -10,10 +10,9 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import GateKind
@@ -44,7 +43,7 @@ NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "ver
 
 @pytest.fixture
 def world(monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
-    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     world = FakeCluster(R431, finalized={"metadata.version": 29, "share.version": 1})
     world.java = 17
     for node in world.nodes.values():
@@ -66,7 +65,7 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
 
 def go_down(ports: ClusterPorts, wanted: Request) -> int:
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     return run_procedure(DOWNGRADE, ports, wanted, answers, services)
 
 
@@ -215,7 +214,7 @@ def test_records_that_the_target_cannot_load_refuse_it_and_not_the_release_befor
         classes=(COMMITS,),
         verdicts=evaluate_records(world.catalogue, (COMMITS,), list(world.catalogue)),
     )
-    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, scanned))
     world.finalized = {"metadata.version": 8}
     code, ports = run(world, tmp_path, request("3.4.0", dry_run=True))
     plan = ports.run.load_plan()
@@ -282,7 +281,7 @@ def test_a_plan_that_was_ended_before_its_scans_is_scanned_when_the_run_goes_on(
         raise KeyboardInterrupt
 
     with monkeypatch.context() as patched:
-        patched.setattr(cli_services, "scan_logs", ended)
+        patched.setattr(cli_run, "scan_logs", ended)
         with pytest.raises(StoppedError):
             run(world, tmp_path, request("4.0.1"))
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
@@ -325,7 +324,7 @@ def test_a_plan_whose_approval_became_invalid_before_anything_was_changed_is_mad
     answers = Degrading(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="The approval is no longer valid"):
         run_procedure(
-            DOWNGRADE, ports, request("4.0.1"), answers, shell_services(ports, Settings.from_environment(), None)
+            DOWNGRADE, ports, request("4.0.1"), answers, ShellServices(ports, Settings.from_environment(), None)
         )
     assert (world.stops, len(events_of(ports.run.events(), Planned))) == ([], 1)
     del world.topics["single-0"]

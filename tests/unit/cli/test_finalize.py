@@ -9,10 +9,9 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import Damage, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
@@ -77,10 +76,10 @@ def finalize(
         if scan is not None:
             of.run.attach(file, scan)
 
-    monkeypatch.setattr(cli_services, "scan_logs", scan_logs)
+    monkeypatch.setattr(cli_run, "scan_logs", scan_logs)
     request = Request(target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, soak_s=0.0)
     answers = Rejecting(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError) as refused:
         run_procedure(UPGRADE, ports, request, answers, services)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]

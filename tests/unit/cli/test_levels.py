@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.cli.levels import read_feature, read_level, read_release
+from kafka_rollout.cli.options import read_feature, read_level, read_release
 
 
 @pytest.mark.parametrize(

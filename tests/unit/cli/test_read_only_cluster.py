@@ -8,10 +8,9 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
@@ -30,14 +29,14 @@ NOTHING = {"cluster": "fake", "scanned_at": 0.0, "logs": (), "classes": (), "ver
 def test_only_a_dry_run_begins(
     procedure: Procedure, target: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(cli_services, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
+    monkeypatch.setattr(cli_run, "scan_logs", lambda ports, *_: ports.run.attach(SCAN_BEFORE_ROLL, NOTHING))
     cluster = FakeCluster(R391)
     cluster.unseen = {node.node_id for node in cluster.spec.nodes}
 
     def run(run_id: str, *, dry_run: bool) -> dict[str, object]:
         ports = hidden_bench(cluster, tmp_path, run_id=run_id)
         answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-        services = shell_services(ports, Settings.from_environment(), None)
+        services = ShellServices(ports, Settings.from_environment(), None)
         run_procedure(procedure, ports, Request(target=Release.parse(target), dry_run=dry_run), answers, services)
         return dict(ports.run.attachment("report.json") or {})
 

@@ -18,7 +18,7 @@ from kafka_rollout.steps.common.lock import acquire_lock, release_lock
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.roll.walk import roll_release_steps
 from kafka_rollout.steps.step import StepCall
-from kafka_rollout.wiring.run_report import write_run_report
+from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

@@ -29,7 +29,7 @@ from kafka_rollout.run.events import (
     TaskFailed,
 )
 from kafka_rollout.run.step_events import Stopping
-from kafka_rollout.wiring import run_status
+from kafka_rollout.wiring import runs as run_status
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import R391, R431
 from tests.records import run_history

@@ -16,8 +16,7 @@ from kafka_rollout.cli.app import COMMANDS, app, run_main
 from tests.architecture.rooms import OUTSIDE, modules_below
 
 _OURS = {
-    *("kafka_rollout.cli", "kafka_rollout.cli.app", "kafka_rollout.cli.help_pages", "kafka_rollout.cli.json_result"),
-    "kafka_rollout.cli.old_words",
+    *("kafka_rollout.cli", "kafka_rollout.cli.app", "kafka_rollout.cli.old_words"),
     *("kafka_rollout.base", "kafka_rollout.base.errors", "kafka_rollout.base.outside_text"),
     *("kafka_rollout.base.system", "kafka_rollout.base.system.settings"),
     *("kafka_rollout.model", "kafka_rollout.model.run_of"),

@@ -9,10 +9,9 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.cli import services as cli_services
+from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import StartedAtShell, events_of
@@ -28,12 +27,12 @@ WEAK = Request(target=R431, scan=False, rehearse=False, interval_s=7.0)
 
 @pytest.fixture(autouse=True)
 def _no_scan(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(cli_services, "scan_logs", lambda *_: None)
+    monkeypatch.setattr(cli_run, "scan_logs", lambda *_: None)
 
 
 def roll(ports: ClusterPorts, request: Request) -> int:
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    return run_procedure(UPGRADE, ports, request, answers, shell_services(ports, Settings.from_environment(), None))
+    return run_procedure(UPGRADE, ports, request, answers, ShellServices(ports, Settings.from_environment(), None))
 
 
 def test_with_four_eyes_the_user_who_starts_a_roll_at_a_shell_cannot_approve_it(tmp_path: Path) -> None:

@@ -26,8 +26,7 @@ from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.run.store.opening import open_check_history
 from kafka_rollout.steps.checks import CHECKS
-from kafka_rollout.wiring.downgrade_options import read_options
-from kafka_rollout.wiring.fleet import read_fleet
+from kafka_rollout.wiring.stored_state import read_fleet, read_options
 from tests.fleet_scenes import R431, Fleet, dag, observed
 from tests.option_scenes import CLASSIC, CONSUMER, check_of, make_options, scan_of
 from tests.records import database_of, scan_history

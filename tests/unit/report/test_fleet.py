@@ -23,8 +23,8 @@ from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import newest_observation
 from kafka_rollout.run.step_events import Finalized, Started, Stopping
 from kafka_rollout.run.store.opening import open_check_history
-from kafka_rollout.wiring import fleet as wiring
-from kafka_rollout.wiring.fleet import read_fleet
+from kafka_rollout.wiring import stored_state as wiring
+from kafka_rollout.wiring.stored_state import read_fleet
 from tests.fleet_scenes import (
     HOSTILE,
     R381,

@@ -16,8 +16,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import json_schema
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event
@@ -33,7 +32,7 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.run.store.entries import KINDS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.wiring.run_report import write_run_report
+from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.golden import assert_same_as_recorded
@@ -82,7 +81,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
     ports = fake_ports(FakeCluster(R391), tmp_path)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1 <b>", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     assert run_procedure(UPGRADE, ports, Request(target=R431, scan=False, soak_s=0.0), answers, services) == 0
     return ports
 
@@ -122,7 +121,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
     cluster.nodes[3].log += [f"[2026-11-26 03:04:0{second},000] INFO line {second} (kafka.X)" for second in range(9)]
     cluster.nodes[3].log.append("[2026-11-26 03:05:00,000] ERROR <b>password=hunter2</b> (kafka.X)")
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     with pytest.raises(RefusedError, match="after node 3 failed"):
         run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=1), answers, services)
     cluster.nodes[3].log.append("written after the gate failed")

@@ -10,8 +10,7 @@ import pytest
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import shell_services
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
@@ -49,7 +48,7 @@ def rolled(home: Path) -> Any:
     ports = fake_ports(FakeCluster(), home)
     request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
-    services = shell_services(ports, Settings.from_environment(), None)
+    services = ShellServices(ports, Settings.from_environment(), None)
     assert run_procedure(with_greeting(), ports, request, answers, services) == 0
     return ports
 

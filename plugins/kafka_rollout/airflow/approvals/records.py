@@ -24,7 +24,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 from asgiref.sync import sync_to_async
 
 from kafka_rollout.airflow.logs import OneLineLogs
-from kafka_rollout.airflow.private_api import RecordedAnswer, read_record
+from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
     OF_ROLLS,
@@ -46,13 +46,15 @@ CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an 
 ENDS_PAUSE = (Decision.WAIT_ON, Decision.RETRY)  # the answers that continue after a pause of the plan
 _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
 
+_NO_ANSWER = {"error_type": "record", "error": "the record has no answer of a user", "is_missing": True}
+
 PAUSE_S = 2.0  # an event at once can arrive before the end of the task's process
 
 Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of an AnswerTrigger
 
 
 class AnswerTrigger(OneLineLogs, BaseTrigger):
-    """Read the record `record_id` (the task instance's id) once. The event is the result of `answer_event`.
+    """Read the record `record_id` (the task instance's id) once. The event is a user's answer, or an error.
 
     `carried`: what the task needs after it; the event has it with the same name.
     """
@@ -70,25 +72,12 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(self.pause_s)
         try:
-            found = await sync_to_async(read_record)(UUID(self.record_id))
-            event = answer_event(self.record_id, found)
+            answer = await sync_to_async(read_record)(UUID(self.record_id))
+            event = {"record_id": self.record_id, **answer} if answer is not None else _NO_ANSWER
         except Exception as error:  # no such record, or no answer of the execution API
             self.log.warning("Airflow's record of the answer cannot be read: %s", error)
             event = {"error_type": "record", "error": str(error)}
         yield TriggerEvent({**event, **({"carried": self.carried} if self.carried else {})})
-
-
-def answer_event(record_id: str, found: RecordedAnswer | None) -> dict[str, Any]:
-    """Return the event of a user's answer; an error if the record has none."""
-    if found is None:
-        return {"error_type": "record", "error": "the record has no answer of a user", "is_missing": True}
-    return {
-        "record_id": record_id,
-        "chosen_options": list(found.options),
-        "params_input": dict(found.params),
-        "responded_by_user": {"id": found.user, "name": found.name},
-        "responded_at": found.answered_at,
-    }
 
 
 class UnreadRecordError(Exception):

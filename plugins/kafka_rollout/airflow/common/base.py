@@ -26,7 +26,7 @@ from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import Request, request_of
-from kafka_rollout.run.events import Event, TakenOver, TaskFailed, events_of, newest
+from kafka_rollout.run.events import Event, TakenOver, TaskFailed, newest
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
@@ -68,9 +68,9 @@ def cluster_ports(cluster: str, context: Context, records: Records | None = None
                 f"Run id {ports.run_id} of cluster {cluster} is already used by {owner}.",
                 remedy="Trigger this DAG with another run id.",
             )
-        if taken := find_taker(ports.run.events()):
+        if (taken := newest(ports.run.events(), TakenOver)) is not None:
             raise RefusedError(
-                f"{taken} took run {ports.run_id} over from this DAG.",
+                f"{taken.by} took run {ports.run_id} over from this DAG.",
                 remedy="Continue it from the shell, or trigger the DAG for a new run.",
             )
         is_parked = False
@@ -82,12 +82,6 @@ def cluster_ports(cluster: str, context: Context, records: Records | None = None
             raise
         finally:
             send_run_gauges(ports, is_parked=is_parked)
-
-
-def find_taker(events: Sequence[Event]) -> str:
-    """Return the user who continues the DAG's run from a shell; empty if no user took it over."""
-    taken = events_of(events, TakenOver)
-    return taken[-1].by if taken else ""
 
 
 def find_other_owner(events: Sequence[Event], context: Context) -> str:
@@ -121,11 +115,11 @@ def skip_if(reason: str | None, ports: ClusterPorts, task_id: str) -> None:
         raise AirflowSkipException(reason)
 
 
-def failed_tasks(context: Context, asking: str) -> list[str]:
-    """Return the ids of the run's failed tasks, except the calling task."""
+def task_states(context: Context) -> dict[str, str]:
+    """Return the state of each task of the run, by task id."""
     ti = context["ti"]
-    states = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
-    return sorted(task_id for task_id, state in states.items() if state == "failed" and task_id != asking)
+    states: dict[str, str] = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {})
+    return states
 
 
 class RolloutOperator(OneLineLogs, BaseOperator):
@@ -150,6 +144,18 @@ class RolloutOperator(OneLineLogs, BaseOperator):
                     raise
         except UnreadRecordError as needed:
             raise needed.defer(then, records or {}) from None
+
+    def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str = "") -> Any:
+        """Continue after an answer or its timeout with the method `then`.
+
+        `plan_hash`: of the plan that was shown; empty in a request of an earlier version. Airflow stores the name of
+        this method with a waiting task.
+        """
+        if plan_hash and plan_hash != frozen_hash(context):
+            raise AirflowFailException(
+                "The run has another plan than this request showed. Clear this task to ask again."
+            )
+        return getattr(self, then)(context, event)
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after Airflow's record was read."""

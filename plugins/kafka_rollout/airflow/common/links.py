@@ -1,4 +1,4 @@
-"""Links from a task to the pages of its run, and addresses of pages."""
+"""Ids of DAGs, links from a task to the pages of its run, and addresses of pages."""
 
 from __future__ import annotations
 
@@ -12,6 +12,10 @@ from kafka_rollout.run.notifications import Notification, Page
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey
+
+TAG = "kafka-rollout"  # of all DAGs, also of a DAG that embeds an upgrade
+SCAN_DAG_PREFIX = "kafka_compatibility_scan_"  # then the cluster's name
+NOTIFICATIONS_DAG = "kafka_notifications"
 
 
 class ReportLink(BaseOperatorLink):

@@ -7,6 +7,8 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Mapping
+from functools import wraps
+from typing import ParamSpec
 
 from airflow.sdk.configuration import conf
 
@@ -17,6 +19,7 @@ from kafka_rollout.run.projections.runs import has_plan, run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
+_Given = ParamSpec("_Given")
 
 NO_REPORT = "no_report"  # outcome of a run that ended before its report
 VERDICTS: Mapping[LoadVerdict, int] = {
@@ -35,52 +38,48 @@ def metrics_are_on() -> bool:
     )
 
 
+def _sends(function: Callable[_Given, None]) -> Callable[_Given, None]:
+    """Make a function send metrics only if they are on, and never raise."""
+
+    @wraps(function)
+    def call(*args: _Given.args, **named: _Given.kwargs) -> None:
+        try:
+            if metrics_are_on():
+                function(*args, **named)
+        except Exception as error:
+            log.warning("Metrics were not sent: %s", type(error).__name__)
+
+    return call
+
+
+@_sends
 def send_run_gauges(ports: ClusterPorts, *, is_parked: bool) -> None:
     """Send the gauges of the run as it is now, with the tags `cluster` and `kind`. `is_parked`: the task waits."""
+    from kafka_rollout.airflow.private_api import send_gauge
 
-    def act() -> None:
-        from kafka_rollout.airflow.private_api import send_gauge
-
-        events = ports.run.events()
-        tags = {"cluster": ports.cluster.name, "kind": run_of(events).value}
-        plan = ports.run.load_plan() if has_plan(events) else None
-        for metric, value in run_gauges(plan, events, is_parked=is_parked).items():
-            send_gauge(metric.value, value, tags)
-
-    _send(act)
+    events = ports.run.events()
+    tags = {"cluster": ports.cluster.name, "kind": run_of(events).value}
+    plan = ports.run.load_plan() if has_plan(events) else None
+    for metric, value in run_gauges(plan, events, is_parked=is_parked).items():
+        send_gauge(metric.value, value, tags)
 
 
+@_sends
 def count_end(cluster: str, run_id: str) -> None:
     """Count a run that ended, with the tags `cluster`, `kind` and `outcome`. Called in the scheduler."""
+    from kafka_rollout.airflow.private_api import count_in_scheduler
+    from kafka_rollout.run.store.opening import open_run
 
-    def act() -> None:
-        from kafka_rollout.airflow.private_api import count_in_scheduler
-        from kafka_rollout.run.store.opening import open_run
-
-        run = open_run(cluster, run_id)
-        report = run.attachment("report.json") or {}
-        tags = {"cluster": cluster, "kind": run_of(run.events()).value, "outcome": report.get("outcome", NO_REPORT)}
-        count_in_scheduler(Metric.RUNS_ENDED.value, tags)
-
-    _send(act)
+    run = open_run(cluster, run_id)
+    report = run.attachment("report.json") or {}
+    tags = {"cluster": cluster, "kind": run_of(run.events()).value, "outcome": report.get("outcome", NO_REPORT)}
+    count_in_scheduler(Metric.RUNS_ENDED.value, tags)
 
 
+@_sends
 def send_verdicts(cluster: str, verdicts: Mapping[Release, LoadVerdict]) -> None:
     """Send the worst verdict of each release as a number, with the tags `cluster` and `release`."""
+    from kafka_rollout.airflow.private_api import send_gauge
 
-    def act() -> None:
-        from kafka_rollout.airflow.private_api import send_gauge
-
-        for release, verdict in verdicts.items():
-            send_gauge(Metric.SCAN_VERDICT.value, VERDICTS[verdict], {"cluster": cluster, "release": str(release)})
-
-    _send(act)
-
-
-def _send(act: Callable[[], None]) -> None:
-    if not metrics_are_on():
-        return
-    try:
-        act()
-    except Exception as error:
-        log.warning("Metrics were not sent: %s", type(error).__name__)
+    for release, verdict in verdicts.items():
+        send_gauge(Metric.SCAN_VERDICT.value, VERDICTS[verdict], {"cluster": cluster, "release": str(release)})

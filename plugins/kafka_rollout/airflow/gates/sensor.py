@@ -5,15 +5,17 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.approvals.asking import WAITS_FOR, AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.approvals.deciding import (
+from kafka_rollout.airflow.approvals.asking import (
+    WAITS_FOR,
     ask_how_to_continue,
+    is_answer,
+    read_answer,
     record_decision,
+    show_waiting,
 )
-from kafka_rollout.airflow.approvals.records import Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -23,12 +25,11 @@ from kafka_rollout.airflow.common.base import (
     skip_if,
 )
 from kafka_rollout.airflow.gates.trigger import GateTrigger
-from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import Gate, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import Decision
+from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.waiting import check_gates, policy_of, watch_of
@@ -40,7 +41,7 @@ from kafka_rollout.steps.step import Reaction, Step
 PATIENCE_S = 12.0
 
 
-class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
+class GateSensor(RolloutOperator):
     """One gate of a cluster. A node's own gates are in its task (RollNodesOperator).
 
     Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
@@ -48,20 +49,21 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
     `roll_back`.
     """
 
-    def __init__(self, *, cluster: str, step: Step, **kwargs: Any) -> None:
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         if step.gate is None:
             raise TypeError(f"Step {step.id} has no gate.")
-        self.cluster = cluster
         self.step = step
-        self.kind = step.gate
+        self.kind: GateKind = step.gate
 
-    def execute(self, context: Context) -> Any:
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            plan = frozen_plan(ports, context)
-            skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
-            gate = self._gate(plan, ports.cluster)
-            return self._watch(context, ports, plan, gate)
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
+        skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
+        gate = self.gate(ports, plan)
+        status = watch_gates(self, context, ports, plan, [gate])
+        if status.state is WatchState.FAILED:
+            self.ask(context, ports, gate, status.message)
+        return self.passed(status.message)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after the trigger, or with an answer to the request of an earlier attempt."""
@@ -69,121 +71,105 @@ class GateSensor(AsksPeople, OneLineLogs, BaseSensorOperator):
             return self.decided(context, event)
         if event["state"] == WatchState.PASSED:
             context["task_state_store"].set(WAITS_FOR, f"nothing: {event['message']}")
-            return self._passed(event["message"])
+            return self.passed(event["message"])
         if event["state"] != WatchState.FAILED:
             raise AirflowFailException(event["message"])
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            plan = frozen_plan(ports, context)
-            self._ask(context, ports, self._gate(plan, ports.cluster), event["message"])
+            self.ask(context, ports, self.gate(ports, frozen_plan(ports, context)), event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the gate failed."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            plan = frozen_plan(ports, context)
-            gate = self._gate(plan, ports.cluster)
-            answer = read_answer(context, event, gate_name(gate))
+            name = self.name_of(self.gate(ports, frozen_plan(ports, context)))
+            answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
-            record_decision(context, ports, gate_name(gate), answer)
-            if answer.decision is not Decision.RETRY:
-                return self._watch(context, ports, plan, gate)
-        return self._restart(context, {})
+            record_decision(context, ports, name, answer)
+        return self.attempt(context, "start_node_again" if answer.decision is Decision.RETRY else "act")
 
-    def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after Airflow's record of the approval was read."""
-        if "carried" not in event:  # a late answer
-            return self.decided(context, event)
-        return self._restart(context, read_records(event)[1])
+    def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
+        """Return the gate that the task waits for."""
+        return Gate(kind=self.kind)
 
-    def _restart(self, context: Context, records: Records) -> Any:
-        """Carry out *Retry*. If it needs an approval, read Airflow's record of the answer first."""
-        try:
-            with errors_for_airflow(), cluster_ports(self.cluster, context, records) as ports:
-                plan = frozen_plan(ports, context)
-                gate = self._gate(plan, ports.cluster)
-                self.start_node_again(ports, plan, gate)
-                return self._watch(context, ports, plan, gate)
-        except UnreadRecordError as needed:
-            raise needed.defer("start_node_again", records) from None
+    def name_of(self, gate: Gate) -> str:
+        """Return the name of a gate in requests and decisions."""
+        return gate_name(gate)
 
     @property
-    def can_start_node(self) -> bool:
-        """Return whether *Retry* is a possible answer."""
-        return False
+    def options(self) -> tuple[Decision, ...]:
+        """The answers after the gate failed."""
+        return (Decision.WAIT_ON, self._last_option)
 
-    def start_node_again(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> None:
-        """Carry out *Retry*."""
-        raise NotImplementedError
+    @property
+    def _last_option(self) -> Decision:
+        return Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
 
-    def _watch(self, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> Any:
-        """Check in this task for some time, then defer to the triggerer, or end."""
-        watches = [watch_of(ports, plan, gate, policy_of(ports, self.kind, request_in(context), plan))]
-        status = check_for_a_while(context, ports, plan, [gate], watches)
-        if status.state is WatchState.PASSED:
-            return self._passed(status.message)
-        if status.state is WatchState.FAILED:
-            self._ask(context, ports, gate, status.message)
+    def ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> NoReturn:
+        """Request a decision after the gate failed."""
+        ask_how_to_continue(context, ports, what=self.name_of(gate), why=message, options=self.options)
 
-        self.defer(trigger=trigger_of(self.cluster, context, plan, [gate], watches), method_name="watched")
-
-    def _ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> None:
-        can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
-        retries = (Decision.RETRY,) if self.can_start_node else ()
-        options = (Decision.WAIT_ON, *retries, Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE)
-        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=options)
-
-    def _passed(self, message: str) -> dict[str, str]:
+    def passed(self, message: str) -> Any:
+        """Return the XCom after the gate passed."""
         self.log.info("The gate passed: %s", message)
         return {"message": message}
 
-    def _gate(self, plan: Plan, cluster: ClusterSpec) -> Gate:
-        return Gate(kind=self.kind)
-
 
 class OfflineGateSensor(GateSensor):
-    """The gate after a node's start.
+    """The gate after a node's start. `kafka_node`: None for all nodes, controllers first.
 
-    `is_rollback`: after an undo. It offers no rollback, because a broker may have registered.
+    `is_rollback`: after an undo. It offers no rollback and no *Retry*, because a broker may have registered.
     """
 
-    def __init__(self, *, kafka_node: int, is_rollback: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, kafka_node: int | None, is_rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kafka_node = kafka_node
         self.is_rollback = is_rollback
 
+    def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
+        """Return the gate of the node; of all nodes the first one that has not passed, or the last one."""
+        step, events, cluster = offline_release_step(plan), ports.run.events(), ports.cluster
+        step = step.reversed() if self.is_rollback else step
+        nodes = cluster.controllers_first if self.kafka_node is None else (cluster.node(self.kafka_node),)
+        gates = [Gate(kind=self.kind, release_step=step, node=node) for node in nodes]
+        return next((gate for gate in gates if not gate_is_passed(events, gate.ref)), gates[-1])
+
     @property
-    def can_start_node(self) -> bool:
-        return not self.is_rollback
+    def options(self) -> tuple[Decision, ...]:
+        return (Decision.WAIT_ON, *(() if self.is_rollback else (Decision.RETRY,)), self._last_option)
 
-    def start_node_again(self, ports: ClusterPorts, plan: Plan, gate: Gate) -> None:
+    def start_node_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
-        actions.start_again(ports, plan, ports.cluster.node(self.kafka_node))
-
-    def _gate(self, plan: Plan, cluster: ClusterSpec) -> Gate:
-        release_step = offline_release_step(plan)
-        return Gate(
-            kind=self.kind,
-            release_step=release_step.reversed() if self.is_rollback else release_step,
-            node=cluster.node(self.kafka_node),
-        )
+        plan = frozen_plan(ports, context)
+        if (node := self.gate(ports, plan).node) is not None:
+            actions.start_again(ports, plan, node)
+        return self.act(context, ports)
 
 
-def trigger_of(
-    cluster: str, context: Context, plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
-) -> GateTrigger:
-    """Return the trigger that continues the watches in the triggerer."""
+def watch_gates(
+    task: RolloutOperator,
+    context: Context,
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    *,
+    is_patient: bool = True,
+) -> WatchStatus:
+    """Return the status of gates that have passed or failed soon; else defer the task, which resumes at `watched`.
+
+    `is_patient` False: defer at once.
+    """
+    policy = policy_of(ports, gates[0].kind, request_in(context), plan)
+    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
+    if is_patient and (status := _check_for_a_while(context, ports, plan, gates, watches)).done:
+        return status
     first, *others = [
         {"gate": to_json(gate.ref), "watch": to_json(watch)} for gate, watch in zip(gates, watches, strict=True)
     ]
-    return GateTrigger(cluster=cluster, run_id=str(context["run_id"]), plan_hash=plan.hash, **first, others=others)
+    run_id = str(context["run_id"])
+    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=plan.hash, **first, others=others)
+    task.defer(trigger=trigger, method_name="watched")
 
 
-def wait_in_gate(task: RolloutOperator, context: Context, ports: ClusterPorts, plan: Plan, gate: Gate) -> NoReturn:
-    """Defer the task until the gate has passed or failed; it resumes at `watched`."""
-    watch = watch_of(ports, plan, gate, policy_of(ports, gate.kind, request_in(context), plan))
-    task.defer(trigger=trigger_of(task.cluster, context, plan, [gate], [watch]), method_name="watched")
-
-
-def check_for_a_while(
+def _check_for_a_while(
     context: Context, ports: ClusterPorts, plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
 ) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""

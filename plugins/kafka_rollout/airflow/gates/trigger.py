@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Sequence
-from contextlib import AbstractContextManager
+from contextlib import ExitStack
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
@@ -25,7 +26,6 @@ from kafka_rollout.steps.gates.waiting import check_gates
 from kafka_rollout.steps.planning.check import check_plan
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 LOG_AGAIN_S = 30.0  # an unchanged message is logged again after this time
@@ -77,79 +77,41 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         return "kafka_rollout.airflow.gates.trigger.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        watcher = _Watcher(self)
+        watched = ({"gate": self.gate, "watch": self.watch}, *self.others)
+        watches = [from_json(GateWatch, one["watch"]) for one in watched]
+        check = partial(self._check, [from_json(GateRef, one["gate"]) for one in watched], watches)
+        ports: ClusterPorts | None = None
+        closing = ExitStack()
+        logged, logged_at = "", 0.0
         try:
-            security = await KafkaClusterHook(self.cluster).asecurity()
+            hook = KafkaClusterHook(self.cluster)
+            security = await hook.asecurity()
             while True:
-                # The task has just checked. An event at once can arrive before the end of the task's process.
-                await watcher.pause(security)
-                status = await asyncio.to_thread(watcher.check)
-                if watcher.is_due_for_log(status):
+                try:
+                    if ports is None:
+                        ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(self.run_id, security)))
+                    # The task has just checked. An event at once can arrive before the end of the task's process.
+                    await ports.clock.sleep_async(pause_s(watches, ports.clock.now()))
+                    status = await asyncio.to_thread(check, ports)
+                except TransientError as error:
+                    status = WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
+                    if ports is None:
+                        await asyncio.sleep(watches[0].policy.interval_s)
+                now = 0.0 if ports is None else ports.clock.monotonic()
+                if status.message != logged or now - logged_at > LOG_AGAIN_S:
                     self.log.info("%s", status.message)
+                    logged, logged_at = status.message, now
                 if status.done:
                     yield self._event(status.state.value, status.message)
                     return
         except RolloutError as error:
             yield self._event(ERROR, str(error))
         finally:
-            await asyncio.to_thread(watcher.close)
+            await asyncio.to_thread(closing.close)
+
+    def _check(self, refs: Sequence[GateRef], watches: Sequence[GateWatch], ports: ClusterPorts) -> WatchStatus:
+        plan = check_plan(ports, self.plan_hash)
+        return check_gates(ports, plan, resolve_together(refs, plan, ports.cluster), watches)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         return TriggerEvent({"state": state, "message": message, "gate": self.gate})
-
-
-class _Watcher:
-    """The ports of one cluster, kept open between checks and opened again after an error."""
-
-    def __init__(self, trigger: GateTrigger) -> None:
-        self._trigger = trigger
-        watched = ({"gate": trigger.gate, "watch": trigger.watch}, *trigger.others)
-        self._refs = [from_json(GateRef, one["gate"]) for one in watched]
-        self._watches = [from_json(GateWatch, one["watch"]) for one in watched]
-        self._open: AbstractContextManager[ClusterPorts] | None = None
-        self._ports: ClusterPorts | None = None
-        self._unanswered = WatchStatus(state=WatchState.WAITING, message="")
-        self._logged, self._logged_at = "", 0.0
-
-    async def pause(self, security: ClientSecurity) -> None:
-        """Wait until the next check is due."""
-        if self._ports is None:
-            await asyncio.to_thread(self._connect, security)
-        if self._ports is None:
-            await asyncio.sleep(self._watches[0].policy.interval_s)
-        else:
-            await self._ports.clock.sleep_async(pause_s(self._watches, self._ports.clock.now()))
-
-    def check(self) -> WatchStatus:
-        if self._ports is None:
-            return self._unanswered
-        try:
-            plan = check_plan(self._ports, self._trigger.plan_hash)
-            gates = resolve_together(self._refs, plan, self._ports.cluster)
-            return check_gates(self._ports, plan, gates, self._watches)
-        except TransientError as error:
-            return _unanswered(error)
-
-    def is_due_for_log(self, status: WatchStatus) -> bool:
-        """Return whether the message changed, or was logged more than LOG_AGAIN_S ago."""
-        now = 0.0 if self._ports is None else self._ports.clock.monotonic()
-        if status.message == self._logged and now - self._logged_at <= LOG_AGAIN_S:
-            return False
-        self._logged, self._logged_at = status.message, now
-        return True
-
-    def _connect(self, security: ClientSecurity) -> None:
-        try:
-            self._open = KafkaClusterHook(self._trigger.cluster).open(self._trigger.run_id, security)
-            self._ports = self._open.__enter__()
-        except TransientError as error:
-            self._unanswered = _unanswered(error)
-
-    def close(self) -> None:
-        opened, self._open, self._ports = self._open, None, None
-        if opened is not None:
-            opened.__exit__(None, None, None)
-
-
-def _unanswered(error: TransientError) -> WatchStatus:
-    return WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")

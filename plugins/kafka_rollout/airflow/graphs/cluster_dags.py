@@ -4,16 +4,15 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import timedelta
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NamedTuple, NoReturn
 
 from airflow.sdk import DAG, BaseNotifier, BaseOperator, Context, get_parsing_context
 from airflow.sdk.bases.timetable import BaseTimetable
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.common.dag_ids import TAG
+from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.airflow.graphs.forms import form_of
 from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO, draw
 from kafka_rollout.base.errors import UserError
@@ -87,19 +86,17 @@ def broken_inventory_dag(
     return dag
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Inventories:
+class Inventories(NamedTuple):
     """What the DAGs of all clusters are drawn from. `problems`: inventory file → why it cannot be read."""
 
     clusters: Mapping[str, ClusterSpec]
     problems: Mapping[Path, UserError]
     releases: list[str]
 
-    @classmethod
-    def read(cls, settings: Settings) -> Inventories:
-        """Read all files once: this is most of the time of parsing a DAG file."""
-        clusters, problems = list_readable_clusters(settings)
-        return cls(clusters=clusters, problems=problems, releases=list_releases(settings))
+
+def read_inventories(settings: Settings) -> Inventories:
+    """Read all files once: this is most of the time of parsing a DAG file."""
+    return Inventories(*list_readable_clusters(settings), list_releases(settings))
 
 
 def dags_of_clusters(
@@ -141,7 +138,7 @@ def _nodes(cluster: ClusterSpec) -> str:
 
 def dags_of_changes(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG of every kind of run that changes a cluster when it is triggered, for every inventory file."""
-    inventories = Inventories.read(settings)
+    inventories = read_inventories(settings)
     return {
         dag_id: dag
         for run_of, kind in KINDS.items()

@@ -7,9 +7,8 @@ from typing import Any
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX, TAG
-from kafka_rollout.airflow.graphs.cluster_dags import Inventories, dags_of_clusters
-from kafka_rollout.airflow.notifications import ScanAlertNotifier
+from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX, TAG
+from kafka_rollout.airflow.graphs.cluster_dags import dags_of_clusters, read_inventories
 from kafka_rollout.airflow.operators.compatibility_scan import (
     DEPTHS,
     AlertOperator,
@@ -17,6 +16,7 @@ from kafka_rollout.airflow.operators.compatibility_scan import (
     ReleaseCheckOperator,
     scan_failed_alert,
 )
+from kafka_rollout.airflow.operators.notifications import ScanAlertNotifier
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import DAILY, NEVER, ClusterSpec
@@ -139,9 +139,9 @@ def schedule_of(text: str) -> CronTriggerTimetable | None:
 
 def alert_of_broken(name: str, why: str) -> dict[str, Any]:
     """Return schedule and notifier of a cluster with a broken inventory: it alerts once a day."""
-    return {"schedule": schedule_of(DAILY), "on_failure": ScanAlertNotifier(scan_failed_alert(name, why))}
+    return {"schedule": schedule_of(DAILY), "on_failure": ScanAlertNotifier(name, scan_failed_alert(why))}
 
 
 def compatibility_scan_dags(settings: Settings) -> dict[str, DAG]:
     """DAG id → DAG, one for every file of the inventory."""
-    return dags_of_clusters(Inventories.read(settings), SCAN_DAG_PREFIX, build_scan, tags=TAGS, alert=alert_of_broken)
+    return dags_of_clusters(read_inventories(settings), SCAN_DAG_PREFIX, build_scan, tags=TAGS, alert=alert_of_broken)

@@ -6,7 +6,7 @@ from typing import Any
 
 from airflow.sdk import TaskGroup
 
-from kafka_rollout.airflow.common.dag_ids import TAG
+from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.airflow.graphs.forms import form_of
 from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.system.settings import Settings

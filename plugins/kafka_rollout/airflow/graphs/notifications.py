@@ -6,7 +6,7 @@ from datetime import timedelta
 
 from airflow.sdk import DAG, CronTriggerTimetable, Param
 
-from kafka_rollout.airflow.common.dag_ids import NOTIFICATIONS_DAG, TAG
+from kafka_rollout.airflow.common.links import NOTIFICATIONS_DAG, TAG
 from kafka_rollout.airflow.operators.notifications import NotifyOperator
 
 DOC = """\

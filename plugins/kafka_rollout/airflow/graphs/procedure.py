@@ -17,34 +17,32 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, chain
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
-from kafka_rollout.airflow.common.all_nodes import (
+from kafka_rollout.airflow.common.node_task_groups import (
     ALL_NODES,
+    APPROVE_CANARY,
     APPROVE_FIRST_BATCH,
     FIRST_BATCH,
     FIRST_NODE,
+    NODE_STEP,
     OTHER_NODES,
     Nodes,
     NodeStepsOfTask,
-)
-from kafka_rollout.airflow.common.node_task_groups import (
-    APPROVE_CANARY,
-    NODE_STEP,
     NodeTaskGroup,
     list_node_task_groups,
 )
 from kafka_rollout.airflow.gates.sensor import GateSensor, OfflineGateSensor
 from kafka_rollout.airflow.operators.approvals import ApprovalOperator, ApproveCanaryOperator
 from kafka_rollout.airflow.operators.begin import BeginReleaseStepOperator, BeginRollBackOperator
-from kafka_rollout.airflow.operators.ending import (
-    OutcomeOperator,
-    ReportOperator,
-    StartTrafficOperator,
-    StopTrafficOperator,
-)
 from kafka_rollout.airflow.operators.nodes import (
     WORKS_S,
     OfflineGatesOperator,
     RollNodesOperator,
+)
+from kafka_rollout.airflow.operators.services import (
+    OutcomeOperator,
+    ReportOperator,
+    StartTrafficOperator,
+    StopTrafficOperator,
 )
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for

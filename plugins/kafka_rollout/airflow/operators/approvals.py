@@ -7,10 +7,15 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.airflow.approvals.asking import AsksPeople, approvers, ask, read_answer
-from kafka_rollout.airflow.approvals.deciding import decide_roll_back, keep_lock_while_asking, recorded_with
+from kafka_rollout.airflow.approvals.asking import (
+    approvers,
+    ask,
+    decide_roll_back,
+    keep_lock_while_asking,
+    read_answer,
+    recorded_with,
+)
 from kafka_rollout.airflow.approvals.records import keep_answer
-from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -19,7 +24,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
+from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -33,7 +38,7 @@ from kafka_rollout.steps.step import Step, StepCall
 _PLAN_AGAIN = "Then clear the task observe with all downstream tasks: the run plans again."
 
 
-class ApprovalOperator(AsksPeople, RolloutOperator):
+class ApprovalOperator(RolloutOperator):
     """Request one approval. A rejection or a timeout fails the task, so no later task begins.
 
     A retry and a cleared task ask again: Airflow then removes the earlier answer from its record.

@@ -8,10 +8,15 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import DownstreamTasksSkipped
 
-from kafka_rollout.airflow.approvals.deciding import ROLL_BACK_DECISION
-from kafka_rollout.airflow.common.all_nodes import APPROVE_FIRST_BATCH, FIRST_BATCH, NodeStepsOfTask
+from kafka_rollout.airflow.approvals.asking import ROLL_BACK_DECISION
 from kafka_rollout.airflow.common.base import RolloutOperator, frozen_plan, request_in
-from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY, NodeTaskGroup
+from kafka_rollout.airflow.common.node_task_groups import (
+    APPROVE_CANARY,
+    APPROVE_FIRST_BATCH,
+    FIRST_BATCH,
+    NodeStepsOfTask,
+    NodeTaskGroup,
+)
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,16 +12,17 @@ from airflow.sdk import BaseOperator, Context
 from airflow.sdk.exceptions import AirflowException, AirflowFailException, AirflowSkipException
 
 from kafka_rollout.airflow.common.assets import scan_asset
-from kafka_rollout.airflow.common.base import errors_for_airflow
+from kafka_rollout.airflow.common.base import errors_for_airflow, task_states
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import CheckLink, ScanLink, check_page, scan_page
 from kafka_rollout.airflow.common.metrics import send_verdicts
-from kafka_rollout.airflow.notifications import FAILED_KINDS, Alert, ScanAlertNotifier
+from kafka_rollout.airflow.operators.notifications import ScanAlertNotifier
 from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
+from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases
@@ -45,11 +47,8 @@ class CompatibilityScanOperator(SparkScanOperator):
         super().__init__(cluster=cluster, outlets=[scan_asset(cluster)], **kwargs)
 
     def execute(self, context: Context) -> Any:
-        try:
+        with _problem_kept(context):
             return super().execute(context)
-        except AirflowException as error:
-            context["ti"].xcom_push(key=PROBLEM, value=str(error))
-            raise
 
     def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
         params, settings = context["params"], Settings.from_environment()
@@ -109,14 +108,8 @@ class ReleaseCheckOperator(BaseOperator):
         self.scan_task = scan_task
 
     def execute(self, context: Context) -> Any:
-        try:
-            with errors_for_airflow():
-                return self._check(context)
-        except AirflowSkipException:
-            raise
-        except AirflowException as error:
-            context["ti"].xcom_push(key=PROBLEM, value=str(error))
-            raise
+        with _problem_kept(context), errors_for_airflow():
+            return self._check(context)
 
     def _check(self, context: Context) -> dict[str, Any]:
         from kafka_rollout.report.page.pages import render_check
@@ -169,40 +162,40 @@ class AlertOperator(BaseOperator):
         if not parts:
             raise AirflowSkipException("Neither a verdict nor a result of the check got worse.")
         alert = _joined(parts)
-        ScanAlertNotifier(alert)(context)
-        if alert.kind in FAILED_KINDS:
+        ScanAlertNotifier(self.cluster, alert)(context)
+        if alert.failed:
             raise AirflowFailException(" ".join((alert.headline, *alert.sentences)))
         return {"headline": alert.headline, "worse": list(alert.sentences)}
 
-    def _of_scan(self, context: Context) -> Alert | None:
+    def _of_scan(self, context: Context) -> Alerted | None:
         from kafka_rollout.run.store.opening import open_scan_history
 
         ti = context["ti"]
         page = scan_page(ti.dag_id, str(context["run_id"]), self.scan_task)
         scanned = found_by(context, self.scan_task)
         if scanned is None:  # also when the scan was marked as successful by hand
-            return scan_failed_alert(self.cluster, _problem(context, self.scan_task), page)
+            return scan_failed_alert(_problem(context, self.scan_task), page)
         after = open_scan_history(self.cluster).get(scanned["scan"]).load()
         comparison = self._comparison(scanned["scan"], after)
         worse = find_failing(after) if comparison is None else comparison.worse
-        return bad_verdict_alert(self.cluster, worse, page, first=comparison is None) if worse else None
+        return bad_verdict_alert(worse, page, first=comparison is None) if worse else None
 
-    def _of_check(self, context: Context) -> Alert | None:
+    def _of_check(self, context: Context) -> Alerted | None:
         from kafka_rollout.run.store.opening import open_check_history
 
         ti, run_id = context["ti"], str(context["run_id"])
-        if _state(context, self.check_task) == "skipped":
+        if task_states(context).get(self.check_task) == "skipped":
             return None
         page = check_page(ti.dag_id, run_id)
         checked = found_by(context, self.check_task)
         kept = open_check_history(self.cluster).newest()
         at = next((number for number, one in enumerate(kept) if one.run_id == run_id), None)
         if checked is None or at is None:
-            return check_failed_alert(self.cluster, _problem(context, self.check_task))
+            return check_failed_alert(_problem(context, self.check_task))
         documents = [one.document for one in kept]
         after = documents[at]
         worse = find_worse(newest_before(documents, at), after)
-        return worse_check_alert(self.cluster, after, worse, page) if worse else None
+        return worse_check_alert(after, worse, page) if worse else None
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""
@@ -213,6 +206,18 @@ class AlertOperator(BaseOperator):
             if kept.name < scan and (before := kept.load()).standing.keys() >= after.standing.keys():
                 return compare(before, after)
         return None
+
+
+@contextmanager
+def _problem_kept(context: Context) -> Iterator[None]:
+    """Store why a task failed, for its alert."""
+    try:
+        yield
+    except AirflowSkipException:
+        raise
+    except AirflowException as error:
+        context["ti"].xcom_push(key=PROBLEM, value=str(error))
+        raise
 
 
 def target_of_check(context: Context, cluster: str, settings: Settings) -> Release | None:
@@ -226,40 +231,35 @@ def target_of_check(context: Context, cluster: str, settings: Settings) -> Relea
 
 def found_by(context: Context, task: str) -> Any:
     """Return the XCom of a task of this run; None if the task did not succeed."""
-    return context["ti"].xcom_pull(task_ids=task) if _state(context, task) == "success" else None
-
-
-def _state(context: Context, task: str) -> str | None:
-    ti = context["ti"]
-    state: str | None = ti.get_task_states(dag_id=ti.dag_id, run_ids=[ti.run_id]).get(ti.run_id, {}).get(task)
-    return state
+    return context["ti"].xcom_pull(task_ids=task) if task_states(context).get(task) == "success" else None
 
 
 def _problem(context: Context, task: str) -> str:
     return str(context["ti"].xcom_pull(task_ids=task, key=PROBLEM) or f"See the log of the task {task}.")
 
 
-def _joined(parts: Sequence[Alert]) -> Alert:
+def _joined(parts: Sequence[Alerted]) -> Alerted:
     """Return one alert: the store keeps one for each run. A failure comes first."""
-    first, *others = sorted(parts, key=lambda part: part.kind not in FAILED_KINDS)
+    first, *others = sorted(parts, key=lambda part: not part.failed)
     more = [sentence for part in others for sentence in (part.headline, *part.sentences)]
     remedies = dict.fromkeys(part.remedy for part in (first, *others) if part.remedy)
     return replace(first, sentences=(*first.sentences, *more), remedy=" ".join(remedies))
 
 
-def check_failed_alert(cluster: str, problem: str) -> Alert:
-    return Alert(
-        cluster=cluster,
+def check_failed_alert(problem: str) -> Alerted:
+    return Alerted(
+        run_id="",
         kind=Kind.CHECK_FAILED,
+        failed=True,
         headline="The cluster could not be checked.",
         sentences=(problem,),
         remedy="Remove the cause, then trigger the DAG. `check_release: never` in the inventory ends the checks.",
     )
 
 
-def worse_check_alert(cluster: str, check: Mapping[str, Any], worse: Sequence[str], page: str) -> Alert:
-    return Alert(
-        cluster=cluster,
+def worse_check_alert(check: Mapping[str, Any], worse: Sequence[str], page: str) -> Alerted:
+    return Alerted(
+        run_id="",
         kind=Kind.CHECK_WORSE,
         headline=f"The check for Kafka {check['target']} found {count(len(worse), 'new problem')}.",
         sentences=tuple(worse),
@@ -268,10 +268,11 @@ def worse_check_alert(cluster: str, check: Mapping[str, Any], worse: Sequence[st
     )
 
 
-def scan_failed_alert(cluster: str, problem: str, report: str = "") -> Alert:
-    return Alert(
-        cluster=cluster,
+def scan_failed_alert(problem: str, report: str = "") -> Alerted:
+    return Alerted(
+        run_id="",
         kind=Kind.SCAN_FAILED,
+        failed=True,
         headline="The coordinator logs could not be scanned.",
         sentences=(problem,),
         report=report,
@@ -279,13 +280,13 @@ def scan_failed_alert(cluster: str, problem: str, report: str = "") -> Alert:
     )
 
 
-def bad_verdict_alert(cluster: str, worse: Sequence[VerdictChange], report: str, *, first: bool) -> Alert:
+def bad_verdict_alert(worse: Sequence[VerdictChange], report: str, *, first: bool) -> Alerted:
     """Return the alert of verdicts that got worse, or of the failing verdicts of a `first` scan."""
     by_release: dict[str, list[VerdictChange]] = {}
     for change in worse:
         by_release.setdefault(str(change.release), []).append(change)
-    return Alert(
-        cluster=cluster,
+    return Alerted(
+        run_id="",
         kind=Kind.OPTION_CLOSED,
         headline=(
             f"It is not proved that {_listed(by_release)} can load the coordinator logs (first scan)."

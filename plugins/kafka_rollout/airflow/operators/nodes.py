@@ -7,7 +7,6 @@ After a failure an approver decides.
 
 from __future__ import annotations
 
-from abc import abstractmethod
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from typing import Any, NoReturn, cast
@@ -15,9 +14,13 @@ from typing import Any, NoReturn, cast
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException
 
-from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.approvals.deciding import ask_how_to_continue, record_decision
-from kafka_rollout.airflow.common.all_nodes import NodeStepsOfTask
+from kafka_rollout.airflow.approvals.asking import (
+    ask_how_to_continue,
+    is_answer,
+    read_answer,
+    record_decision,
+    show_waiting,
+)
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,
@@ -25,15 +28,15 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     request_in,
 )
-from kafka_rollout.airflow.common.node_task_groups import NodeTaskGroup
-from kafka_rollout.airflow.gates.sensor import check_for_a_while, trigger_of
+from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup
+from kafka_rollout.airflow.gates.sensor import OfflineGateSensor, watch_gates
 from kafka_rollout.airflow.operators.begin import BEGAN, refuse_wrong_order, require_canary_approvals
-from kafka_rollout.airflow.operators.traffic import keep_traffic_running
+from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, WatchStatus, gates_of_nodes
+from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of
@@ -41,9 +44,6 @@ from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_nod
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
-from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.waiting import policy_of, watch_of
-from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
 from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
 from kafka_rollout.steps.roll.node import replace_nodes, restart_node
@@ -66,71 +66,37 @@ _MEANINGS = {
         "its node step again. If the approval is invalid, this answer approves the plan again in your name."
     ),
 }
+_SUBJECT = "a node step"  # of requests of a task with several nodes: Airflow shows the first one
 _NOTE = "This task can ask several times. The reason above is that of its first request."
 
 
-class EachBatchOperator(AsksPeople, RolloutOperator):
-    """Take the batches one after the other: wait for gates, act, and request a decision after a failure."""
+class RollNodesOperator(RolloutOperator):
+    """Replace the nodes of a release step, or one of them, or roll back those that left their previous release.
 
-    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+    Takes the batches one after the other: waits for gates, acts, and requests a decision after a failure.
+    """
+
+    def __init__(self, *, step: Step, nodes: NodeStepsOfTask | NodeTaskGroup, begin: str = "", **kwargs: Any) -> None:
+        """`begin`: the task that began the release step or rollback of a node task group."""
         super().__init__(**kwargs)
         self.step = step
+        self.nodes = nodes
+        self.begin = begin
+        self.order_is_checked = False
         self.continues_at: GateRef | None = None  # the gate that has just passed in the triggerer
         self.began = 0.0  # when this process began to work (monotonic)
         self.starts_again = False  # the answer *Retry* is not carried out yet
 
-    @abstractmethod
-    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
-        """Return the batches of this task in their order, from the batch of the gate `after`, if it is given."""
-
-    @abstractmethod
-    def next_part(
-        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
-    ) -> tuple[Part, tuple[NodeSpec, ...]]:
-        """Observe what is left of the node steps of a batch: the next part, and its nodes."""
-
-    def choose(
-        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
-    ) -> tuple[NodeSpec, ...]:
-        """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
-        return batch[1]
-
-    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
-        """Return why the plan pauses before these nodes; empty if it does not."""
-        return ""
-
-    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
-
-        Airflow's record of an answer is read here if needed, because a deferral for a gate would discard it.
-        """
-
-    @abstractmethod
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        """Stop, replace and start the nodes."""
-
-    @abstractmethod
-    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
-        """Carry out *Retry*; return False if the node steps only begin again."""
-
-    @property
-    def subject(self) -> str:
-        """What a request is about, always the same, like `options`; empty for the batch of the request."""
-        return "a node step"
-
-    @property
-    @abstractmethod
-    def options(self) -> tuple[Decision, ...]:
-        """The answers after a failure, always the same: Airflow keeps those of the first request."""
-
-    @abstractmethod
-    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
-        """Return whether an approver decides after this error; otherwise the task fails."""
-
-    def check_order(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        """Refuse to replace the nodes before those that come first: a task can be marked as successful by hand."""
-
     def act(self, context: Context, ports: ClusterPorts) -> Any:
+        """Refuse in a run of a version whose tasks of a node had other ids.
+
+        Airflow adds this task to such a run as not yet run, and begins it, also if an ended run is cleared in part.
+        """
+        if isinstance(self.nodes, NodeTaskGroup) and not context["ti"].xcom_pull(task_ids=self.begin, key=BEGAN):
+            raise RefusedError(
+                f"An earlier version of kafka-rollout ran the task {self.begin} of this run.",
+                remedy=f"To continue the run, clear {self.begin} with all downstream tasks: it continues at its nodes.",
+            )
         plan = frozen_plan(ports, context)
         self.began, count = ports.clock.monotonic(), 0
         after, self.continues_at = self.continues_at, None
@@ -197,7 +163,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         errors = cast(int, store.get(key, 0))
         while True:
             try:
-                part, nodes = self.next_part(ports, plan, batch, ports.run.events())
+                part, nodes = next_part_of_batch(ports, plan, *batch, ports.run.events())
                 if part is Part.NOTHING:
                     break
                 if self.starts_again:
@@ -213,7 +179,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
                 self.check_order(ports, plan, (release_step, nodes))
                 if part is Part.GATE_BEFORE:
                     self.require_approvals(context, ports, plan, (release_step, nodes))
-                    if why := self.due_pause(ports, plan, (release_step, nodes)):
+                    if why := ask_at_pause(ports, plan, release_step, nodes[0], ports.run.events()):
                         self._ask(context, ports, plan, (release_step, nodes), why, is_pause=True)
                     nodes = self.choose(context, ports, plan, (release_step, nodes), errors)
                     if passed is None or passed.kind is not GateKind.BEFORE_STOP:
@@ -261,7 +227,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
     def _is_left(self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]) -> bool:
         """Return whether a part of the batch is left, or cannot be observed now."""
         try:
-            return self.next_part(ports, plan, batch, events)[0] is not Part.NOTHING
+            return next_part_of_batch(ports, plan, *batch, events)[0] is not Part.NOTHING
         except (RefusedError, TransientError):
             return True
 
@@ -274,17 +240,11 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         gates: tuple[Gate, ...],
     ) -> None:
         """Return when the gates have passed; defer, or request a decision, if they have not passed soon."""
-        policy = policy_of(ports, gates[0].kind, request_in(context), plan)
-        watches = [watch_of(ports, plan, gate, policy) for gate in gates]
-        status = WatchStatus(state=WatchState.WAITING, message="")
-        if ports.clock.monotonic() - self.began < WORKS_S:
-            status = check_for_a_while(context, ports, plan, gates, watches)
-        if status.state is WatchState.PASSED:
-            self.log.info("The gate passed: %s", status.message)
-        elif status.state is WatchState.FAILED:
+        is_patient = ports.clock.monotonic() - self.began < WORKS_S
+        status = watch_gates(self, context, ports, plan, gates, is_patient=is_patient)
+        if status.state is WatchState.FAILED:
             self._ask(context, ports, plan, batch, status.message)
-        else:
-            self.defer(trigger=trigger_of(self.cluster, context, plan, gates, watches), method_name="watched")
+        self.log.info("The gate passed: %s", status.message)
 
     def _ask_or_raise(
         self,
@@ -301,17 +261,9 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
     def _ask(
         self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, is_pause: bool = False
     ) -> NoReturn:
-        ask_how_to_continue(
-            context,
-            ports,
-            what=_name_of(batch),
-            why=f"{places(plan, batch)}: {why}",
-            options=self.options,
-            meanings=_MEANINGS,
-            subject=f"{self.subject or _name_of(batch)} waits for a decision",
-            note=_NOTE,
-            is_pause=is_pause,
-        )
+        has_one_node = isinstance(self.nodes, NodeTaskGroup) and self.nodes.node_id is not None
+        subject = name_of(batch) if has_one_node else _SUBJECT
+        _ask_about(context, ports, plan, batch, why, subject=subject, options=self.options, is_pause=is_pause)
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
         """Return what the newest request is about, without a refusal: an answer must never be lost."""
@@ -321,7 +273,7 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
             left = next((one for one in every if self._is_left(ports, plan, one, events)), None)
         except RolloutError:
             left = None
-        return f"task {self.task_id}" if left is None else _name_of(left)
+        return f"task {self.task_id}" if left is None else name_of(left)
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
         found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())
@@ -330,8 +282,76 @@ class EachBatchOperator(AsksPeople, RolloutOperator):
         text = f", {duration(found.elapsed_s)} elapsed"
         return text + (f", about {duration(found.remaining_s)} remaining" if found.remaining_s else "")
 
+    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
+        """Return the batches of this task in their order, from the batch of the gate `after`, if it is given."""
+        self.order_is_checked = after is not None  # a task of many nodes checks it once in each attempt
+        return self.nodes.find(ports, plan, after)
 
-def _name_of(batch: Batch) -> str:
+    def check_order(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Refuse to replace the nodes before those that come first: a task can be marked as successful by hand."""
+        is_one = isinstance(self.nodes, NodeTaskGroup)
+        if is_one or not (self.order_is_checked or self.nodes.is_rollback):
+            refuse_wrong_order(ports, plan, batch[0], batch[1][0])
+            self.order_is_checked = True
+
+    def choose(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
+    ) -> tuple[NodeSpec, ...]:
+        """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
+        every_s = request_in(context).interval_s
+        chosen, split = choose_nodes_to_stop(ports, plan, *batch, refused=refused, every_s=every_s)
+        if split:
+            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in batch[1]), split)
+        return chosen
+
+    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
+
+        Airflow's record of an answer is read here if needed, because a deferral for a gate would discard it.
+        """
+        release_step, nodes = batch
+        require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
+        if not self.nodes.is_rollback:
+            with suppress(RefusedError):  # the pause is due again
+                refuse_unproved_pause(ports, plan)
+            for node in nodes:
+                require_canary_approvals(ports, plan, release_step, node, request_in(context))
+
+    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
+        """Stop, replace and start the nodes."""
+        self.require_approvals(context, ports, plan, batch)
+        keep_traffic_running(context, ports)
+        replace_nodes(ports, plan, *batch)
+
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Carry out *Retry*; return False if the node steps only begin again.
+
+        Start the nodes again that have failed; in a batch of one node also a node that only waits.
+        """
+        release_step, nodes = batch
+        events = ports.run.events()
+        acted = [node for node in nodes if has_acted_on_node(events, release_step.key, node.node_id)]
+        if len(nodes) > 1:
+            acted = [node for node in acted if has_failed(ports, release_step, node, events)]
+        for node in acted:
+            restart_node(ports, plan, release_step, node, [one for one in acted if one != node])
+        return bool(acted)
+
+    @property
+    def options(self) -> tuple[Decision, ...]:
+        """The answers after a failure, always the same: Airflow keeps those of the first request."""
+        last = Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
+        return (Decision.WAIT_ON, Decision.RETRY, last)
+
+    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
+        """Return whether an approver decides after this error; otherwise the task fails."""
+        if isinstance(error, FatalError):
+            return True
+        return not self.nodes.is_rollback and has_stopped_nodes(ports.run.events())
+
+
+def name_of(batch: Batch) -> str:
+    """Return the name of the node steps of a batch in requests and decisions."""
     release_step, nodes = batch
     return f"the node step of {words.nodes(node.node_id for node in nodes)} ({release_step.key})"
 
@@ -343,130 +363,51 @@ def places(plan: Plan, batch: Batch) -> str:
     return f"{place(plan, release_step.key, first.node_id)}{more}"
 
 
-class RollNodesOperator(EachBatchOperator):
-    """Replace the nodes of a release step, or one of them, or roll back those that left their previous release."""
+def _ask_about(
+    context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, subject: str, **how: Any
+) -> NoReturn:
+    ask_how_to_continue(
+        context,
+        ports,
+        what=name_of(batch),
+        why=f"{places(plan, batch)}: {why}",
+        meanings=_MEANINGS,
+        subject=f"{subject} waits for a decision",
+        note=_NOTE,
+        **how,
+    )
 
-    def __init__(self, *, nodes: NodeStepsOfTask | NodeTaskGroup, begin: str = "", **kwargs: Any) -> None:
-        """`begin`: the task that began the release step or rollback of a node task group."""
-        super().__init__(**kwargs)
-        self.nodes = nodes
-        self.begin = begin
-        self.order_is_checked = False
+
+class OfflineGatesOperator(OfflineGateSensor):
+    """The gates after the start of all nodes, one after the other."""
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(kafka_node=None, **kwargs)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        """Refuse in a run of a version whose tasks of a node had other ids.
+        plan, began = frozen_plan(ports, context), ports.clock.monotonic()
+        while not gate_is_passed(ports.run.events(), (gate := self.gate(ports, plan)).ref):
+            is_patient = ports.clock.monotonic() - began < WORKS_S
+            status = watch_gates(self, context, ports, plan, [gate], is_patient=is_patient)
+            if status.state is WatchState.FAILED:
+                self.ask(context, ports, gate, status.message)
+            self.log.info("The gate passed: %s", status.message)
+        return {"node_steps": len(ports.cluster.nodes)}
 
-        Airflow adds this task to such a run as not yet run, and begins it, also if an ended run is cleared in part.
-        """
-        if isinstance(self.nodes, NodeTaskGroup) and not context["ti"].xcom_pull(task_ids=self.begin, key=BEGAN):
-            raise RefusedError(
-                f"An earlier version of kafka-rollout ran the task {self.begin} of this run.",
-                remedy=f"To continue the run, clear {self.begin} with all downstream tasks: it continues at its nodes.",
-            )
-        return super().act(context, ports)
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        is_passed = not is_answer(event) and event["state"] == WatchState.PASSED
+        return self.attempt(context, "act") if is_passed else super().watched(context, event)
 
-    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
-        self.order_is_checked = after is not None  # a task of many nodes checks it once in each attempt
-        return self.nodes.find(ports, plan, after)
+    def name_of(self, gate: Gate) -> str:
+        return name_of(_batch_of(gate))
 
-    def check_order(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        is_one = isinstance(self.nodes, NodeTaskGroup)
-        if is_one or not (self.order_is_checked or self.nodes.is_rollback):
-            refuse_wrong_order(ports, plan, batch[0], batch[1][0])
-            self.order_is_checked = True
-
-    def next_part(
-        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
-    ) -> tuple[Part, tuple[NodeSpec, ...]]:
-        return next_part_of_batch(ports, plan, *batch, events)
-
-    def choose(
-        self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
-    ) -> tuple[NodeSpec, ...]:
-        every_s = request_in(context).interval_s
-        chosen, split = choose_nodes_to_stop(ports, plan, *batch, refused=refused, every_s=every_s)
-        if split:
-            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in batch[1]), split)
-        return chosen
-
-    def due_pause(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> str:
-        release_step, nodes = batch
-        return ask_at_pause(ports, plan, release_step, nodes[0], ports.run.events())
-
-    def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        release_step, nodes = batch
-        require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)
-        if not self.nodes.is_rollback:
-            with suppress(RefusedError):  # the pause is due again
-                refuse_unproved_pause(ports, plan)
-            for node in nodes:
-                require_canary_approvals(ports, plan, release_step, node, request_in(context))
-
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        self.require_approvals(context, ports, plan, batch)
-        keep_traffic_running(context, ports)
-        replace_nodes(ports, plan, *batch)
-
-    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
-        """Start the nodes again that have failed; in a batch of one node also a node that only waits."""
-        release_step, nodes = batch
-        events = ports.run.events()
-        acted = [node for node in nodes if has_acted_on_node(events, release_step.key, node.node_id)]
-        if len(nodes) > 1:
-            acted = [node for node in acted if has_failed(ports, release_step, node, events)]
-        for node in acted:
-            restart_node(ports, plan, release_step, node, [one for one in acted if one != node])
-        return bool(acted)
-
-    @property
-    def subject(self) -> str:
-        has_one_node = isinstance(self.nodes, NodeTaskGroup) and self.nodes.node_id is not None
-        return "" if has_one_node else super().subject
-
-    @property
-    def options(self) -> tuple[Decision, ...]:
-        last = Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
-        return (Decision.WAIT_ON, Decision.RETRY, last)
-
-    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
-        if isinstance(error, FatalError):
-            return True
-        return not self.nodes.is_rollback and has_stopped_nodes(ports.run.events())
+    def ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> NoReturn:
+        plan = frozen_plan(ports, context)
+        _ask_about(context, ports, plan, _batch_of(gate), message, subject=_SUBJECT, options=self.options)
 
 
-class OfflineGatesOperator(EachBatchOperator):
-    """The gates after the start of all nodes, controllers first. `is_rollback`: after an undo."""
-
-    def __init__(self, *, is_rollback: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.is_rollback = is_rollback
-
-    def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
-        planned = offline_release_step(plan)
-        release_step = planned.reversed() if self.is_rollback else planned
-        nodes = ports.cluster.controllers_first
-        begin = 0 if after is None else [node.node_id for node in nodes].index(after.node_id or 0)
-        return [(release_step, (node,)) for node in nodes[begin:]]
-
-    def next_part(
-        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
-    ) -> tuple[Part, tuple[NodeSpec, ...]]:
-        release_step, nodes = batch
-        ref = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=nodes[0]).ref
-        return (Part.NOTHING, ()) if gate_is_passed(events, ref) else (Part.GATE_AFTER, nodes)
-
-    def replace(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
-        raise NotImplementedError
-
-    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
-        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
-        actions.start_again(ports, plan, batch[1][0])
-        return True
-
-    @property
-    def options(self) -> tuple[Decision, ...]:
-        """After an undo there is no *Retry*: a broker may have registered."""
-        return (Decision.WAIT_ON, *(() if self.is_rollback else (Decision.RETRY,)), Decision.STOP_HERE)
-
-    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
-        return False  # only a failed gate asks, as at the gates of single nodes
+def _batch_of(gate: Gate) -> Batch:
+    """Return the node of a gate after a start."""
+    if gate.release_step is None or gate.node is None:
+        raise TypeError(f"The gate {gate.kind.value} is not of a node.")
+    return gate.release_step, (gate.node,)

@@ -1,21 +1,43 @@
-"""The task that sends notifications: it reads the histories of all clusters, and sends what is due."""
+"""Notifications: their channels, their delivery, and the task that sends each one once on each channel that wants it.
+
+The Airflow Variable `kafka_rollout_notifications` lists the channels. A channel is an installed notifier:
+
+    {"channels": [{"notifier": "airflow.providers.smtp.notifications.smtp.SmtpNotifier",
+                   "kwargs": {"to": "kafka@example.org", "subject": "{{ alert.subject }}",
+                              "html_content": "<pre>{{ alert.body | e }}</pre>"},
+                   "kinds": ["decision-pending", "node-failed"], "clusters": ["orders"]}]}
+
+The templates of `kwargs` can use `alert` (`fields_of`). Use the filter `e` in HTML, because the text contains names
+that clients choose. Put secrets into the Airflow Connection of the notifier. The Variable `kafka_rollout_alert` is one
+channel for the kinds of the scheduled scan. A channel that cannot be used is a sentence in the log and on the page; it
+never stops or delays a change of a cluster.
+"""
 
 from __future__ import annotations
 
+import json
+import logging
+import re
 import time
-from typing import Any
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
 
-from airflow.sdk import BaseOperator, Context
-from airflow.sdk.exceptions import AirflowFailException
+from airflow.sdk import BaseNotifier, BaseOperator, Context, Variable
+from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
-from kafka_rollout.airflow.logs import OneLineLogs
-from kafka_rollout.airflow.notifications import Channels, deliver, load_channels, problem_of
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.airflow.common.links import notification_page
+from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
+from kafka_rollout.base.errors import RolloutError, UserError
+from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.coordinator_logs.history import Alerted
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.notifications import (
+    SCAN_KINDS,
     ClusterHistory,
     Kind,
     Notification,
@@ -24,10 +46,264 @@ from kafka_rollout.run.notifications import (
     RunHistory,
     due_notifications,
     newest_change,
+    notification_of_alert,
 )
 from kafka_rollout.run.projections.runs import RunEnd
 
+if TYPE_CHECKING:
+    from kafka_rollout.run.store.notifications import SqlNotifications
+
+VARIABLE = "kafka_rollout_notifications"
+SCAN_VARIABLE = "kafka_rollout_alert"
+_FAILED_KINDS = (Kind.SCAN_FAILED, Kind.CHECK_FAILED)
+
 _REPORTS_READ = 10  # of a cluster, to find the newest run that changed it
+_ENTRIES = {"name", "notifier", "kwargs", "kinds", "clusters"}
+_SETTINGS = {"channels", "expires_before_minutes", "not_finalized_days"}
+_REMEDY = (
+    'Write {"channels": [{"notifier": "package.module.Class", "kwargs": {…}}]}, or delete the Variable: what happens '
+    "is then only in the log and on the page."
+)
+
+log = OneLineLogger(logging.getLogger(__name__))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channel:
+    """One channel. `kinds`, `clusters`: what it wants; None: all. `variable`: where it is set."""
+
+    name: str
+    notifier: str
+    kwargs: Mapping[str, Any]
+    variable: str = VARIABLE
+    kinds: frozenset[str] | None = None
+    clusters: frozenset[str] | None = None
+
+    def wants(self, notification: Notification) -> bool:
+        return (self.kinds is None or notification.kind in self.kinds) and (
+            self.clusters is None or notification.cluster in self.clusters
+        )
+
+    def send(self, notification: Notification, context: Context) -> None:
+        """Send. Raises UserError if the notifier cannot be made, and the errors of the notifier."""
+        self._make()({**context, "alert": fields_of(notification)})
+
+    def _make(self) -> BaseNotifier:
+        try:
+            module, _, name = self.notifier.rpartition(".")
+            kind = getattr(import_module(module), name)
+            if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+                raise TypeError(f"{self.notifier} is not a notifier class")
+            return kind(**self.kwargs)
+        except (ImportError, AttributeError, ValueError, TypeError) as error:
+            raise _unusable(self.variable, f"Channel {self.name}: {error}.") from None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Channels:
+    """The channels of both Variables. `problems`: why others cannot be used, as sentences."""
+
+    channels: tuple[Channel, ...] = ()
+    problems: tuple[str, ...] = ()
+    times: NotificationTimes = field(default_factory=NotificationTimes)
+
+
+def load_channels() -> Channels:
+    """Read both Variables. An error in one channel does not affect the others."""
+    found, problems, times = list[Channel](), list[str](), NotificationTimes()
+    try:
+        setting = _variable(VARIABLE)
+        if setting is not None:
+            times = _times(setting)
+            if not isinstance(setting["channels"], list):
+                raise _unusable(VARIABLE, "Its channels are not a list.")
+            for number, entry in enumerate(setting["channels"], start=1):
+                try:
+                    found.append(_channel(entry, number, {one.name for one in found}))
+                except UserError as error:
+                    problems.append(str(error))
+    except UserError as error:
+        problems.append(str(error))
+    try:
+        if (setting := _variable(SCAN_VARIABLE)) is not None:
+            entry = {**setting, "kinds": [str(kind) for kind in SCAN_KINDS], "name": SCAN_VARIABLE}
+            found.append(replace(_channel(entry, 0, set(), SCAN_VARIABLE), variable=SCAN_VARIABLE))
+    except UserError as error:
+        problems.append(str(error))
+    return Channels(channels=tuple(found), problems=tuple(problems), times=times)
+
+
+def _variable(name: str) -> Mapping[str, Any] | None:
+    text = Variable.get(name, default=None)
+    if not text:
+        return None
+    try:
+        setting = json.loads(text) if isinstance(text, str) else text
+    except ValueError:
+        raise _unusable(name, "It is not JSON.") from None
+    if not isinstance(setting, Mapping):
+        raise _unusable(name, "It is not a JSON object.")
+    return setting
+
+
+def _times(setting: Mapping[str, Any]) -> NotificationTimes:
+    if unknown := sorted(setting.keys() - _SETTINGS):
+        raise _unusable(VARIABLE, f"It has unknown keys: {', '.join(unknown)}.")
+    if "channels" not in setting:
+        raise _unusable(VARIABLE, "It has no channels.")
+    seconds = {}
+    units = (
+        ("expires_before_minutes", "before_expiry_s", 60.0),
+        ("not_finalized_days", "not_finalized_s", 86_400.0),
+    )
+    for key, name, unit in units:
+        value = setting.get(key)
+        if value is None:
+            continue
+        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 10_000:
+            raise _unusable(VARIABLE, f"{key} is not a number from 0 to 10,000.")
+        seconds[name] = value * unit
+    return replace(NotificationTimes(), **seconds)
+
+
+def _channel(entry: Any, number: int, taken: set[str], variable: str = VARIABLE) -> Channel:
+    where = f"Channel {number}" if number else "It"
+    if not isinstance(entry, Mapping) or not isinstance(entry.get("notifier"), str):
+        raise _unusable(variable, f"{where} has no text notifier.")
+    if unknown := sorted(entry.keys() - _ENTRIES):
+        raise _unusable(variable, f"{where} has unknown keys: {', '.join(unknown)}.")
+    kwargs = entry.get("kwargs", {})
+    if not isinstance(kwargs, Mapping):
+        raise _unusable(variable, f"The kwargs of {where.lower()} are not a JSON object.")
+    name = str(entry.get("name") or entry["notifier"].rpartition(".")[2])
+    if re.fullmatch(r"[\w.-]{1,100}", name) is None:
+        raise _unusable(variable, f"{where} has a name with other characters than letters, digits, '.', '_' and '-'.")
+    if name in taken:
+        raise _unusable(variable, f"{where} has the same name as another channel: {name}. Give each channel a name.")
+    return Channel(
+        name=name,
+        notifier=entry["notifier"],
+        kwargs=kwargs,
+        kinds=_names(entry, "kinds", where, variable, {str(kind) for kind in Kind}),
+        clusters=_names(entry, "clusters", where, variable, None),
+    )
+
+
+def _names(
+    entry: Mapping[str, Any], key: str, where: str, variable: str, known: set[str] | None
+) -> frozenset[str] | None:
+    names = entry.get(key)
+    if names is None:
+        return None
+    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
+        raise _unusable(variable, f"The {key} of {where.lower()} are not a list of names.")
+    if known is not None and (unknown := sorted(set(names) - known)):
+        raise _unusable(
+            variable, f"{where} names unknown {key}: {', '.join(unknown)}. Known: {', '.join(sorted(known))}."
+        )
+    return frozenset(names)
+
+
+def _unusable(variable: str, why: str) -> UserError:
+    return UserError(f"Airflow Variable {variable} cannot be used. {why}", remedy=_REMEDY)
+
+
+def deliver(
+    notifications: Sequence[Notification], context: Context, channels: Channels, *, at_once: bool = False
+) -> tuple[str, ...]:
+    """Send every notification that was not sent yet, on each channel that wants it. Returns a sentence per failure.
+
+    `at_once`: do not wait for the time of the next attempt. No error of a channel is raised. After its first failure, a
+    channel is left out, because a service that does not respond would delay the others.
+    """
+    from kafka_rollout.run.store.opening import open_notifications
+
+    store = open_notifications()
+    problems = dict[str, str]()  # by channel
+    for notification in notifications:
+        for channel in channels.channels:
+            if channel.name in problems or not channel.wants(notification):
+                continue
+            if store.claim(notification, channel.name, at_once=at_once) and (
+                problem := _send(store, notification, channel, context)
+            ):
+                problems[channel.name] = problem
+    return tuple(problems.values())
+
+
+def _send(store: SqlNotifications, notification: Notification, channel: Channel, context: Context) -> str:
+    """Return why it was not sent, as a sentence; empty if it was."""
+    try:
+        channel.send(notification, context)
+    except Exception as error:
+        problem = problem_of(error)
+        store.record(notification, channel.name, problem)
+        sentence = (
+            f"{notification.kind} of cluster {notification.cluster} was not sent on channel {channel.name}: {problem}"
+        )
+        log.error("%s", sentence)
+        return sentence
+    store.record(notification, channel.name)
+    log.info("%s of cluster %s was sent on channel %s", notification.kind, notification.cluster, channel.name)
+    return ""
+
+
+def problem_of(error: Exception) -> str:
+    """Return the error as a sentence. The text of a channel's own error can have a secret, so it is only in the log."""
+    if isinstance(error, RolloutError):
+        return str(error)
+    return f"{type(error).__name__}. Read the log of the task that sent it."
+
+
+def fields_of(notification: Notification) -> dict[str, Any]:
+    """Return what templates can use, each text as one visible line: the sentences contain names that clients choose."""
+    link = notification_page(notification)
+    headline, remedy = escape_invisible(notification.headline), escape_invisible(notification.remedy)
+    sentences = [escape_invisible(sentence) for sentence in notification.sentences]
+    lines = [headline, "", *(f"- {sentence}" for sentence in sentences), "", remedy, f"Page: {link}"]
+    return {
+        "key": notification.key,
+        "kind": notification.kind.value,
+        "urgency": notification.urgency.value,
+        "cluster": notification.cluster,
+        "node": notification.node,
+        "dag_id": notification.dag_id,
+        "run_id": escape_invisible(notification.run_id),
+        "headline": headline,
+        "sentences": sentences,
+        "remedy": remedy,
+        "link": link,
+        "report": notification.report,
+        "failed": notification.kind in _FAILED_KINDS,
+        "subject": f"{notification.cluster}: {headline}",
+        "body": "\n".join(lines),
+    }
+
+
+class ScanAlertNotifier(BaseNotifier):
+    """Record an alert and send it at once. Raises an error if a channel failed, so that the task is repeated."""
+
+    def __init__(self, cluster: str, alert: Alerted) -> None:
+        """`alert`: without the id of its run."""
+        self.cluster = cluster
+        self.alert = alert
+        super().__init__()
+
+    def notify(self, context: Context) -> None:
+        from kafka_rollout.run.store.opening import open_notifications, open_scan_history
+
+        run_id = str(context["run_id"])
+        notification = notification_of_alert(self.cluster, replace(self.alert, run_id=run_id))
+        shown = fields_of(notification)
+        self.log.error("%s", shown["body"])
+        open_scan_history(self.cluster).record_alert(from_json(Alerted, {**shown, "run_id": run_id}))
+        channels = load_channels()
+        open_notifications().set_problem(" ".join(channels.problems))
+        problems = deliver([notification], context, channels, at_once=True)
+        if channels.problems:
+            raise AirflowFailException(" ".join(channels.problems))
+        if problems:
+            raise AirflowException(" ".join(problems))
 
 
 class NotifyOperator(OneLineLogs, BaseOperator):
@@ -91,21 +367,15 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         return ClusterHistory(cluster=cluster, runs=tuple(runs), alerts=tuple(alerts), newest_end=newest_change(ends))
 
     def _read_run(self, cluster: str, run_id: str, holder: str, settings: Settings) -> RunHistory | None:
-        from kafka_rollout.run.store.opening import open_run
+        from kafka_rollout.wiring.runs import read_run
 
-        store = open_run(cluster, run_id, settings)
-        try:
-            events = store.events()
-            end = stored_end(store)
-        except RolloutError as error:
-            self.log.error("The history of run %s of cluster %s cannot be read: %s", run_id, cluster, error)
+        run, _ = read_run(cluster, run_id, settings)
+        if run.problem:
+            self.log.error("The history of run %s of cluster %s cannot be read: %s", run_id, cluster, run.problem)
             return None
-        try:
-            terms = store.load_plan().terms
-        except RolloutError:  # no plan yet
-            terms = None
+        terms = None if run.plan is None else run.plan.terms
         timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
-        return RunHistory(run_id=run_id, events=events, end=end, has_lock=run_id == holder, **timeout)
+        return RunHistory(run_id=run_id, events=run.events, end=run.end, has_lock=run_id == holder, **timeout)
 
     def _test(self, context: Context, channels: Channels) -> dict[str, str]:
         """Return the result of each channel. Nothing is recorded, so a test can be repeated."""

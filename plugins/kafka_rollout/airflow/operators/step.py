@@ -8,11 +8,13 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, DownstreamTasksSkipped
 
-from kafka_rollout.airflow.approvals.asking import AsksPeople, is_answer, read_answer, show_waiting
-from kafka_rollout.airflow.approvals.deciding import (
+from kafka_rollout.airflow.approvals.asking import (
     ROLL_BACK_DECISION,
     ask_how_to_continue,
+    is_answer,
+    read_answer,
     record_decision,
+    show_waiting,
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -22,8 +24,8 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.gates.sensor import wait_in_gate
-from kafka_rollout.airflow.operators.traffic import keep_traffic_running
+from kafka_rollout.airflow.gates.sensor import watch_gates
+from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.gates.check import WatchState
 from kafka_rollout.run.events import Decision
@@ -62,7 +64,7 @@ class StepOperator(RolloutOperator):
             skip_if(str(reason), ports, self.task_id)
         except HeldError as held:
             show_waiting(context, held.sentence)
-            wait_in_gate(self, context, ports, call.plan, held.gate)
+            watch_gates(self, context, ports, call.plan, [held.gate], is_patient=False)
         record_done(ports, self.task_id)
         return found
 
@@ -103,7 +105,7 @@ class BranchOperator(StepOperator):
         return found
 
 
-class UndoableStepOperator(AsksPeople, StepOperator):
+class UndoableStepOperator(StepOperator):
     """A step of an offline downgrade. When it fails, an approver decides: retry, or restore everything."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:

@@ -7,29 +7,17 @@ from functools import cache, partial
 from pathlib import Path
 from typing import Any
 
-from fastapi import FastAPI, HTTPException, Request
-from fastapi.responses import FileResponse, HTMLResponse, JSONResponse, Response
+from fastapi import Depends, FastAPI, HTTPException, Request
+from fastapi.responses import FileResponse, JSONResponse, Response
 from pydantic import BaseModel, Field
 from starlette.middleware.base import RequestResponseEndpoint
 
-from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.private_api import (
-    can_answer,
-    can_control,
-    can_read_runs,
-    can_trigger,
-    current_user,
-    require_control,
-    require_runs,
-    require_website,
-)
-from kafka_rollout.airflow.views.console import clusters_with_run, console_of
+from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
+from kafka_rollout.airflow.private_api import can_answer, current_user, is_authorized, require_runs, require_website
+from kafka_rollout.airflow.views.clusters import console_of, fleet_table, options_of, read_rows
 from kafka_rollout.airflow.views.drawings import traffic_svg
-from kafka_rollout.airflow.views.fleet import fleet_table, read_rows
 from kafka_rollout.airflow.views.live import LIVE
-from kafka_rollout.airflow.views.options import options_of
-from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of
-from kafka_rollout.airflow.views.shown import shown
+from kafka_rollout.airflow.views.records import check_page, find_run, page_of_run, runs_of, scan_page, scans_of, shown
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
@@ -79,9 +67,10 @@ async def report_problem(request: Request, error: RolloutError) -> JSONResponse:
 
 
 _may_see_airflow = require_website()
-_may_see_runs = require_runs()
-_may_control = require_control()
+_may_see_runs = require_runs("GET")
+_may_control = require_runs("PUT")
 _user = current_user()
+_settings = Depends(Settings.from_environment)
 
 
 @app.get("/", dependencies=[_may_see_airflow])
@@ -102,67 +91,54 @@ def static(name: str) -> FileResponse:
 
 
 @app.get("/runs", dependencies=[_may_see_airflow])
-def runs(user: Any = _user) -> Any:
+def runs(user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the runs, by cluster, whose own DAG the user can read."""
-    settings = Settings.from_environment()
-    clusters = list_readable_clusters(settings)[0]
-    return shown(runs_of(clusters, settings, may_read=_reader(user)))
+    return shown(runs_of(list_readable_clusters(settings)[0], settings, may_read=_reader(user)))
 
 
 @app.get("/console", dependencies=[_may_see_airflow])
-def console(cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _user) -> Any:
+def console(
+    cluster: str = "", run_id: str = "", dag_id: str = "", user: Any = _user, settings: Settings = _settings
+) -> Any:
     """Return the console of a cluster, or of a run of the DAG `dag_id`.
 
-    A cluster that the user cannot see is answered as one that does not exist.
+    A cluster that the user cannot see is answered as one that does not exist, here and in the routes below.
     """
-    settings = Settings.from_environment()
+    from kafka_rollout.run.store.opening import database_of
+    from kafka_rollout.run.store.runs import list_clusters_of_run
+
     clusters = list_readable_clusters(settings)[0]
-    may_read, may_answer = _reader(user), partial(can_answer, user)
-    for name in (cluster,) if cluster else clusters_with_run(run_id, settings):
-        if name not in clusters:
-            continue
-        found = console_of(
-            clusters[name],
-            settings,
-            may_read=may_read,
-            may_answer=may_answer,
-            may_control=partial(can_control, user),
-            run_id=run_id,
-        )
+    rights: dict[str, Any] = {
+        "may_read": _reader(user),
+        "may_answer": partial(can_answer, user),
+        "may_control": partial(is_authorized, user, "PUT"),
+    }
+    for name in (cluster,) if cluster else list_clusters_of_run(database_of(settings), run_id):
+        found = console_of(clusters[name], settings, run_id=run_id, **rights) if name in clusters else None
         if found is not None and (cluster or (found["run"] or {}).get("dag_id") == dag_id):
             return shown(found)
     raise HTTPException(404, "There is no such cluster or run, or you cannot read the runs of its DAGs.")
 
 
 @app.get("/kafka", dependencies=[_may_see_airflow])
-def kafka(cluster: str, user: Any = _user) -> Any:
-    """Return the state of a cluster as Kafka shows it, without waiting for it; for users who can read one of its DAGs.
-
-    A cluster that the user cannot see is answered as one that does not exist.
-    """
-    settings = Settings.from_environment()
-    clusters = list_readable_clusters(settings)[0]
-    may_read = _reader(user)
-    if cluster not in clusters or not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
+def kafka(cluster: str, user: Any = _user, settings: Settings = _settings) -> Any:
+    """Return the state of a cluster as Kafka shows it, at once; for users who can read one of its DAGs."""
+    spec, may_read = list_readable_clusters(settings)[0].get(cluster), _reader(user)
+    if spec is None or not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
         raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
     state, problem = None, "The page does not query clusters here (KAFKA_ROLLOUT_LIVE_STATE is 0)."
     if settings.live_state:
-        state, problem = LIVE.get(clusters[cluster])
+        state, problem = LIVE.get(spec)
     return shown({"state": None if state is None else to_json(state), "problem": problem})
 
 
 @app.get("/status.json", dependencies=[_may_see_airflow])
-def status(cluster: str, user: Any = _user) -> Any:
-    """Return the status of a cluster for machines, from the runs whose own DAG the user can read.
+def status(cluster: str, user: Any = _user, settings: Settings = _settings) -> Any:
+    """Return the status of a cluster for machines, from the runs whose own DAG the user can read."""
+    from kafka_rollout.wiring.runs import read_status
 
-    A cluster that the user cannot see is answered as one that does not exist.
-    """
-    from kafka_rollout.wiring.run_status import read_status
-
-    settings = Settings.from_environment()
-    found = None
-    if cluster in list_readable_clusters(settings)[0]:
-        found = read_status(cluster, settings, may_read=_reader(user))
+    is_listed = cluster in list_readable_clusters(settings)[0]
+    found = read_status(cluster, settings, may_read=_reader(user)) if is_listed else None
     if found is None:
         raise HTTPException(404, "There is no such cluster, or you cannot read the runs of its DAGs.")
     return shown(found.to_json())
@@ -175,16 +151,10 @@ def downgrade() -> FileResponse:
 
 
 @app.get("/downgrade/options", dependencies=[_may_see_airflow])
-def downgrade_options(cluster: str, user: Any = _user) -> Any:
-    """Return the downgrade options of a cluster, from the runs and scans whose own DAG the user can read.
-
-    A cluster that the user cannot see is answered as one that does not exist.
-    """
-    settings = Settings.from_environment()
-    clusters = list_readable_clusters(settings)[0]
-    found = None
-    if cluster in clusters:
-        found = options_of(clusters[cluster], settings, may_read=_reader(user), may_trigger=partial(can_trigger, user))
+def downgrade_options(cluster: str, user: Any = _user, settings: Settings = _settings) -> Any:
+    """Return the downgrade options of a cluster, from the runs and scans whose own DAG the user can read."""
+    spec, may_trigger = list_readable_clusters(settings)[0].get(cluster), partial(is_authorized, user, "POST")
+    found = None if spec is None else options_of(spec, settings, may_read=_reader(user), may_trigger=may_trigger)
     if found is None:
         raise HTTPException(404, "There is no such cluster, or you cannot read its DAGs.")
     return shown(found)
@@ -222,9 +192,8 @@ def _file(name: str) -> dict[str, str]:
 
 
 @app.get("/scans", dependencies=[_may_see_airflow])
-def scans(user: Any = _user) -> Any:
+def scans(user: Any = _user, settings: Settings = _settings) -> Any:
     """Return the newest scan of each cluster whose scan DAG the user can read."""
-    settings = Settings.from_environment()
     may_read = _reader(user)
     clusters = list_readable_clusters(settings)[0]
     return shown(scans_of([spec for name, spec in clusters.items() if may_read(f"{SCAN_DAG_PREFIX}{name}")], settings))
@@ -232,16 +201,21 @@ def scans(user: Any = _user) -> Any:
 
 def _reader(user: Any) -> Callable[[str], bool]:
     """Return a function: whether the user can read the runs of a DAG. It queries Airflow once per DAG."""
-    return cache(partial(can_read_runs, user))
+    return cache(partial(is_authorized, user, "GET"))
+
+
+def _report(page: str | None, missing: str, media_type: str = "text/html") -> Response:
+    """Return a page without scripts; 404 with the sentence `missing` if there is none."""
+    if page is None:
+        raise HTTPException(404, missing)
+    return Response(page, media_type=media_type, headers={"Content-Security-Policy": REPORT_POLICY})
 
 
 @app.get("/dags/{dag_id}/report", dependencies=[_may_see_runs])
-def report(dag_id: str, run_id: str) -> HTMLResponse:
+def report(dag_id: str, run_id: str) -> Response:
     """Return the report of a run."""
     found = page_of_run(dag_id, run_id, "report.html", Settings.from_environment())
-    if found is None:
-        raise HTTPException(404, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
-    return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+    return _report(found, f"DAG {dag_id} has no report of run {run_id} yet: it is written when the run ends.")
 
 
 class Control(BaseModel, extra="forbid"):
@@ -253,17 +227,18 @@ class Control(BaseModel, extra="forbid"):
 
 
 @app.post("/dags/{dag_id}/control", dependencies=[_may_control])
-def control(dag_id: str, asked: Control, request: Request, user: Any = _user) -> dict[str, str]:
+def control(
+    dag_id: str, asked: Control, request: Request, user: Any = _user, settings: Settings = _settings
+) -> dict[str, str]:
     """Pause, resume or stop a run of the DAG before its next node.
 
     The user needs the right to change the runs of the DAG. Only a JSON body is read, which a page of another site
     cannot send with the session of the user.
     """
-    from kafka_rollout.wiring.run_control import control_request, request_control
+    from kafka_rollout.wiring.runs import control_request, request_control
 
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
         raise HTTPException(415, "Send the body as application/json.")
-    settings = Settings.from_environment()
     found = find_run(dag_id, asked.run_id, settings)
     if found is None:
         raise HTTPException(404, f"DAG {dag_id} has no run {asked.run_id}.")
@@ -279,29 +254,21 @@ def control(dag_id: str, asked: Control, request: Request, user: Any = _user) ->
 
 
 @app.get("/dags/{dag_id}/check", dependencies=[_may_see_runs])
-def check(dag_id: str, run_id: str) -> HTMLResponse:
+def check(dag_id: str, run_id: str, settings: Settings = _settings) -> Response:
     """Return the report of the check that a scheduled run made."""
-    found = check_page(dag_id, run_id, Settings.from_environment())
-    if found is None:
-        raise HTTPException(404, f"Run {run_id} of DAG {dag_id} has no check.")
-    return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+    return _report(check_page(dag_id, run_id, settings), f"Run {run_id} of DAG {dag_id} has no check.")
 
 
 @app.get("/dags/{dag_id}/traffic.svg", dependencies=[_may_see_runs])
-def traffic(dag_id: str, run_id: str) -> Response:
+def traffic(dag_id: str, run_id: str, settings: Settings = _settings) -> Response:
     """Return the plot of a run's node steps and test traffic, also while the run is in progress."""
     if not can_plot():
         raise HTTPException(404, INSTALL)
-    found = traffic_svg(dag_id, run_id, Settings.from_environment())
-    if found is None:
-        raise HTTPException(404, f"DAG {dag_id} has no run {run_id} with test traffic or node steps yet.")
-    return Response(found, media_type="image/svg+xml", headers={"Content-Security-Policy": REPORT_POLICY})
+    missing = f"DAG {dag_id} has no run {run_id} with test traffic or node steps yet."
+    return _report(traffic_svg(dag_id, run_id, settings), missing, "image/svg+xml")
 
 
 @app.get("/dags/{dag_id}/scan", dependencies=[_may_see_runs])
-def scan(dag_id: str, run_id: str, task_id: str) -> HTMLResponse:
+def scan(dag_id: str, run_id: str, task_id: str, settings: Settings = _settings) -> Response:
     """Return the report of a scan that a task of the run made."""
-    found = scan_page(dag_id, run_id, task_id, Settings.from_environment())
-    if found is None:
-        raise HTTPException(404, f"Run {run_id} has no scan by {task_id}.")
-    return HTMLResponse(found, headers={"Content-Security-Policy": REPORT_POLICY})
+    return _report(scan_page(dag_id, run_id, task_id, settings), f"Run {run_id} has no scan by {task_id}.")

@@ -4,34 +4,70 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
-from functools import lru_cache, partial
+from functools import lru_cache
 from pathlib import PurePosixPath
 from typing import TYPE_CHECKING, Any
 
 from croniter import croniter
 
-from kafka_rollout.airflow.common.dag_ids import SCAN_DAG_PREFIX
-from kafka_rollout.airflow.views.read_runs import READ_RUNS, ReadRun
-from kafka_rollout.base.errors import FatalError, RolloutError, UserError
+from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
+from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.history import Alerted, Scanned
 from kafka_rollout.model.topology import NEVER, ClusterSpec
-from kafka_rollout.report.cluster_status import RunState, is_trial
+from kafka_rollout.report.cluster_status import is_trial
 from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.projections.runs import QUIET_S
 from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
 
 if TYPE_CHECKING:
-    from kafka_rollout.run.store.notifications import ChannelProblem
+    from kafka_rollout.run.store.scans import KeptCheck
 
 log = logging.getLogger(__name__)
 
 RUNS_SHOWN = 10  # per cluster
-RUNS_READ = 50  # per cluster, to find those that the user can read
+
+
+def shown(value: Any) -> Any:
+    """Return the same data with each text as one visible line, because names and log lines come from the cluster."""
+    if isinstance(value, str):
+        return escape_invisible(value)
+    if isinstance(value, Mapping):
+        return {escape_invisible(str(key)): shown(item) for key, item in value.items()}
+    return [shown(item) for item in value] if isinstance(value, list | tuple) else value
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRun:
+    """One run as the page shows it, except for what changes with the time.
+
+    `shown`: the fields of the card. `last_at`: time of the last event. `has_ended`: it has a report, or its last task
+    failed.
+    """
+
+    shown: Mapping[str, Any]
+    last_at: float = 0.0
+    has_ended: bool = False
+
+    def card(self, *, holder: str, now: float) -> dict[str, Any]:
+        """Return the card at the time `now`. `holder`: the run that holds the lock."""
+        began_at = float(self.shown["began_at"])
+        holds = self.shown["run_id"] == holder
+        is_trial = bool(self.shown.get("is_trial")) and not holds  # a plan or a dry run: it needs nobody
+        is_active = not self.has_ended and not is_trial and (holds or now - self.last_at < QUIET_S)
+        return {
+            **self.shown,
+            "is_trial": is_trial,
+            "elapsed_s": round((now if is_active else self.last_at) - began_at),
+            "state": "in progress" if is_active else "plan" if is_trial else "ended without a report",
+        }
 
 
 def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[str], bool]) -> list[dict[str, Any]]:
@@ -50,73 +86,79 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
-    from kafka_rollout.run.store.opening import database_of, open_lock, open_notifications
-    from kafka_rollout.run.store.runs import list_asking_runs, list_run_versions
+    from kafka_rollout.run.store.opening import open_notifications
+    from kafka_rollout.wiring.runs import can_see, list_runs_to_read
 
-    lease, problem = None, ""
-    try:
-        lease = open_lock(settings).holder(cluster)
-    except (RolloutError, OSError, ValueError) as error:
-        problem = str(error)
-    problem = " ".join(filter(None, (problem, unsent_notifications(open_notifications(settings).problems(cluster)))))
-    readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
+    found = list_runs_to_read(cluster, settings)
+    newest = {one.channel: one for one in reversed(open_notifications(settings).problems(cluster))}
     runs: list[dict[str, Any]] = []
-    holder = lease.holder if lease else ""
-    database = database_of(settings)
-    versions = list_run_versions(database, cluster, RUNS_READ)
-    never_hidden = {holder, *list_asking_runs(database, cluster)} - {""}
-    if never_hidden - versions.keys():  # older than the newest runs
-        versions |= {
-            run: version for run, version in list_run_versions(database, cluster).items() if run in never_hidden
-        }
-    for run_id, version in versions.items():
-        if len(runs) >= RUNS_SHOWN and run_id not in never_hidden:
+    for run_id, version in found.versions.items():
+        if len(runs) >= RUNS_SHOWN and run_id not in found.never_hidden:
             continue
-        read = READ_RUNS.get(
-            (str(settings), cluster, run_id), version, partial(_read, cluster, run_id, settings, version)
-        )
-        if may_read(read.dag_id) if read.dag_id else all(readable):
-            runs.append(read.card(holder=holder, now=time.time()))
+        card = _card(cluster, run_id, settings, version, found.holder)
+        if can_see(cluster, card["dag_id"], may_read):
+            runs.append(card)
+    readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
     if not runs and not any(readable):
         return None
     lock = None
-    if lease is not None:
+    if found.lock is not None:
         # A holder without events has no DAG yet, so that it needs the right to read all of them.
-        known = any(run["run_id"] == holder for run in runs) or (holder not in versions and all(readable))
+        is_new = found.holder not in found.versions and all(readable)
+        known = is_new or any(run["run_id"] == found.holder for run in runs)
         lock = {
-            "holder": lease.holder if known else "",
-            "purpose": lease.purpose if known else "",
-            "expires_at": lease.expires_at,
+            "holder": found.holder if known else "",
+            "purpose": found.lock.purpose if known else "",
+            "expires_at": found.lock.expires_at,
         }
-    return {"cluster": cluster, "lock": lock, "runs": runs, "problem": problem}
+    unsent = (f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values())
+    return {"cluster": cluster, "lock": lock, "runs": runs, "problem": " ".join(filter(None, (found.problem, *unsent)))}
 
 
-def unsent_notifications(problems: Sequence[ChannelProblem]) -> str:
-    """Return a sentence about the newest notification that each channel did not accept; empty without one."""
-    newest = {one.channel: one for one in reversed(problems)}
-    return " ".join(f"Notifications are not sent ({one.channel}): {one.problem}" for one in newest.values())
-
-
-def _read(cluster: str, run_id: str, settings: Settings, version: str) -> ReadRun:
-    """Read the history of a run. A damaged one is shown with its error."""
-    from kafka_rollout.wiring.run_status import read_version
-
-    dag_id = ""
+def _card(cluster: str, run_id: str, settings: Settings, version: str, holder: str) -> dict[str, Any]:
+    """Return what the page shows of a run; of a damaged one its error. `holder`: the run that holds the lock."""
     try:
-        run, dag_id = read_version(cluster, run_id, settings, version)
-        problem = run.problem
-        if not problem:
-            return _run(run, dag_id)
+        return read_run(cluster, run_id, settings, version).card(holder=holder, now=time.time())
     except Exception as error:
-        problem = str(error)
-    log.warning("The history of run %r of cluster %s cannot be shown: %s", run_id, cluster, problem)
-    sentence = f"The history of this run cannot be read: {problem}"
-    card = {**_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
-    return ReadRun(dag_id=dag_id, shown=card, is_damaged=True)
+        log.warning("The history of run %r of cluster %s cannot be shown: %s", run_id, cluster, error)
+        dag_id = error.dag_id if isinstance(error, _DamagedError) else ""
+        sentence = f"The history of this run cannot be read: {error}"
+        return {**_empty_card(run_id, dag_id), "state": "damaged history", "sentence": sentence}
 
 
-def _card(run_id: str, dag_id: str) -> dict[str, Any]:
-    """Everything that the page shows of a run, empty."""
+class _DamagedError(Exception):
+    def __init__(self, problem: str, dag_id: str) -> None:
+        super().__init__(problem)
+        self.dag_id = dag_id
+
+
+@lru_cache(maxsize=1000)
+def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> ReadRun:
+    """Read a version of a run. A damaged one raises, so it is not kept: a restored document has no new version."""
+    from kafka_rollout.wiring.runs import read_version
+
+    run, dag_id = read_version(cluster, run_id, settings, version)
+    if run.problem:
+        raise _DamagedError(run.problem, dag_id)
+    events, plan, end = run.events, run.plan, run.end
+    lines = list(Progress().lines(plan, events, {}))
+    began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
+    done = run.current_end is not None  # an active run has newer events
+    failed = bool(events) and isinstance(events[-1], TaskFailed)
+    shown = {
+        **_empty_card(run.run_id, dag_id),
+        "way": "" if plan is None else plan.way,
+        "began_at": began,
+        "outcome": end.outcome if done and end else None,
+        "sentence": end.sentence if done and end else "",
+        "now": lines[-1] if lines else "",
+        "has_report": end is not None,
+        "is_trial": is_trial(run),
+    }
+    return ReadRun(shown=shown, last_at=last, has_ended=done or failed)
+
+
+def _empty_card(run_id: str, dag_id: str) -> dict[str, Any]:
     return {
         "run_id": run_id,
         "dag_id": dag_id,
@@ -130,31 +172,6 @@ def _card(run_id: str, dag_id: str) -> dict[str, Any]:
         "has_report": False,
         "is_trial": False,
     }
-
-
-def _run(run: RunState, dag_id: str) -> ReadRun:
-    """Return one run: progress and outcome, from its history."""
-    events, plan, end = run.events, run.plan, run.end
-    lines = list(Progress().lines(plan, events, {}))
-    began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
-    done = run.current_end is not None  # an active run has newer events
-    failed = bool(events) and isinstance(events[-1], TaskFailed)
-    card = {
-        **_card(run.run_id, dag_id),
-        "way": "" if plan is None else plan.way,
-        "began_at": began,
-        "outcome": end.outcome if done and end else None,
-        "sentence": end.sentence if done and end else "",
-        "now": lines[-1] if lines else "",
-        "has_report": end is not None,
-        "is_trial": is_trial(run),
-    }
-    return ReadRun(
-        dag_id=dag_id,
-        shown=card,
-        last_at=last,
-        has_ended=done or failed,
-    )
 
 
 def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str | None:
@@ -174,7 +191,7 @@ def find_run(dag_id: str, run_id: str, settings: Settings) -> tuple[str, RunStor
     """Return the cluster and the history of a DAG's run; None if there is none, or if it belongs to another DAG."""
     from kafka_rollout.run.store.opening import database_of, open_run
     from kafka_rollout.run.store.runs import list_clusters_of_run
-    from kafka_rollout.wiring.run_status import dag_of
+    from kafka_rollout.wiring.runs import dag_of
 
     for cluster in list_clusters_of_run(database_of(settings), run_id):
         try:
@@ -213,7 +230,8 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
-    from kafka_rollout.run.store.opening import open_check_history, open_scan_history
+    from kafka_rollout.run.store.opening import open_scan_history
+    from kafka_rollout.wiring.stored_state import read_newest_check
 
     events = open_scan_history(cluster.name, settings).events()
     if not events:
@@ -222,26 +240,14 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     alerts = [event for event in events if isinstance(event, Alerted)]
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
     failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None
-    newest = open_check_history(cluster.name, settings).newest_id()
+    check = read_newest_check(cluster.name, settings)
     return {
-        "check": None if newest is None else _check_fields(cluster.name, settings, *newest),
+        "check": None if check is None else _check_fields(check),
         "scan": to_json(scanned[-1]) if scanned else None,
         "overdue": is_overdue(cluster.scan_schedule, scanned_at, time.time()),
         "failed": None if failed is None else _alert_fields(failed),
         "alerts": [_alert_fields(alert) for alert in reversed(alerts[-ALERTS_SHOWN:])],
     }
-
-
-@lru_cache(maxsize=256)
-def _check_fields(cluster: str, settings: Settings, run_id: str, at: float) -> dict[str, Any] | None:
-    """Return the newest check, which has this run id and time, without its single results. It is parsed once."""
-    from kafka_rollout.run.store.opening import open_check_history
-
-    check = next(iter(open_check_history(cluster, settings).newest(1)), None)
-    if check is None or (check.run_id, check.at) != (run_id, at):
-        return None
-    kept = {key: check.document[key] for key in ("change", "path", "target", "totals", "sentence", "checked_at")}
-    return {"run_id": check.run_id, **kept}
 
 
 def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
@@ -251,6 +257,11 @@ def is_overdue(schedule: str, scanned_at: float, now: float) -> bool:
     times = croniter(schedule, datetime.fromtimestamp(now, UTC))
     times.get_prev(float)  # the scan of this interval may still run
     return scanned_at < float(times.get_prev(float))
+
+
+def _check_fields(check: KeptCheck) -> dict[str, Any]:
+    kept = {key: check.document[key] for key in ("change", "path", "target", "totals", "sentence", "checked_at")}
+    return {"run_id": check.run_id, **kept}
 
 
 def _alert_fields(alert: Alerted) -> dict[str, Any]:

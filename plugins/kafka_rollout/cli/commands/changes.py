@@ -25,8 +25,7 @@ from kafka_rollout.cli.options import (
     require_name,
     takes_request,
 )
-from kafka_rollout.cli.run import roll_back_run, run_procedure, start_node_again
-from kafka_rollout.cli.services import ShellServices, shell_services
+from kafka_rollout.cli.run import ShellServices, roll_back_run, run_procedure, start_node_again
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.steps.common.approval import take_over_run
@@ -137,4 +136,4 @@ def _open_change(
         show.name_run(ports.run_id)
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         answers = TerminalAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
-        yield ports, answers, shell_services(ports, settings, security)
+        yield ports, answers, ShellServices(ports, settings, security)

@@ -79,6 +79,10 @@ def check(
     agents and hosts of an inventory make more checks known. Writes nothing except the files of --html and --output.
     Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
     """
+    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.kafka.client.security.credentials import read_credentials, read_security_file
+    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+
     chosen = _choose(only or [], skip or [])
     if list_checks and as_json:
         show.print_json([{"id": one.id, "title": one.title, "page": one.page} for one in chosen])
@@ -106,10 +110,23 @@ def check(
     settings, target = Settings.from_environment(), Release.parse(to)
     get_catalogue(settings).get(target)  # an unknown release is refused before the network is used
     if cluster is not None:
-        report = _check_listed(cluster, target, command_config, settings, chosen)
+        spec = get_cluster(cluster, settings)
+        security = read_credentials(spec, command_config)
+        complete_with = "A dry run of the change reads more: metadata logs, and long coordinator logs."
+        by_levels = ""
     else:
-        source = None if running is None else Release.parse(running)
-        report = _check_discovered(str(bootstrap_server), target, source, _security(command_config), settings, chosen)
+        bootstrap = str(bootstrap_server)
+        security = ClientSecurity() if command_config is None else read_security_file(command_config)
+        spec = _discover(bootstrap, None if running is None else Release.parse(running), security, settings)
+        complete_with = (
+            "To make more of them known, write an inventory with the metrics agents of the nodes: kafka-rollout "
+            f"inventory init --bootstrap-server {shlex.quote(bootstrap)}. Then check with --cluster."
+        )
+        by_levels = "If the patch release is known, add it with --from."
+    with open_ports_to_read(spec, security, settings) as ports:
+        report = check_release(
+            ports, target, chosen, complete_with=complete_with, on_progress=_progress, by_levels=by_levels
+        )
     if as_json:
         show.print_json(report.document())
     else:
@@ -158,65 +175,23 @@ def _print_history(cluster: str, *, as_json: bool) -> None:
             show.say(f"    new: {sentence}")
 
 
-def _security(command_config: Path | None) -> ClientSecurity:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.kafka.client.security.credentials import read_security_file
-
-    return ClientSecurity() if command_config is None else read_security_file(command_config)
-
-
-def _check_listed(
-    name: str, target: Release, command_config: Path | None, settings: Settings, chosen: Sequence[Check]
-) -> CheckReport:
-    """Check a cluster of the inventory, with its metrics agents and hosts."""
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
-    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
-
-    listed = get_cluster(name, settings)
-    with open_ports_to_read(listed, read_credentials(listed, command_config), settings) as ports:
-        return check_release(
-            ports,
-            target,
-            chosen,
-            complete_with="A dry run of the change reads more: metadata logs, and long coordinator logs.",
-            on_progress=_progress,
-        )
-
-
-def _check_discovered(
-    bootstrap: str,
-    target: Release,
-    running: Release | None,
-    security: ClientSecurity,
-    settings: Settings,
-    chosen: Sequence[Check],
-) -> CheckReport:
-    """Check the cluster of a broker. `running`: its patch release, which brokers do not report."""
+def _discover(bootstrap: str, running: Release | None, security: ClientSecurity, settings: Settings) -> ClusterSpec:
+    """Return the cluster of a broker. `running`: its patch release, which brokers do not report."""
     from kafka_rollout.clusters.discovery import discover_cluster
-    from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 
     levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported
     _progress(f"finding the nodes of the cluster of {bootstrap}")
     found = discover_cluster(bootstrap, security)
     discovered = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
-    if levels is not None:
-        reported = found.supported.get(METADATA_VERSION)
-        if reported != levels:
-            raise UserError(
-                f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
-                remedy="Correct --from, or omit it.",
-            )
-        discovered = replace(discovered, apache_releases={levels_text(levels): str(running)})
-    with open_ports_to_read(discovered, security, settings) as ports:
-        return check_release(
-            ports,
-            target,
-            chosen,
-            complete_with="To make more of them known, write an inventory with the metrics agents of the nodes: "
-            f"kafka-rollout inventory init --bootstrap-server {shlex.quote(bootstrap)}. Then check with --cluster.",
-            on_progress=_progress,
-            by_levels="If the patch release is known, add it with --from.",
+    if levels is None:
+        return discovered
+    reported = found.supported.get(METADATA_VERSION)
+    if reported != levels:
+        raise UserError(
+            f"The brokers support metadata.version {reported or 'nothing'}, and Kafka {running} supports {levels}.",
+            remedy="Correct --from, or omit it.",
         )
+    return replace(discovered, apache_releases={levels_text(levels): str(running)})
 
 
 def _progress(line: str) -> None:

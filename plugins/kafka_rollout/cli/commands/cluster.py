@@ -1,4 +1,4 @@
-"""Commands without a group: the state of a cluster, plans and reports of runs, and the demo."""
+"""Commands without a group: the state of a cluster, plans and reports of runs."""
 
 from __future__ import annotations
 
@@ -30,6 +30,7 @@ from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_end
+from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.verify import verify as verify_cluster
@@ -96,7 +97,7 @@ def plan(
     if as_json:
         show.print_json({"run": ports.run_id, "hash": made.hash, "plan": made})
     else:
-        show.print_plan(made)
+        show.print_body(approval_body(made))
         if list_checks:
             show.print_checks(made.checks)
         if not made.blockers:
@@ -129,7 +130,7 @@ def report(
     """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
     from kafka_rollout.run.store.opening import database_of
     from kafka_rollout.run.store.runs import list_runs
-    from kafka_rollout.wiring.run_report import write_run_report
+    from kafka_rollout.wiring.runs import write_run_report
 
     settings = Settings.from_environment()
     known = list_runs(database_of(settings), get_cluster(cluster, settings).name)

@@ -21,7 +21,7 @@ from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
-from kafka_rollout.cli.feature_table import describe_json, print_description, print_outcomes
+from kafka_rollout.cli.feature_table import describe_json, print_description
 from kafka_rollout.cli.options import (
     Approver,
     AsJson,
@@ -34,14 +34,12 @@ from kafka_rollout.cli.options import (
     require_name,
     takes_request,
 )
-from kafka_rollout.cli.services import NoServices
-from kafka_rollout.features.requests import FeatureAction, FeatureOutcome, exit_code
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.cli.run import ShellServices
+from kafka_rollout.features.requests import FeatureAction, exit_code
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.features.race import check_for_narrower_nodes
 from kafka_rollout.steps.features.update import observe_features, planned_outcomes
@@ -90,16 +88,8 @@ def upgrade_everything(
     kraft.version and levels above the default, such as previews, do not change. To raise them, name them in
     `features update`.
     """
-    _change(
-        cluster,
-        replace(request, action=FeatureAction.UPGRADE_ALL),
-        approve_as,
-        reason,
-        None,
-        yes,
-        as_json,
-        command_config,
-    )
+    request = replace(request, action=FeatureAction.UPGRADE_ALL)
+    _change(cluster, request, approve_as, reason, None, yes, as_json, command_config)
 
 
 @app.command("downgrade-all")
@@ -118,16 +108,8 @@ def downgrade_everything(
 
     Features that the release does not support are deleted.
     """
-    _change(
-        cluster,
-        replace(request, action=FeatureAction.DOWNGRADE_ALL),
-        approve_as,
-        reason,
-        safe,
-        yes,
-        as_json,
-        command_config,
-    )
+    request = replace(request, action=FeatureAction.DOWNGRADE_ALL)
+    _change(cluster, request, approve_as, reason, safe, yes, as_json, command_config)
 
 
 @app.command("update")
@@ -147,9 +129,8 @@ def update(
     --release-version sets the default levels of the release. Add --safe or --unsafe to also lower levels that it does
     not support. Levels and names can be comma-separated lists.
     """
-    _change(
-        cluster, replace(request, action=FeatureAction.UPDATE), approve_as, reason, safe, yes, as_json, command_config
-    )
+    request = replace(request, action=FeatureAction.UPDATE)
+    _change(cluster, request, approve_as, reason, safe, yes, as_json, command_config)
 
 
 def _change(
@@ -172,11 +153,11 @@ def _change(
     request.feature_order()  # an invalid request is refused before any query of the cluster
     if not request.dry_run:
         require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
-    with open_ports(cluster, None, command_config) as (ports, _, _security):
+    with open_ports(cluster, None, command_config) as (ports, settings, security):
         if not request.dry_run:
             refuse_unlisted_approver(ports.cluster, approve_as or "")  # before any query of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
-        _run(ports, request, answers, as_json=as_json)
+        _run(ShellServices(ports, settings, security), request, answers, as_json=as_json)
 
 
 @app.command("resume")
@@ -189,7 +170,7 @@ def resume(
     command_config: CommandConfig = None,
 ) -> None:
     """Continue an approved run that was interrupted. Levels that are already set are not sent again."""
-    with open_ports(cluster, run, command_config) as (ports, _, _security):
+    with open_ports(cluster, run, command_config) as (ports, settings, security):
         take_over_run(ports, approve_as, shell_responder(), wanted=take_over)
         plan = ports.run.load_plan()
         if plan.release_steps:
@@ -198,17 +179,18 @@ def resume(
             )
         require_approval(ports, plan, ApprovalOf.FINALIZE)
         answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
-        _run(ports, Request(waits=False), answers, as_json=as_json)
+        _run(ShellServices(ports, settings, security), Request(waits=False), answers, as_json=as_json)
 
 
-def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
+def _run(services: ShellServices, request: Request, answers: ScriptAnswers, *, as_json: bool) -> None:
     """Run FEATURES and print the result of each feature, also of a change that failed or was refused."""
+    ports = services.ports
     runner = Runner(
         ports=ports,
         procedure=FEATURES,
         request=request,
         answers=answers,
-        services=NoServices(),
+        services=services,
         progress=show.Silent(),
         started=lambda: record_shell_start(ports, shell_responder()),
     )
@@ -225,18 +207,6 @@ def _run(ports: ClusterPorts, request: Request, answers: ScriptAnswers, *, as_js
     else:
         seen = runner.results.get("look_again")  # a failed change did not reach this step
         race = (check_for_narrower_nodes(ports) if seen is None else seen).findings
-    _print_results(ports, plan, outcomes, race, as_json=as_json, dry_run=request.dry_run)
-
-
-def _print_results(
-    ports: ClusterPorts,
-    plan: Plan,
-    outcomes: Sequence[FeatureOutcome],
-    race: Sequence[Finding],
-    *,
-    as_json: bool,
-    dry_run: bool = False,
-) -> None:
     code = exit_code(outcomes) or (FatalError.exit_code if race else 0)
     if as_json:
         results = [
@@ -250,10 +220,11 @@ def _print_results(
             }
             for o in outcomes
         ]
-        answer = {"run": ports.run_id, "dry_run": dry_run, "exit_code": code, "results": results}
+        answer = {"run": ports.run_id, "dry_run": request.dry_run, "exit_code": code, "results": results}
         show.print_json({**answer, "findings": [*plan.findings, *race]})
     else:
-        print_outcomes(outcomes)
+        for outcome in outcomes or ("No change needed.",):
+            show.say(outcome)
         sentences = " ".join(outcome.sentence for outcome in outcomes)
         show.print_findings(tuple(f for f in (*plan.findings, *race) if f.sentence not in sentences))
     if code:

@@ -6,9 +6,7 @@ Exit codes: 0 done; 1 a broker does not respond; 3 a group cannot be moved, or w
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import closing, contextmanager
-from dataclasses import dataclass
+from contextlib import closing
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -46,40 +44,30 @@ Records = Annotated[
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Groups:
-    """The groups of one cluster. `connections`: to every broker."""
+def _describe(
+    ports: ClusterPorts, connections: ClusterConnections, *, records: bool
+) -> tuple[tuple[DescribedGroup, ...], str]:
+    """Return all groups, and the reason if the coordinator log was not used or not read completely."""
+    from kafka_rollout.kafka.client.coordinators import describe_groups
 
-    ports: ClusterPorts
-    connections: ClusterConnections
-    security: ClientSecurity | None
-
-    def groups(self, *, records: bool) -> tuple[tuple[DescribedGroup, ...], str]:
-        """Return all groups, and the reason if the coordinator log was not used or not read completely."""
-        from kafka_rollout.kafka.client.coordinators import describe_groups
-
-        groups = describe_groups(self.connections)
-        if not records:
-            return groups, "The coordinator log was not read."
-        try:
-            found = self.ports.logs.group_records()
-        except (RefusedError, TransientError) as error:
-            return groups, f"The coordinator log could not be used: {error}"
-        unread = [f"{place.place}: {place.sentence}" for place in found.damage]
-        reason = f"The coordinator log could not be read completely: {few(unread)}" if unread else ""
-        return with_records(groups, found.newest), reason
+    groups = describe_groups(connections)
+    if not records:
+        return groups, "The coordinator log was not read."
+    try:
+        found = ports.logs.group_records()
+    except (RefusedError, TransientError) as error:
+        return groups, f"The coordinator log could not be used: {error}"
+    unread = [f"{place.place}: {place.sentence}" for place in found.damage]
+    reason = f"The coordinator log could not be read completely: {few(unread)}" if unread else ""
+    return with_records(groups, found.newest), reason
 
 
-@contextmanager
-def _open_groups(cluster: str, command_config: CommandConfig) -> Iterator[_Groups]:
+def _connect(ports: ClusterPorts, security: ClientSecurity | None) -> closing[ClusterConnections]:
+    """Return connections to every broker."""
     from kafka_rollout.kafka.client.requests import ClusterConnections
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
-    with (
-        open_ports(cluster, None, command_config) as (ports, _, security),
-        closing(ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S)) as connections,
-    ):
-        yield _Groups(ports=ports, connections=connections, security=security)
+    return closing(ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S))
 
 
 @app.command("list")
@@ -92,9 +80,9 @@ def list_(
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
     from kafka_rollout.kafka.client.coordinators import with_lag
 
-    with _open_groups(cluster, command_config) as opened:
-        groups, note = opened.groups(records=records)
-        groups = with_lag(opened.ports.cluster.bootstrap_servers, opened.security, groups)
+    with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
+        groups, note = _describe(ports, connections, records=records)
+        groups = with_lag(ports.cluster.bootstrap_servers, security, groups)
     if as_json:
         show.print_json({"cluster": cluster, "left_out": note, "groups": groups})
         return
@@ -144,12 +132,11 @@ def plan(
     """Show for each group the steps of the move in order, and how often its members must be restarted."""
     from kafka_rollout.kafka.client.coordinators import migration_policies
 
-    with _open_groups(cluster, command_config) as opened:
-        ports = opened.ports
+    with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
         finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
-        policies = migration_policies(opened.connections)
+        policies = migration_policies(connections)
         facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=policies)
-        groups, note = opened.groups(records=records)
+        groups, note = _describe(ports, connections, records=records)
         plans = plan_groups(groups, to, facts)
     if as_json:
         show.print_json({"cluster": cluster, "to": to, "facts": facts, "left_out": note, "groups": plans})
@@ -189,18 +176,18 @@ def watch(
     interval_s = parse_duration(interval)
     waiting = GateWatch(policy=GatePolicy(checks=1, interval_s=interval_s, timeout_s=parse_duration(timeout)))
     printed = ""
-    with _open_groups(cluster, command_config) as opened:
+    with open_ports(cluster, None, command_config) as (ports, _, _security):
         for each in releases:
-            opened.ports.catalogue.get(each)
+            ports.catalogue.get(each)
         while True:
-            seen = _check_conversion(opened.ports, kinds, releases)
-            status = waiting.add(seen, opened.ports.clock.now())
+            seen = _check_conversion(ports, kinds, releases)
+            status = waiting.add(seen, ports.clock.now())
             if status.message != printed:
                 show.say(status.message)
                 printed = status.message
             if status.done:
                 break
-            opened.ports.clock.sleep(interval_s)
+            ports.clock.sleep(interval_s)
     for condition in seen.conditions:
         show.say(f"{'✓' if condition.is_met else '✗'} {condition.name}: {condition.evidence}")
     if as_json:

@@ -17,8 +17,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.cli.levels import read_feature, read_level
-from kafka_rollout.cli.options import AsJson
+from kafka_rollout.cli.options import AsJson, read_feature, read_level
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.metadata_log.log_choice import choose_log
 from kafka_rollout.metadata_log.losses import Loss, LossReport, with_paths

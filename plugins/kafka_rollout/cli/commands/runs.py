@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, NoReturn
+from typing import TYPE_CHECKING, Annotated, NoReturn
 
 import typer
 from rich.text import Text
@@ -20,6 +20,9 @@ from kafka_rollout.cli.status_screen import StatusScreen, Until, exit_code, foll
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.report.cluster_status import ClusterStatus
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
+
+if TYPE_CHECKING:
+    from kafka_rollout.run.store.runs import SqlRunStore
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -43,7 +46,7 @@ def runs_list(
     """List the runs of a cluster, the last changed first: start (UTC), kind, releases, state, and who started it."""
     from kafka_rollout.run.store.opening import database_of
     from kafka_rollout.run.store.runs import list_runs
-    from kafka_rollout.wiring.run_status import read_run_status
+    from kafka_rollout.wiring.runs import read_run_status
 
     settings = Settings.from_environment()
     name = get_cluster(cluster, settings).name
@@ -129,7 +132,7 @@ def runs_stop(cluster: ClusterName, reason: ControlReason, run: AnyRun = None, o
 
 
 def _control(action: str, cluster: str, run: str | None, reason: str, operator: str | None) -> None:
-    from kafka_rollout.wiring.run_control import control_request, request_control
+    from kafka_rollout.wiring.runs import control_request, request_control
 
     name, run_id, settings = _find_run(cluster, run)
     asked = control_request(action, reason, shell_responder(), by=operator or "")
@@ -138,7 +141,7 @@ def _control(action: str, cluster: str, run: str | None, reason: str, operator: 
 
 def _find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
     """Return the names of cluster and run. Raises UserError if there is none."""
-    from kafka_rollout.wiring.run_status import read_status
+    from kafka_rollout.wiring.runs import read_status
 
     settings = Settings.from_environment()
     name = get_cluster(cluster, settings).name
@@ -160,9 +163,8 @@ def _end(found: ClusterStatus, until: Until | None = None, *, as_json: bool) -> 
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
     from kafka_rollout.run.store.entries import encode
-    from kafka_rollout.run.store.opening import open_run
 
-    history = open_run(_require_run_of_cluster(cluster, run), run)
+    history = _open_run(cluster, run)
     encoded = ((event.at, *encode(event)) for event in history.events())
     events = [{"at": at, "kind": kind, **data} for at, kind, data in encoded]
     if as_json:
@@ -183,9 +185,7 @@ def runs_report(
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page into this file.")] = None,
 ) -> None:
     """Show the stored report of a run: outcome, failed gate, what was proved, next action. Reads only the database."""
-    from kafka_rollout.run.store.opening import open_run
-
-    history = open_run(_require_run_of_cluster(cluster, run), run)
+    history = _open_run(cluster, run)
     page, found = history.page("report.html"), history.attachment("report.json")
     if page is None or found is None:
         raise _without_report(cluster, run)
@@ -220,10 +220,9 @@ def runs_compare(
     from kafka_rollout.base.json_forms import to_json
     from kafka_rollout.report.page.pages import render_comparison
     from kafka_rollout.report.run_comparison import ComparedRun, compare_runs
-    from kafka_rollout.run.store.opening import open_run
 
     def read(run: str) -> ComparedRun:
-        history = open_run(_require_run_of_cluster(cluster, run), run)
+        history = _open_run(cluster, run)
         report = history.attachment("report.json")
         if report is None:
             raise _without_report(cluster, run)
@@ -254,9 +253,7 @@ def _without_report(cluster: str, run: str) -> UserError:
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 3 if there are."""
-    from kafka_rollout.run.store.opening import open_run
-
-    history = open_run(_require_run_of_cluster(cluster, run), run)
+    history = _open_run(cluster, run)
     wrong = history.verify_chain()
     if wrong:
         raise RefusedError(
@@ -274,7 +271,10 @@ def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None
         show.say(f"The history of run {run} is complete and unchanged.")
 
 
-def _require_run_of_cluster(cluster: str, run: str) -> str:
+def _open_run(cluster: str, run: str) -> SqlRunStore:
+    """Open the history of a run of the cluster. Raises UserError if there is none."""
+    from kafka_rollout.run.store.opening import open_run
+
     name = get_cluster(cluster).name
     require_run(name, run)
-    return name
+    return open_run(name, run)

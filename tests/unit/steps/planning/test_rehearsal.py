@@ -8,9 +8,9 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
-from kafka_rollout.cli.run import run_procedure
-from kafka_rollout.cli.services import NoServices
+from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
 from kafka_rollout.report.page.pages import render_run
@@ -50,17 +50,22 @@ def run(tmp_path: Path, rehearsed: RehearsalResult | None, **options: Any) -> An
     request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0, **options)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     try:
-        run_procedure(UPGRADE, ports, request, answers, Silent())
+        run_procedure(UPGRADE, ports, request, answers, silent(ports))
     except RefusedError as error:
         return ports, error
     return ports, None
 
 
-class Silent(NoServices):
-    def __init__(self) -> None:
-        from kafka_rollout.cli.show import ProgressLines
+class Silent(ShellServices):
+    """Without background processes and a report."""
 
-        self.progress = ProgressLines()
+    def monitor_groups(self) -> None: ...
+
+    def report(self, *, dry_run: bool) -> None: ...
+
+
+def silent(ports: Any) -> Silent:
+    return Silent(ports, Settings.from_environment(), None)
 
 
 def line_of(ports: Any) -> Any:
@@ -98,9 +103,9 @@ def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Pa
     request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
     with pytest.raises(RefusedError, match="Invalid value 14000"):
-        run_procedure(UPGRADE, ports, request, answers, Silent())
+        run_procedure(UPGRADE, ports, request, answers, silent(ports))
     world.rehearsed = result()
-    assert run_procedure(UPGRADE, ports, request, answers, Silent()) == 0
+    assert run_procedure(UPGRADE, ports, request, answers, silent(ports)) == 0
 
 
 def test_the_command_shows_the_progress_of_a_rehearsal(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:

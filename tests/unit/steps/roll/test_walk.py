@@ -23,7 +23,7 @@ from kafka_rollout.steps.gates.waiting import wait_for_gate
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report.run import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
-from kafka_rollout.wiring.run_report import write_run_report
+from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade

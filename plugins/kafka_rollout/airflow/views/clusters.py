@@ -1,22 +1,29 @@
-"""The console of one cluster for the page. Read-only."""
+"""The clusters for their pages: the console and the downgrade options of one, and the table of all. Read-only."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from typing import Any
+from urllib.parse import quote
 
+from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
 from kafka_rollout.airflow.views.records import runs_of
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.wording import count
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
+from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
 from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_pause
+from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
 
 LINES_SHOWN = 200
@@ -37,7 +44,7 @@ def console_of(
     ids if there are any, can answer a request of a DAG. `may_control`: whether the user can change its runs.
     `run_id`: show this run instead.
     """
-    from kafka_rollout.wiring.run_status import read_cluster_runs
+    from kafka_rollout.wiring.runs import read_cluster_runs
 
     found = read_cluster_runs(cluster.name, settings, may_read=may_read, also=run_id)
     listed = runs_of([cluster.name], settings, may_read=may_read)
@@ -90,7 +97,7 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
 @lru_cache(maxsize=32)
 def _console(cluster: str, settings: Settings, *, run_id: str, version: str, has_lock: bool, phase: Phase) -> Console:
     """Return the console of a version of a run; `has_lock` and `phase` change with the time too."""
-    from kafka_rollout.wiring.run_status import read_version
+    from kafka_rollout.wiring.runs import read_version
 
     run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock)
     lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.events)]
@@ -112,9 +119,64 @@ def _notified(
     return [to_json(one) for one in open_notifications(settings).deliveries(about)]
 
 
-def clusters_with_run(run_id: str, settings: Settings) -> tuple[str, ...]:
-    """Return the names of the clusters that have a run with this id."""
-    from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.run.store.runs import list_clusters_of_run
+def options_of(
+    cluster: ClusterSpec,
+    settings: Settings,
+    *,
+    may_read: Callable[[str], bool],
+    may_trigger: Callable[[str], bool],
+) -> dict[str, Any] | None:
+    """Return the options with the ids of the DAGs; None for a reader without any right to the cluster.
 
-    return list_clusters_of_run(database_of(settings), run_id)
+    `may_read`: whether the user can read the runs of a DAG. `may_trigger`: whether the user can start runs of it.
+    """
+    from kafka_rollout.wiring.stored_state import read_options
+
+    scan_dag = f"{SCAN_DAG_PREFIX}{cluster.name}"
+    found = read_options(cluster, settings, may_read=may_read, sees_scans=may_read(scan_dag))
+    if found is None:
+        return None
+    dag_id = f"{KINDS[RunOf.DOWNGRADE].dag_prefix}{cluster.name}"
+    return {**to_json(found), "dag_id": dag_id, "scan_dag_id": scan_dag, "can_start": may_trigger(dag_id)}
+
+
+def read_rows(may_read: Callable[[str], bool]) -> tuple[list[FleetRow], list[str]]:
+    """Return the rows of the clusters that the user can see, and why files of the inventory have none."""
+    from kafka_rollout.wiring.stored_state import read_fleet
+
+    return read_fleet(
+        Settings.from_environment(),
+        may_read=may_read,
+        sees_scans=lambda cluster: may_read(f"{SCAN_DAG_PREFIX}{cluster}"),
+    )
+
+
+def fleet_table(rows: Sequence[FleetRow], problems: Sequence[str], chosen: Sequence[FleetRow]) -> dict[str, Any]:
+    """Return the chosen rows as texts, and the number of rows of each filter."""
+    now = time.time()
+    return {
+        "as_of": iso(now),
+        "columns": [{"id": column.id, "title": column.title} for column in COLUMNS],
+        "totals": {show.value: len(choose_rows(rows, show)) for show in Show},
+        # Their texts have paths, and values of clusters that the user may not see.
+        "problems": [f"{count(len(problems), 'part')} of the inventory cannot be read."] if problems else [],
+        "rows": [
+            {
+                "cluster": row.cluster,
+                "needs_human": row.needs_human,
+                "running": bool(row.in_progress),
+                "cells": cells(row, now),
+                "links": _links(row),
+            }
+            for row in chosen
+        ],
+    }
+
+
+def _links(row: FleetRow) -> dict[str, str]:
+    """Return the pages of Airflow by the column that links to them, relative to the page."""
+    options = {"downgrade": f"downgrade?cluster={quote(row.cluster, safe='')}"}
+    if not row.dag or not row.run:
+        return options
+    run = f"../dags/{quote(row.dag, safe='')}/runs/{quote(row.run, safe='')}"
+    return {**options, "state": run, **({"waits": f"{run}/required_actions"} if row.waits_for else {})}

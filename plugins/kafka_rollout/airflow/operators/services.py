@@ -1,4 +1,4 @@
-"""The end of a run: traffic check, report and outcome."""
+"""Services of a run: the test traffic, the group monitor, the report and the outcome."""
 
 from __future__ import annotations
 
@@ -12,23 +12,54 @@ from kafka_rollout.airflow.approvals.asking import PLAN_TASK
 from kafka_rollout.airflow.common.assets import add_proved, run_alias
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
-    failed_tasks,
     find_other_owner,
     frozen_plan,
     last_failure_sentence,
     request_in,
     skip_if,
+    task_states,
 )
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ReportLink
-from kafka_rollout.airflow.operators.traffic import run_traffic, stop_watching_groups
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.planning.request import FinalizePolicy
+from kafka_rollout.run.background import BackgroundProcess
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.report.run import TRAFFIC_VERDICT
+from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
 from kafka_rollout.steps.step_history import record_done
+
+
+def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
+    """Return the run's test traffic; start it if it does not run."""
+    from kafka_rollout.traffic.processes.of_run import start_traffic
+
+    return start_traffic(
+        ports.cluster,
+        ports.run_id,
+        security=KafkaClusterHook(ports.cluster.name).security(),
+        lowered=ports.run.load_plan().lowered,
+    )
+
+
+def keep_traffic_running(context: Context, ports: ClusterPorts) -> None:
+    """Before a change: make sure that the group monitor runs, and the test traffic if the run requests it.
+
+    A failed run stops its test traffic, because it may never continue. If the failed task is cleared, the task that
+    started the traffic does not run again, so every changing task calls this. A failure to start the traffic stops
+    nothing, because the change may be the fix for the cluster.
+    """
+    from kafka_rollout.traffic.processes.of_run import start_group_monitor
+
+    start_group_monitor(ports.cluster.name, ports.run_id, security=KafkaClusterHook(ports.cluster.name).security())
+    if not request_in(context).traffic:
+        return
+    try:
+        run_traffic(ports)
+    except RolloutError as error:
+        context["task"].log.warning("The following change runs without test traffic: %s", error)
 
 
 class StartTrafficOperator(RolloutOperator):
@@ -50,9 +81,10 @@ class StopTrafficOperator(RolloutOperator):
     """Stop the test traffic and the group monitor in any case, and store the result of the traffic check."""
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.traffic.processes.of_run import stop_traffic
+        from kafka_rollout.traffic.processes.of_run import stop_group_monitor, stop_traffic
 
-        stop_watching_groups(ports)
+        if (watched := stop_group_monitor(ports.cluster.name, ports.run_id)) is not None:
+            ports.run.attach(GROUPS_WATCHED, watched)
         security = KafkaClusterHook(self.cluster).security()
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
@@ -79,7 +111,7 @@ class ReportOperator(RolloutOperator):
         super().__init__(cluster=cluster, outlets=[run_alias(cluster)], **kwargs)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        from kafka_rollout.wiring.run_report import write_run_report
+        from kafka_rollout.wiring.runs import write_run_report
 
         if not context["ti"].xcom_pull(task_ids=PLAN_TASK):
             release_lock(ports)
@@ -111,7 +143,8 @@ class OutcomeOperator(RolloutOperator):
         traffic = ti.xcom_pull(task_ids=self.traffic_task) if self.traffic_task else None
         if traffic and not traffic["ok"]:
             raise AirflowFailException(f"The traffic check found {traffic['discrepancies']} discrepancies.{details}")
-        failed = failed_tasks(context, self.task_id)
+        states = task_states(context).items()
+        failed = sorted(task_id for task_id, state in states if state == "failed" and task_id != self.task_id)
         if failed and not report:
             events = open_run(self.cluster, str(context["run_id"])).events()
             owner = find_other_owner(events, context)

@@ -1,41 +1,49 @@
-"""Reads the status of a cluster from the run histories and the lock."""
+"""The runs of a cluster: its status by their histories and the lock, requests to a run in progress, and its report."""
 
 from __future__ import annotations
 
 import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from threading import Lock as ThreadLock
 
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.durations import iso
+from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.report.cluster_status import ClusterStatus, RunState, build_status, is_trial, status_of
-from kafka_rollout.report.run_report import stored_end
-from kafka_rollout.run.events import Event, Unknown
-from kafka_rollout.run.projections.runs import find_dag_id, run_of
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, RunState, build_status, is_trial, status_of
+from kafka_rollout.report.run_report import RunReport, stored_end
+from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
+from kafka_rollout.run.projections.runs import find_dag_id, find_pause, find_stop, run_of
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
-from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore, list_asking_runs, list_run_versions
-from kafka_rollout.steps.procedures.kinds import KINDS, continue_words, kind_of
+from kafka_rollout.run.store.runs import ReadHistory, list_asking_runs, list_run_versions
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of
 from kafka_rollout.steps.step_history import step_lines
 
-_RUNS_READ = 50  # to find the newest one that is not a plan or a dry run
+_RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
+_MOST_REASON = 2000  # every page and every gate reads it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRuns:
-    """Runs of a cluster that the reader can read, the last changed first; not all of them.
+    """Runs of a cluster. `problem`: why the lock cannot be read.
 
-    `versions`: of the newest runs and those in `runs`; `dag_ids`: by run id. `problem`: why the lock cannot be read.
+    `never_hidden`: the holder of the lock, the runs that ask, and one that was requested. `versions`: of the newest
+    runs and of these, the last changed first. `runs`: those that were read, the last changed first; not all of them.
+    `dag_ids`: their DAGs, by run id.
     """
 
-    runs: tuple[RunState, ...]
-    dag_ids: Mapping[str, str]
-    versions: Mapping[str, str]
     lock: Lock | None
     problem: str
+    never_hidden: tuple[str, ...]
+    versions: Mapping[str, str]
+    runs: tuple[RunState, ...] = ()
+    dag_ids: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def holder(self) -> str:
@@ -53,6 +61,22 @@ def read_status(
     return None if found is None else build_status(cluster, found.runs, found.lock, time.time(), problem=found.problem)
 
 
+def list_runs_to_read(cluster: str, settings: Settings, also: str = "") -> ClusterRuns:
+    """Return the runs of a cluster that can matter, without reading one. `also`: a run that was requested."""
+    problem, lock = "", None
+    try:
+        lock = open_lock(settings).holder(cluster)
+    except (RolloutError, OSError, ValueError) as error:
+        problem = str(error)
+    database = database_of(settings)
+    versions = list_run_versions(database, cluster, _RUNS_READ)
+    first = ("" if lock is None else lock.holder, *list_asking_runs(database, cluster), also)
+    never_hidden = tuple(one for one in first if one)
+    if set(never_hidden) - versions.keys():  # older than the newest runs
+        versions |= {run: one for run, one in list_run_versions(database, cluster).items() if run in never_hidden}
+    return ClusterRuns(lock=lock, problem=problem, never_hidden=never_hidden, versions=versions)
+
+
 def read_cluster_runs(
     cluster: str, settings: Settings, *, may_read: Callable[[str], bool], also: str = ""
 ) -> ClusterRuns | None:
@@ -62,33 +86,22 @@ def read_cluster_runs(
     changing DAGs of the cluster. At first the holder of the lock, the runs that ask and the run `also` are read, then
     the newest runs until one is not a plan or a dry run.
     """
-    problem, lock = "", None
-    try:
-        lock = open_lock(settings).holder(cluster)
-    except (RolloutError, OSError, ValueError) as error:
-        problem = str(error)
-    readable = [may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()]
-    holder = "" if lock is None else lock.holder
-    database = database_of(settings)
-    versions = list_run_versions(database, cluster, _RUNS_READ)
-    first = [one for one in (holder, *list_asking_runs(database, cluster), also) if one]
-    if set(first) - versions.keys():  # older than the newest runs
-        versions |= {run: one for run, one in list_run_versions(database, cluster).items() if run in first}
+    found = list_runs_to_read(cluster, settings, also)
     runs, dag_ids = list[RunState](), dict[str, str]()
-    for run_id in dict.fromkeys([*first, *versions]):
-        if run_id not in first and any(not is_trial(run) for run in runs):
+    for run_id in dict.fromkeys([*found.never_hidden, *found.versions]):
+        if run_id not in found.never_hidden and any(not is_trial(run) for run in runs):
             break
-        if run_id == also and run_id not in versions:
+        if run_id == also and run_id not in found.versions:
             continue
-        run, dag_id = read_version(cluster, run_id, settings, versions.get(run_id, ""))
+        run, dag_id = read_version(cluster, run_id, settings, found.versions.get(run_id, ""))
         if can_see(cluster, dag_id, may_read):
-            runs.append(replace(run, has_lock=run_id == holder))
+            runs.append(replace(run, has_lock=run_id == found.holder))
             dag_ids[run_id] = dag_id
-    if not runs and not any(readable):
+    if not runs and not any(may_read(f"{kind.dag_prefix}{cluster}") for kind in KINDS.values()):
         return None
-    at = {run_id: number for number, run_id in enumerate(versions)}
+    at = {run_id: number for number, run_id in enumerate(found.versions)}
     runs.sort(key=lambda run: at.get(run.run_id, len(at)))
-    return ClusterRuns(runs=tuple(runs), dag_ids=dag_ids, versions=versions, lock=lock, problem=problem)
+    return replace(found, runs=tuple(runs), dag_ids=dag_ids)
 
 
 def can_see(cluster: str, dag_id: str, may_read: Callable[[str], bool]) -> bool:
@@ -170,7 +183,9 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
         if known is not None and not history.has_documents:
             plan, end = known.run.plan, known.run.end
         else:
-            plan, end = _plan_of(store), stored_end(store)
+            plan, end = None, stored_end(store)
+            with suppress(RolloutError):  # none yet
+                plan = store.load_plan()
     except RolloutError as error:
         run = RunState(run_id=run_id, problem=str(error))
         return _Read(version="", history=history, run=run, dag_id=dag_id)
@@ -184,15 +199,57 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
     return _Read(version=version, history=history, run=run, dag_id=dag_id)
 
 
-def _plan_of(store: SqlRunStore) -> Plan | None:
-    try:
-        return store.load_plan()
-    except RolloutError:  # none yet
-        return None
-
-
 def dag_of(cluster: str, events: tuple[Event, ...]) -> str:
     """Return the DAG of the run by its first event; for a run of the command line, the DAG of the same procedure."""
     if not events or isinstance(events[0], Unknown):  # it can contain the name of its DAG
         return ""
     return find_dag_id(events) or f"{kind_of(events).dag_prefix}{cluster}"
+
+
+def control_request(action: str, reason: str, responder: Responder, *, by: str = "") -> ControlAsked:
+    """Return the event of a request. `by`: the name of the operator; by default the user.
+
+    Raises UserError for an unknown action, without a reason, or for a long one.
+    """
+    kind = CONTROLS.get(action)
+    if kind is None:
+        raise UserError(f"A run has no action '{action}'.", remedy=f"Choose one of: {', '.join(CONTROLS)}.")
+    if not reason.strip():
+        raise UserError(f"The request to {action} the run has no reason.", remedy="Add the reason as a sentence.")
+    if len(reason) > _MOST_REASON:
+        raise UserError(f"The reason has {len(reason):,} characters.", remedy=f"Write at most {_MOST_REASON:,}.")
+    name = by.strip() or responder.name or responder.user
+    if by.strip() and by.strip() != responder.user:  # a name at a shell is only claimed
+        name = f"{name} (user {responder.user})"
+    return kind(by=name, reason=reason.strip(), responder=responder)
+
+
+def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Settings) -> str:
+    """Record the request in the run history, and return what follows as a sentence.
+
+    The run reads it before its next node or change. Raises RefusedError if the run has ended, or the request
+    changes nothing.
+    """
+    status, run = read_run_status(cluster, run_id, settings)
+    if run.problem:
+        raise RefusedError(f"The history of run {run_id} cannot be read. {run.problem}", remedy=status.next_action)
+    restarts_none = run_of(run.events) is RunOf.FEATURES
+    if restarts_none or status.phase in ENDED:
+        what = "restarts no node" if restarts_none else "has ended"
+        raise RefusedError(f"Run {run_id} of cluster {cluster} {what}.", remedy=status.next_action)
+    pause, stop = find_pause(run.events), find_stop(run.events)
+    if isinstance(asked, PauseAsked) and pause is not None:
+        raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
+    if isinstance(asked, ResumeAsked) and pause is None and stop is None:
+        raise RefusedError(f"Run {run_id} is not paused.", remedy=status.next_action)
+    open_run(cluster, run_id, settings).record(asked)
+    return f"Run {run_id} was {asked.text}. {asked.follows}"
+
+
+def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> tuple[RunReport, str, str]:
+    """Build, render and store the report of a run. Return it with the locations of report.html and report.json."""
+    from kafka_rollout.report.page.pages import render_run
+
+    report = build_report_of_run(ports, plan, dry_run=dry_run)
+    page, data = ports.run.write_report(render_run(report), report)
+    return report, page, data
