@@ -4,13 +4,21 @@ from __future__ import annotations
 
 import json
 import signal
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.run.events import events_of, has
-from kafka_rollout.run.step_events import LiveFailed, LiveLowered, OfflineInstalled, OfflineUndoing
+from kafka_rollout.run.step_events import (
+    GateChecked,
+    LiveFailed,
+    LiveLowered,
+    OfflineInstalled,
+    OfflineStopping,
+    OfflineUndoing,
+)
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import traffic
 from tests.integration.harness.airflow.server import all_run, finalized
@@ -32,12 +40,19 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     fill(cluster)
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
-    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+    opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=4)
+    window = f"{opens:%H:%M}-{opens + timedelta(hours=6):%H:%M} UTC"
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", "--window", window)
+    down = (*down, *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"):
         killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
         assert killed.returncode == -signal.SIGKILL, killed.stderr
         run = shell.newest_run()
         assert not has(shell.events(run), LiveLowered)
+        (stopping,) = events_of(shell.events(run), OfflineStopping)
+        held = [event for event in events_of(shell.events(run), GateChecked) if event.check.is_held]
+        assert stopping.at >= opens.timestamp() > held[0].at
+        assert held[0].check.waits_for.startswith("maintenance window: closed until ")
         assert all(cluster.runtime.process(node).pid is None for node in cluster.spec.controllers)
         assert all(cluster.runtime.process(node).pid is not None for node in cluster.spec.brokers)
 

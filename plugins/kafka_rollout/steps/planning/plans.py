@@ -8,7 +8,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.findings import Checked
-from kafka_rollout.base.maintenance import parse_maintenance
+from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
@@ -105,8 +105,11 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple
 
 def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
     maintenance = parse_maintenance(request.window, request.freeze_days)
-    if maintenance is None or not plan.release_steps:
+    if maintenance is None:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
+    if not plan.release_steps:
+        refuse_never_open(maintenance, ports.clock.now())
+        return WINDOWS_CHECK.ran(unless="The run stops no node.")
     soak_s = request.at_least(ports.cluster).soak_s
     return WINDOWS_CHECK.ran(window_findings(plan, ports.cluster, maintenance, soak_s, ports.clock.now()))
 

@@ -16,6 +16,7 @@ from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -206,6 +207,19 @@ def test_a_plan_that_no_window_fits_is_refused_before_it_is_frozen(
     with pytest.raises(UserError, match=sentence):
         approved("2026-12-01 12:00", **fields)
     assert ports.run.events() == ()
+
+
+def test_a_plan_that_stops_no_node_refuses_a_window_that_never_opens_and_names_what_it_did_not_check(
+    ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
+) -> None:
+    for node in cluster.nodes.values():
+        node.running = R431
+    with pytest.raises(UserError, match="freeze days cover every"):
+        approved("2026-12-01 12:00", freeze_days=("2026-01-01..2030-01-01",))
+    assert ports.run.events() == ()
+    plan = approved("2026-12-01 12:00", window="22:00-22:01 UTC")
+    (windows,) = [check for check in plan.checks if check.id == WINDOWS_CHECK.id]
+    assert (plan.release_steps, windows.reason) == ((), "The run stops no node.")
 
 
 def test_an_invalid_window_is_refused_with_the_request() -> None:
