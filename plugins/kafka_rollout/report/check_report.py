@@ -196,17 +196,14 @@ def _entry(entry: CheckEntry) -> Mapping[str, Any]:
     }
 
 
-def newest_before(checks: Sequence[Mapping[str, Any]], number: int) -> Mapping[str, Any] | None:
-    """Return the newest check before this one with the same target. `checks`: newest first; `number`: its index."""
-    target = checks[number]["target"]
-    return next((one for one in checks[number + 1 :] if one["target"] == target), None)
+def find_worse(checks: Sequence[Mapping[str, Any]], number: int) -> tuple[str, ...]:
+    """Return a sentence for each blocker, warning and unknown result of a check that the one before does not have.
 
-
-def find_worse(before: Mapping[str, Any] | None, after: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return a sentence for each blocker, warning and unknown result of `after` that `before` does not have.
-
-    `before`: the newest earlier check for the same target; None for the first one, of which only blockers count.
+    `checks`: documents, the newest first; `number`: index of the check. The one before is the newest earlier check for
+    the same target; without one, only blockers count.
     """
+    after = checks[number]
+    before = next((one for one in checks[number + 1 :] if one["target"] == after["target"]), None)
     known = {} if before is None else {one["id"]: one for one in before["checks"]}
     return tuple(
         sentence for one in after["checks"] for sentence in _worse(known.get(one["id"]), one, is_first=before is None)

@@ -356,18 +356,16 @@ def _node(run: RunState, phase: Phase) -> StatusNode | None:
 
 
 def _nodes(run: RunState) -> Nodes:
-    done = {key for key, state in node_progress(run.events).items() if state is NodeProgress.DONE}
+    progress = node_progress(run.events)
+    done = {key for key, state in progress.items() if state is NodeProgress.DONE}
     if run.plan is None:
         return Nodes(done=len(done), left=None, total=None)
-    forth = {(step.key, one.node_id) for step in run.plan.release_steps for one in step.order}
-    moved = node_progress(run.events).keys()
-    if back := moved - forth:  # a rollback: only nodes that left their release return
-        steps = [step.reversed() for step in run.plan.release_steps]
-        left_release = {(key, node_id) for key, node_id in moved if (key, node_id) in forth}
-        forward = {step.key: turned.key for step, turned in zip(run.plan.release_steps, steps, strict=True)}
-        total = back | {(forward[key], node_id) for key, node_id in left_release}
-        return Nodes(done=len(done & total), left=len(total - done), total=len(total))
-    return Nodes(done=len(done & forth), left=len(forth - done), total=len(forth))
+    steps = run.plan.release_steps
+    wanted = {(step.key, one.node_id) for step in steps for one in step.order}
+    if back := progress.keys() - wanted:  # a rollback: only nodes that left their release return
+        reversed_keys = {step.key: step.reversed().key for step in steps}
+        wanted = back | {(reversed_keys[key], node_id) for key, node_id in progress.keys() & wanted}
+    return Nodes(done=len(done & wanted), left=len(wanted - done), total=len(wanted))
 
 
 def _step(run: RunState, phase: Phase) -> str | None:

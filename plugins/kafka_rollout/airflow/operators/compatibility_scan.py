@@ -28,7 +28,7 @@ from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.check_report import find_worse, newest_before
+from kafka_rollout.report.check_report import find_worse
 from kafka_rollout.run.notifications import Kind
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
@@ -193,9 +193,8 @@ class AlertOperator(BaseOperator):
         if checked is None or at is None:
             return check_failed_alert(_problem(context, self.check_task))
         documents = [one.document for one in kept]
-        after = documents[at]
-        worse = find_worse(newest_before(documents, at), after)
-        return worse_check_alert(after, worse, page) if worse else None
+        worse = find_worse(documents, at)
+        return worse_check_alert(documents[at], worse, page) if worse else None
 
     def _comparison(self, scan: str, after: ScanResult) -> ScanComparison | None:
         """Compare with the newest earlier scan of the same releases."""

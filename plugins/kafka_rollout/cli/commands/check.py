@@ -23,7 +23,7 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
-from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, find_worse, newest_before
+from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, find_worse
 from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
@@ -158,7 +158,7 @@ def _print_history(cluster: str, *, as_json: bool) -> None:
 
     kept = open_check_history(cluster).newest()
     documents = [one.document for one in kept]
-    rows = [(one, find_worse(newest_before(documents, at), one.document)) for at, one in enumerate(kept)]
+    rows = [(one, find_worse(documents, at)) for at, one in enumerate(kept)]
     if as_json:
         show.print_json([{"run_id": one.run_id, "new": new, "check": one.document} for one, new in rows])
         return
