@@ -1,11 +1,11 @@
-"""Tables of scheduled checks and of the brokers' turns."""
+"""Table of scheduled checks."""
 
 from __future__ import annotations
 
 import sqlalchemy as sa
 from alembic import op
 
-revision = "0004"
+revision = "0003"
 down_revision = "0002"
 branch_labels = None
 depends_on = None
@@ -21,12 +21,4 @@ def upgrade() -> None:
         sa.Column("body", sa.Text, nullable=False),
         sa.Column("page", sa.Text, nullable=False),
         sa.PrimaryKeyConstraint("cluster", "run_id"),
-    )
-    op.create_table(
-        "turns",
-        sa.Column("cluster", sa.String(255), nullable=False),
-        sa.Column("node_id", sa.Integer, nullable=False),
-        sa.Column("free_at", sa.Float, nullable=False),
-        sa.Column("length_s", sa.Float, nullable=False),
-        sa.PrimaryKeyConstraint("cluster", "node_id"),
     )
