@@ -13,7 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.base.system.sessions import session_members
+from tools.demo.folder import session_members
 from tools.testbed.bed import STATE, Bed
 
 

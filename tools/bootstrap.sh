@@ -49,6 +49,6 @@ uv pip install --quiet --require-hashes --no-deps -r <(locked setuptools)
 uv pip sync --quiet --require-hashes --no-build-isolation requirements.txt
 uv pip install --quiet --no-deps --no-build-isolation --editable . --editable ./consumer
 echo "setup: compiling what scans logs"
-.venv/bin/python -m kafka_rollout_spark.decode.compile_kernel || echo "setup: that did not work; the first scan will do it"
+.venv/bin/python -m kafka_rollout_spark.decode || echo "setup: that did not work; the first scan will do it"
 echo "$state" > $stamp
 echo "setup: .venv is ready ($(.venv/bin/python -V))"

@@ -19,12 +19,10 @@ from kafka_rollout.base.errors import FatalError
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.maven import Module, open_repository
 from kafka_rollout.releases.jvm.java import java_binary
-from kafka_rollout_spark.decode.log_reader import worker_rows
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.decode import worker_rows
+from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.rows import RowKind
-from kafka_rollout_spark.source.files import SegmentFiles
-from kafka_rollout_spark.source.ranges import LogsToRead
-from kafka_rollout_spark.source.splits import Split
+from kafka_rollout_spark.source import LogsToRead, SegmentFiles, Split
 
 RELEASE = Release(4, 3, 1)
 _TOOLS = Module("org.apache.kafka", "kafka-tools", str(RELEASE))  # has no lock: a broker does not need it

@@ -13,9 +13,9 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
 from kafka_rollout_spark.job import start_spark
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
-from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
+from kafka_rollout_spark.source import LogsToRead, live_logs, logs_in_directories
 
 MASTER = "local[2]"
 

@@ -36,10 +36,10 @@ from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue
-from kafka_rollout_spark.kernel.cache import COMPLETE
-from kafka_rollout_spark.result.output import STANDARD_OUTPUT, write_json, write_parquet
+from kafka_rollout_spark.kernel import COMPLETE
+from kafka_rollout_spark.output import STANDARD_OUTPUT, write_json, write_parquet
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
-from kafka_rollout_spark.source.ranges import LogsToRead, live_logs, logs_in_directories
+from kafka_rollout_spark.source import LogsToRead, live_logs, logs_in_directories
 
 COULD_NOT_READ, VERDICT_FAILS = 1, 3
 WORKER_DAEMON = "kafka_rollout_spark.worker_daemon"  # not imported here: the driver does not need what it loads
@@ -210,7 +210,7 @@ def start_spark(gateway: JavaGateway | None = None, protection: Mapping[str, str
     spark = SparkContext(conf=SparkConf().setAll(list(configuration.items())), gateway=gateway)
     spark.setLogLevel("OFF")  # main prints one sentence for a worker's error; Spark would print its trace several times
     if (spark.master or "").startswith("local") and not COMPLETE.exists():
-        from kafka_rollout_spark.decode.compile_kernel import compile_kernel  # loads numba
+        from kafka_rollout_spark.decode import compile_kernel  # loads numba
 
         _say("compiling the kernel, once: about ten seconds")
         compile_kernel()  # not by every worker

@@ -17,7 +17,7 @@ from pyspark import SparkContext
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord, describes_owner, take_inventory
-from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, has_affected_release, ordered_types
+from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, has_affected_release, ordered_types
 from kafka_rollout.coordinator_logs.scan import (
     DeletedWhilePending,
     LoadVerdict,
@@ -36,13 +36,11 @@ from kafka_rollout.kafka.formats.layouts import Layout
 from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
-from kafka_rollout_spark.kernel.programs import LayoutUse, RecordUse, write_programs
-from kafka_rollout_spark.kernel.spec import DecodingSpec, buckets_for
+from kafka_rollout_spark import result as parts
+from kafka_rollout_spark.kernel.programs import DecodingSpec, LayoutUse, RecordUse, buckets_for, write_programs
 from kafka_rollout_spark.merge.merged import MergedRows, read_merged
-from kafka_rollout_spark.result import result as parts
-from kafka_rollout_spark.result.second_reading import find_deleted_while_pending, find_out_of_order
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, of_kind, tuples
-from kafka_rollout_spark.source.ranges import LogsToRead
+from kafka_rollout_spark.source import LogsToRead
 
 Progress = Callable[[str], None]
 
@@ -206,47 +204,44 @@ def _loaded_by_all(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
-    """The merged rows; `few` are those of the kinds that are never many. `contents` is None if the records were not
-    parsed, and valid only while read_logs is open.
+    """The merged rows; `few` are those of the kinds that are never many. `contents` is valid only while read_logs is
+    open. `spec`: without `logs`, the records were not parsed.
     """
 
     spec: DecodingSpec
     scanned_at: float
-    contents: MergedRows | None
+    contents: MergedRows
     few: pa.Table
 
     def owners(self, limit: int | None = None) -> Iterator[OwnerRecords]:
         """Those with the most records first; without `limit` all, streamed unsorted."""
-        batches = self.contents.owners(limit) if self.contents else ()
-        return (owner for batch in batches for owner in parts.values(OwnerRecords, batch))
+        return (owner for batch in self.contents.owners(limit) for owner in parts.values(OwnerRecords, batch))
 
     def owners_listed(self) -> tuple[tuple[OwnerRecords, ...], int]:
         """The first ones, and the number of the others."""
         owners = tuple(self.owners(OWNERS_LISTED + 1))
-        if len(owners) <= OWNERS_LISTED or self.contents is None:
+        if len(owners) <= OWNERS_LISTED:
             return owners, 0
         named = self.contents.table(RowKind.OWNER, columns=["count"], is_valid="name")
         return owners[:OWNERS_LISTED], named.num_rows - OWNERS_LISTED
 
     def states(self) -> tuple[Sequence[StateRecord], bool]:
         """The newest records that describe groups and transactional ids, and whether these are all."""
-        if self.contents is None:
-            return (), True
         rows = self.contents.table(RowKind.STATE, limit=STATES_LISTED)
         return tuple(parts.state_records(rows, self.spec.records)), rows.num_rows < STATES_LISTED
 
     def inventory(self, states: Iterable[StateRecord], *, complete: bool) -> GroupInventory | None:
-        if self.contents is None:
+        if not self.spec.logs:
             return None
         commits = self.contents.table(RowKind.COMMITS, columns=["name", "count"])
         commits = commits.group_by("name").aggregate([("count", "sum")])
         taken = take_inventory(
             states,
             dict(zip(commits["name"].to_pylist(), commits["count_sum"].to_pylist(), strict=True)),
-            self._committing(self.contents),
+            self._committing(),
         )
         if not complete:
-            groups, ids = self._count_groups_and_ids(self.contents)
+            groups, ids = self._count_groups_and_ids()
             taken = replace(
                 taken,
                 groups_left_out=groups - sum(not group.offsets_only for group in taken.groups),
@@ -265,7 +260,7 @@ class Scanned:
                 owners[record.topic, record.partition, key_version, value_version, path, tag].add(record.owner)
         listed = {(use.topic, use.key_version) for use in self.spec.records if use.state}
         tags = list(tuples(of_kind(self.few, RowKind.TAG).select(parts.TAG_PLACE)))
-        if self.contents is not None and any((topic, key_version) not in listed for topic, _, key_version, *_ in tags):
+        if any((topic, key_version) not in listed for topic, _, key_version, *_ in tags):
             groups: defaultdict[tuple[Any, ...], set[str]] = defaultdict(set)
             columns = ("topic", "partition", "key_version", "value_version", "name")
             for *kind, name in tuples(self.contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ)):
@@ -275,20 +270,18 @@ class Scanned:
                 owners[*kind, path, tag] |= groups[tuple(kind)]
         return {place: sorted(owners[place]) if (place[0], place[2]) in listed else None for place in tags}
 
-    @staticmethod
-    def _committing(contents: MergedRows) -> dict[str, int]:
+    def _committing(self) -> dict[str, int]:
         """Groups whose newest committed offset is not a tombstone, and their partition."""
         columns = ("name", "partition", "value_version", "last_offset")
         lasts: dict[str, tuple[int, bool, int]] = {}
-        rows = contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ)
+        rows = self.contents.table(RowKind.GROUP, columns=columns, limit=_GROUPS_READ)
         for name, partition, value_version, last_offset in tuples(rows):
             last = last_offset, value_version is not None, partition
             lasts[name] = max(last, lasts.get(name, last))
         return {name: partition for name, (_, committed, partition) in lasts.items() if committed}
 
-    @staticmethod
-    def _count_groups_and_ids(contents: MergedRows) -> tuple[int, int]:
-        known = contents.table(RowKind.STATE, columns=["record"], is_valid="value")
+    def _count_groups_and_ids(self) -> tuple[int, int]:
+        known = self.contents.table(RowKind.STATE, columns=["record"], is_valid="value")
         counts = {row["values"]: row["counts"] for row in known["record"].value_counts().to_pylist()}
         groups = sum(count for record, count in counts.items() if record.endswith("GroupMetadata"))
         return groups, counts.get("TransactionLog", 0)
@@ -299,7 +292,8 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
     """Read the logs once. Every byte is read, reported as damage, or raises an error."""
     scanned_at = time.time()
     if not logs.ranges:
-        yield Scanned(spec=spec, scanned_at=scanned_at, contents=None, few=WORKER_ROWS.empty_table())
+        empty = WORKER_ROWS.empty_table()
+        yield Scanned(spec=DecodingSpec(), scanned_at=scanned_at, contents=MergedRows(), few=empty)
         return
     splits = logs.splits(spark.defaultParallelism)
     with reported(spark, len(splits), logs.size, logs.unit, report):
@@ -315,7 +309,7 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
                 f"{topic}-{partition}.",
                 remedy="Scan again.",
             )
-        yield Scanned(spec=spec, scanned_at=scanned_at, contents=rows if spec.logs else None, few=few)
+        yield Scanned(spec=spec, scanned_at=scanned_at, contents=rows, few=few)
     finally:
         rows.close()
 
@@ -325,17 +319,15 @@ def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, sc
     catalogue, releases = documents.catalogue, request.releases
     classes = parts.record_classes(scanned.few)
     ends = unknown_ends(catalogue, parts.with_last_batches(scanned.few, classes), releases)
-    contents = scanned.contents
     deleted: tuple[DeletedWhilePending, ...] = ()
-    if contents and has_affected_release(catalogue, releases):
-        deleted = find_deleted_while_pending(scanned.few, contents, logs)
-    unloadable = unloadable_groups(catalogue, deleted, releases)
+    if has_affected_release(catalogue, releases):
+        deleted = parts.find_deleted_while_pending(scanned.few, scanned.contents, logs)
     ordered = facts_of_order(catalogue, releases)
-    out_of_order = find_out_of_order(scanned.few, contents, logs, ordered) if contents and ordered else ()
+    out_of_order = parts.find_out_of_order(scanned.few, scanned.contents, logs, ordered) if ordered else ()
     broken = (
         *parts.broken_records(scanned.few),
         *ends,
-        *unloadable,
+        *unloadable_groups(catalogue, deleted, releases),
         *groups_out_of_order(out_of_order),
     )
     owners, owners_left_out = scanned.owners_listed()

@@ -10,9 +10,9 @@ import gc
 
 from pyspark.daemon import manager
 
-import kafka_rollout_spark.decode.log_reader
+import kafka_rollout_spark.decode
 import kafka_rollout_spark.merge.newest
-import kafka_rollout_spark.source.live  # noqa: F401
+import kafka_rollout_spark.source  # noqa: F401
 
 if __name__ == "__main__":
     gc.collect()

@@ -25,11 +25,10 @@ from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
 from kafka_rollout.kafka.formats.messages import encode as encode_message
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout_spark.decode.log_reader import worker_rows
+from kafka_rollout_spark.decode import worker_rows
 from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.programs import write_programs
-from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.result.result import damage_of
+from kafka_rollout_spark.kernel.programs import DecodingSpec, write_programs
+from kafka_rollout_spark.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, of_kind
 from kafka_rollout_spark.scan import make_spec
 from tests.paths import FIXTURES

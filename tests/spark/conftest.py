@@ -17,7 +17,7 @@ from kafka_rollout.coordinator_logs.spark.submit import configuration, environme
 from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
-from kafka_rollout_spark.source.ranges import LogsToRead, logs_in_directories
+from kafka_rollout_spark.source import LogsToRead, logs_in_directories
 from tests.paths import FIXTURES
 
 FixtureLogs = Callable[..., Path]

@@ -13,7 +13,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import PySparkException
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
+from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify

@@ -15,7 +15,7 @@ from pyspark import SparkContext
 
 from kafka_rollout.coordinator_logs.reading.directories import DirectoryLogs, Segment, SegmentGoneError, find_logs
 from kafka_rollout_spark.rows import LogBytes
-from kafka_rollout_spark.source.files import SegmentFiles
+from kafka_rollout_spark.source import SegmentFiles
 from tests.spark.conftest import FixtureLogs
 
 OFFSETS = "__consumer_offsets"

@@ -40,14 +40,12 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity, 
 from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.merge.merged import merge_rows
-from kafka_rollout_spark.result.output import write_json, write_parquet
+from kafka_rollout_spark.output import write_json, write_parquet
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind
 from kafka_rollout_spark.scan import progress_line
-from kafka_rollout_spark.source.live import LiveLogs, cut_logs
-from kafka_rollout_spark.source.ranges import LogsToRead
-from kafka_rollout_spark.source.splits import plan_splits, read_split
+from kafka_rollout_spark.source import LiveLogs, LogsToRead, cut_logs, plan_splits, read_split
 
 OFFSETS = "__consumer_offsets"
 LIVE = {"bootstrap_servers": "127.0.0.1:9"}

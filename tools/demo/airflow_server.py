@@ -28,8 +28,8 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.base.system.sessions import session_members, start_session
-from tools.demo.folder import PROJECT_ROOT
+from kafka_rollout.base.system.sessions import start_session
+from tools.demo.folder import PROJECT_ROOT, session_members
 
 # Airflow's scheduler loses a task that is answered before the scheduler has seen the exit of the asking process: after
 # 0.5 s on an idle machine, after several seconds on a busy one.

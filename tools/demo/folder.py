@@ -6,13 +6,13 @@ import json
 import os
 import signal
 import time
+from collections.abc import Collection
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
 import psutil
 
-from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
 from tools.demo.local_cluster import stop_nodes
@@ -137,3 +137,18 @@ def _is_alive(process: psutil.Process) -> bool:
     with suppress(psutil.Error):
         return bool(process.is_running() and process.status() != psutil.STATUS_ZOMBIE)
     return False
+
+
+def session_members(leaders: Collection[int]) -> list[psutil.Process]:
+    """Return the processes of the sessions with these leaders.
+
+    Airflow's processes overwrite their titles, so arguments and environment do not show to whom they belong.
+    """
+    members = []
+    for process in psutil.process_iter():
+        try:
+            if os.getsid(process.pid) in leaders:
+                members.append(process)
+        except (ProcessLookupError, PermissionError):
+            continue
+    return members

@@ -1,4 +1,4 @@
-"""Errors with remedies, findings, words, text from outside, the fence and JSON forms.
+"""Errors with remedies, findings, words, text from outside, the lease and JSON forms.
 
 Begin with:
 - `errors.RolloutError`: the base of all errors: a sentence and its remedy

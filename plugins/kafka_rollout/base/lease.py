@@ -1,7 +1,8 @@
-"""The lease that makes one run the only one that changes a cluster."""
+"""The lease that makes one run the only one that changes a cluster, and the check of it right before each change."""
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 
 # A change reaches its node within this time after the check of the lease, or not at all (seconds). The check requires a
@@ -24,3 +25,11 @@ class Lock:
     expires_at: float
     cluster_id: str = ""
     token: int = 0
+
+
+Fence = Callable[[], None]
+"""Raises RefusedError unless this process acts on the cluster now. An adapter calls it before each change."""
+
+
+def unfenced() -> None:
+    """The fence of a caller without a lock: the demo, a test, a command on a node's own host."""

@@ -66,7 +66,9 @@ def parse_events(lines: Sequence[str]) -> list[LogEvent]:
 
 def find_start(events: Sequence[LogEvent]) -> int | None:
     """Return the number of the line in which the node's last start begins; None if the log does not show it."""
-    return max((event.number for event in events if _is_start(event)), default=None)
+    of_start = (event for event in events if event.is_certain and event.class_name == "LoggingSignalHandler")
+    numbers = (event.number for event in of_start if event.is_of_kafka and _STARTED.fullmatch(event.message))
+    return max(numbers, default=None)
 
 
 def events_since_start(lines: Sequence[str]) -> list[LogEvent] | None:
@@ -74,11 +76,6 @@ def events_since_start(lines: Sequence[str]) -> list[LogEvent] | None:
     events = [event for event in parse_events(lines) if event.is_of_kafka]
     begin = find_start(events)
     return None if begin is None else [event for event in events if event.number >= begin]
-
-
-def _is_start(event: LogEvent) -> bool:
-    is_logged_there = event.is_certain and event.is_of_kafka and event.class_name == "LoggingSignalHandler"
-    return is_logged_there and _STARTED.fullmatch(event.message) is not None
 
 
 def is_throwable(line: str) -> bool:

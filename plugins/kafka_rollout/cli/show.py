@@ -21,8 +21,7 @@ from rich.table import Table
 from rich.text import Text
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.finding_groups import group_by_kind
-from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity
+from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity, group_by_kind
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.check import GateCheck

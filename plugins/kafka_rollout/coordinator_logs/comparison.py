@@ -1,4 +1,4 @@
-"""Comparison of two scans of the same logs, and the trend over many scans."""
+"""Comparison of two scans of the same logs, the trend over many, and the history of scheduled scans."""
 
 from __future__ import annotations
 
@@ -204,3 +204,41 @@ def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
     if lost := sorted(_places(before) - _places(after)):
         sentences.append(f"Only the earlier scan read {few(f'{topic}-{partition}' for topic, partition in lost)}.")
     return tuple(sentences)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scanned:
+    """A scan. `scan`: its name in the history; `verdicts`: the worst verdict of each release.
+
+    `run_id`: the scheduled run; empty for a command. `topics`: those that the scan has; None in a scan of an earlier
+    version.
+    """
+
+    at: float
+    run_id: str
+    scan: str
+    scanned_at: float
+    records: int
+    log_bytes: int
+    partitions: int
+    verdicts: Mapping[Release, LoadVerdict]
+    topics: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Alerted:
+    """An alert of a scheduled run. The store sets `at`. `failed`: the scan or the check failed.
+
+    `kind`: of the notification; empty in an alert that an earlier version stored.
+    """
+
+    run_id: str
+    headline: str
+    sentences: tuple[str, ...] = ()
+    remedy: str = ""
+    report: str = ""
+    failed: bool = False
+    kind: str = ""
+    subject: str = ""
+    body: str = ""
+    at: float = 0.0

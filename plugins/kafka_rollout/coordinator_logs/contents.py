@@ -260,12 +260,10 @@ def _transactional_id(partition: int, key: Mapping[str, Any], value: Mapping[str
 
 
 def _count_groups(groups: Iterable[GroupSummary]) -> tuple[GroupCount, ...]:
-    counts: Counter[tuple[str, str]] = Counter()
-    members: Counter[tuple[str, str]] = Counter()
+    members: defaultdict[tuple[str, str], list[int]] = defaultdict(list)
     for group in groups:
-        counts[group.type, group.state] += 1
-        members[group.type, group.state] += group.members
+        members[group.type, group.state].append(group.members)
     return tuple(
-        GroupCount(type=kind, state=state, groups=number, members=members[kind, state])
-        for (kind, state), number in sorted(counts.items())
+        GroupCount(type=kind, state=state, groups=len(numbers), members=sum(numbers))
+        for (kind, state), numbers in sorted(members.items())
     )

@@ -6,7 +6,6 @@ during an open transaction (docs/scan.md).
 
 from __future__ import annotations
 
-from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -205,11 +204,7 @@ def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
     A rollback that is no longer possible is a warning that an approver can accept. A missing scan is a blocker.
     """
     question = f"Can {release} still load the coordinator logs?"
-    by_topic: dict[str, list[ReleaseVerdict]] = defaultdict(list)
-    for verdict in () if scan is None else scan.verdicts:
-        if verdict.release == release:
-            by_topic[verdict.topic].append(verdict)
-    if scan is None or not by_topic:
+    if scan is None or not (by_topic := scan.by_topic(release)):
         unknown = ROLLBACK_UNKNOWN.found(
             f"release {release}",
             f"There is no scan of the coordinator logs with a result for {release}.",
@@ -218,7 +213,7 @@ def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
         return Verdict(question=question, findings=(unknown,))
     findings = tuple(
         finding
-        for topic, verdicts in sorted(by_topic.items())
+        for topic, verdicts in by_topic.items()
         for finding in _rollback_findings(scan, topic, verdicts, release)
     )
     return Verdict(question=question, findings=findings)
@@ -286,19 +281,16 @@ def path_findings(
         return tuple(_unknown(release) for release in path)
     if not scan.logs or not path:
         return ()
-    by_release: dict[Release, dict[str, list[ReleaseVerdict]]] = defaultdict(lambda: defaultdict(list))
-    for verdict in scan.verdicts:
-        by_release[verdict.release][verdict.topic].append(verdict)
     findings = [
         finding
         for release in path
-        for topic, verdicts in sorted(by_release[release].items())
+        for topic, verdicts in scan.by_topic(release).items()
         for finding in _path_findings(release, topic, verdicts, scan, source=source, gated=gated)
     ]
-    findings += [_unknown(release) for release in path if not by_release[release]]
+    findings += [_unknown(release) for release in path if not scan.by_topic(release)]
     findings += [
         _source_finding(source, topic, failing)
-        for topic, verdicts in sorted(by_release[source].items())
+        for topic, verdicts in scan.by_topic(source).items()
         if (failing := Failing.among(scan, verdicts))
     ]
     return tuple(findings)

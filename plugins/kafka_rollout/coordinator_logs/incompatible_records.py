@@ -6,7 +6,7 @@ The current records of each kind are counted separately.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -33,6 +33,8 @@ class Family(StrEnum):
 
 NEWER_GROUPS = frozenset({Family.CONSUMER_GROUPS, Family.STREAMS_GROUPS, Family.SHARE_GROUPS})
 REMOVED_WITH_GROUPS = NEWER_GROUPS | {Family.OUT_OF_ORDER}
+
+_Kind = tuple[str, int | None, int | None, str, bool]  # topic, key version, value version, broken part, stops
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,61 +136,51 @@ class IncompatibleRecords:
         return Family.LOG_ENDS if self.ends_log else family_of(self.record)
 
 
-@dataclass(frozen=True, slots=True)
-class _Evaluated:
-    """Records of one kind in one partition, and the reason why the release stops at them or skips them."""
-
-    records: RecordKind | BrokenRecords
-    reason: str
-    stops: bool
-    loses: bool = False
-
-
 def find_incompatible_records(
     scan: ScanResult, catalogue: Catalogue, release: Release
 ) -> tuple[IncompatibleRecords, ...]:
-    """Return the incompatible records of the release; those that stop it first."""
+    """Return the incompatible records of the release; those that stop it first.
+
+    Each record kind is evaluated alone, with the rules for whole partitions.
+    """
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    by_kind: defaultdict[tuple[object, ...], list[_Evaluated]] = defaultdict(list)
-    for evaluated in _evaluate_kinds(scan, catalogue, release):
-        found = evaluated.records
-        part = found.part if isinstance(found, BrokenRecords) else ""
-        by_kind[found.topic, found.key_version, found.value_version, part, evaluated.stops].append(evaluated)
-    offences = [_incompatible(catalogue, release, members) for members in by_kind.values()]
+    alone: list[tuple[RecordKind | BrokenRecords, str, ReleaseVerdict]] = [
+        (found, "", evaluate_records(catalogue, (found,), (release,))[0]) for found in scan.classes
+    ]
+    alone += [(one, one.part, evaluate_records(catalogue, (), (release,), broken=(one,))[0]) for one in scan.broken]
+    by_kind: defaultdict[_Kind, list[tuple[RecordKind | BrokenRecords, ReleaseVerdict]]] = defaultdict(list)
+    for found, part, verdict in alone:
+        stops = verdict.first_failure is not None
+        if stops or verdict.verdict is LoadVerdict.LOADS_IGNORING:
+            by_kind[found.topic, found.key_version, found.value_version, part, stops].append((found, verdict))
+    offences = [_incompatible(catalogue, release, kind, members) for kind, members in by_kind.items()]
     return tuple(sorted(offences, key=lambda o: (not o.stops, o.topic, o.key_version or -1, o.value_version or -1)))
 
 
-def _evaluate_kinds(scan: ScanResult, catalogue: Catalogue, release: Release) -> Iterator[_Evaluated]:
-    """Evaluate each record kind alone, with the rules for whole partitions."""
-    pairs: list[tuple[RecordKind | BrokenRecords, ReleaseVerdict]] = [
-        (found, evaluate_records(catalogue, (found,), (release,))[0]) for found in scan.classes
-    ]
-    pairs += [(found, evaluate_records(catalogue, (), (release,), broken=(found,))[0]) for found in scan.broken]
-    for found, verdict in pairs:
-        if verdict.first_failure is not None:
-            yield _Evaluated(found, verdict.first_failure.reason, True, verdict.verdict is LoadVerdict.LOSES)
-        elif verdict.verdict is LoadVerdict.LOADS_IGNORING:
-            yield _Evaluated(found, "it is skipped with a warning", False)
-
-
-def _incompatible(catalogue: Catalogue, release: Release, members: Sequence[_Evaluated]) -> IncompatibleRecords:
-    first = members[0].records
-    knowing = [] if first.key_version is None else facts_of_type(catalogue, first.topic, first.key_version)
+def _incompatible(
+    catalogue: Catalogue,
+    release: Release,
+    kind: _Kind,
+    members: Sequence[tuple[RecordKind | BrokenRecords, ReleaseVerdict]],
+) -> IncompatibleRecords:
+    topic, key_version, value_version, part, stops = kind
+    knowing = [] if key_version is None else facts_of_type(catalogue, topic, key_version)
+    first = members[0][1]
     return IncompatibleRecords(
-        topic=first.topic,
+        topic=topic,
         record=knowing[-1][1].name if knowing else None,
         known=any(known_to == release for known_to, _ in knowing),
-        key_version=first.key_version,
-        value_version=first.value_version,
-        reason=members[0].reason,
-        stops=members[0].stops,
-        loses=members[0].loses,
-        part=first.part if isinstance(first, BrokenRecords) else "",
+        key_version=key_version,
+        value_version=value_version,
+        reason=first.first_failure.reason if first.first_failure else "it is skipped with a warning",
+        stops=stops,
+        loses=first.verdict is LoadVerdict.LOSES,
+        part=part,
         partitions=tuple(
             AffectedPartition(
                 partition=found.partition, count=found.count, first_offset=found.first_offset, live=found.live
             )
-            for found in sorted((member.records for member in members), key=lambda found: found.partition)
+            for found, _ in sorted(members, key=lambda member: member[0].partition)
         ),
     )
 

@@ -107,18 +107,15 @@ def _sizes(before: Iterable[LogSize], tail: Iterable[LogSize]) -> tuple[LogSize,
     merged = {(size.topic, size.partition): size for size in before}
     for size in tail:
         place = (size.topic, size.partition)
-        earlier = merged.get(place)
-        merged[place] = (
-            size
-            if earlier is None
-            else replace(
-                earlier,
-                records=earlier.records + size.records,
-                batches=earlier.batches + size.batches,
-                control_batches=earlier.control_batches + size.control_batches,
-                log_bytes=earlier.log_bytes + size.log_bytes,
-                first_timestamp=size.first_timestamp if earlier.first_timestamp < 0 else earlier.first_timestamp,
-                last_timestamp=max(earlier.last_timestamp, size.last_timestamp),
-            )
+        earlier = merged.get(place, LogSize(topic=size.topic, partition=size.partition))
+        merged[place] = LogSize(
+            topic=size.topic,
+            partition=size.partition,
+            records=earlier.records + size.records,
+            batches=earlier.batches + size.batches,
+            control_batches=earlier.control_batches + size.control_batches,
+            log_bytes=earlier.log_bytes + size.log_bytes,
+            first_timestamp=size.first_timestamp if earlier.first_timestamp < 0 else earlier.first_timestamp,
+            last_timestamp=max(earlier.last_timestamp, size.last_timestamp),
         )
     return tuple(merged.values())

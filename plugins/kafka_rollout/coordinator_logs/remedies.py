@@ -3,27 +3,31 @@
 Order and reasons follow the notes on downgrades in KIP-848, and KIP-915. Consumers are converted first, because the
 conversion of a group writes tombstones for its newer records. Then the log cleaner removes the superseded records, and
 finally the tombstones.
+
+Sources of the removal actions: KIP-848 (conversion), KIP-932, KIP-1071, KIP-890, and GroupMetadataManager of 4.3.1
+(`classicGroupJoin`, `convertToClassicGroup`, `maybeDeleteEmptyConsumerGroup`, `maybeDeleteEmptyStreamsGroup`).
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
+from functools import partial
 
-from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.coordinator_logs.contents import GroupSummary
 from kafka_rollout.coordinator_logs.incompatible_records import (
     Family,
     IncompatibleRecords,
+    facts_of_type,
     find_incompatible_records,
 )
-from kafka_rollout.coordinator_logs.removal_actions import ONE_ACTION, choose_removal_action
-from kafka_rollout.coordinator_logs.scan import OwnerRecords, ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.kafka.cleaning import CleaningConfig, SettingChange, defaults_of
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
 
@@ -91,7 +95,9 @@ class Remedy:
         stopping = [found for found in self.offences if found.stops]
         if not stopping:
             ignored = sum(found.count for found in self.offences)
-            return f"{self.release} loads these logs and ignores {_records(ignored)} of unknown types or versions."
+            return (
+                f"{self.release} loads these logs and ignores {count(ignored, 'record')} of unknown types or versions."
+            )
         if all(found.pending for found in stopping):
             groups = count(sum(found.count for found in stopping), "deleted group")
             return (
@@ -99,7 +105,7 @@ class Remedy:
                 "transactions, but it serves their partitions. End these transactions. You do not need to "
                 "wait for the log cleaner."
             )
-        records = _records(sum(found.count for found in stopping))
+        records = count(sum(found.count for found in stopping), "record")
         if self.waiting_is_enough is None:
             return (
                 f"{records} stop {self.release}. Scan with --live to find out whether waiting for the log "
@@ -163,15 +169,8 @@ def _removal_steps(
         for together in [of_family] if of_family and family in ONE_ACTION else [[found] for found in of_family]:
             concerned = _concerned_by(scan, release, family, together, known)
             action = choose_removal_action(catalogue, release, family, together[0])
-            steps.append(
-                RemedyStep(
-                    kind=StepKind.THROUGH if action.through_releases else StepKind.END,
-                    title=action.title,
-                    sentence=action.sentence,
-                    concerned=tuple(concerned[:NAMED]),
-                    concerned_left_out=max(0, len(concerned) - NAMED),
-                )
-            )
+            left_out = max(0, len(concerned) - NAMED)
+            steps.append(replace(action, concerned=tuple(concerned[:NAMED]), concerned_left_out=left_out))
     return steps
 
 
@@ -182,6 +181,7 @@ def _concerned_by(
     offences: Sequence[IncompatibleRecords],
     known: Mapping[tuple[str, str], str],
 ) -> list[Concerned]:
+    """Return the owners of current records of these kinds, most records first (of all records without --live)."""
     match family:
         case Family.LOG_ENDS:
             return []
@@ -193,8 +193,12 @@ def _concerned_by(
         case Family.OUT_OF_ORDER:
             groups = (found.group for found in scan.out_of_order if release in found.releases)
             return [Concerned(group, known.get(("group", group), "")) for group in groups]
-        case _:
-            return _concerned(scan.owners, offences, known)
+    wanted = {(found.topic, found.key_version, found.value_version) for found in offences}
+    records: Counter[tuple[str, str]] = Counter()
+    for owner in scan.owners:
+        if (owner.topic, owner.key_version, owner.value_version) in wanted and owner.live != 0:
+            records[owner.owner, owner.name] += owner.count if owner.live is None else owner.live
+    return [Concerned(key[1], known.get(key, "")) for key in sorted(records, key=lambda key: (-records[key], key))]
 
 
 def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
@@ -210,18 +214,6 @@ def _about(group: GroupSummary) -> str:
         return f"{group.type}, committed offsets only"
     still = f", {group.classic_members} of them use the classic protocol" if group.classic_members else ""
     return f"{group.type}, {group.state}, {count(group.members, 'member')}{still}"
-
-
-def _concerned(
-    owners: Iterable[OwnerRecords], offences: Sequence[IncompatibleRecords], known: Mapping[tuple[str, str], str]
-) -> list[Concerned]:
-    """Return the owners of current records of these kinds, most records first (of all records without --live)."""
-    wanted = {(found.topic, found.key_version, found.value_version) for found in offences}
-    records: defaultdict[tuple[str, str], int] = defaultdict(int)
-    for owner in owners:
-        if (owner.topic, owner.key_version, owner.value_version) in wanted and owner.live != 0:
-            records[owner.owner, owner.name] += owner.count if owner.live is None else owner.live
-    return [Concerned(key[1], known.get(key, "")) for key in sorted(records, key=lambda key: (-records[key], key))]
 
 
 def _cleaning_steps(
@@ -318,10 +310,6 @@ def cleaned_when(topic: str, config: CleaningConfig) -> str:
     return f"{when}{faster}{appends if config.compacted else ''}"
 
 
-def _records(number: int) -> str:
-    return "1 record" if number == 1 else f"{number:,} records"
-
-
 def in_words(milliseconds: int) -> str:
     """Return a duration with its two largest non-zero units: `7 d`, `1 d 2 h`, `3 min 30 s`, `500 ms`."""
     if milliseconds < 1000:
@@ -332,3 +320,170 @@ def in_words(milliseconds: int) -> str:
         if number:
             parts.append(f"{number} {unit}")
     return " ".join(parts[:2])
+
+
+_end = partial(RemedyStep, kind=StepKind.END)
+
+# Families with one removal action for all record kinds. In other families each kind has its own action.
+ONE_ACTION: Mapping[Family, RemedyStep] = {
+    Family.CONSUMER_GROUPS: _end(
+        title="First convert these groups to the classic protocol, or delete them",
+        sentence=(
+            "Restart their members one by one with group.protocol=classic. When the last member has restarted, "
+            "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
+            "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
+            "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
+            "`kafka-consumer-groups.sh --delete`, which also deletes its offsets."
+        ),
+    ),
+    Family.STREAMS_GROUPS: _end(
+        title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
+        sentence=(
+            "A streams group with members cannot be converted. An empty one is converted when a classic member "
+            "joins it, which writes tombstones for its newer records. Or delete it with `kafka-streams-groups.sh "
+            "--delete`, which also deletes its offsets."
+        ),
+    ),
+    Family.SHARE_GROUPS: _end(
+        title="Stop the members of these share groups and delete the groups",
+        sentence=(
+            "A share group cannot be converted. `kafka-share-groups.sh --delete` writes tombstones for its "
+            "records. Kafka then forgets which records were delivered and acknowledged."
+        ),
+    ),
+    Family.LOG_ENDS: _end(
+        title="Restart one transactional producer per partition: initTransactions() writes a new record",
+        sentence=(
+            "The release skips records of unknown types. If such records are the last in a `__transaction_state` "
+            "partition, the coordinator reads them in an endless loop and never finishes loading. Restart one "
+            "transactional producer for each of these partitions, immediately before a broker of the release "
+            "leads the partition. Then scan again."
+        ),
+    ),
+    Family.OPEN_TRANSACTIONS: _end(
+        title="End the transactions that commit offsets for these deleted groups",
+        sentence=(
+            "Each group was deleted while a transaction had committed offsets for it. The release logs a load "
+            "error after it has loaded the partition, and serves the partition with an empty group. Let the "
+            "producer commit or abort, or stop it. The coordinator aborts a transaction that is open for longer "
+            "than transaction.timeout.ms of the producer (1 minute by default). A transaction that no "
+            "coordinator knows is hanging: list it with `kafka-transactions.sh find-hanging --topic "
+            "__consumer_offsets --partition N` and end it with `kafka-transactions.sh abort`. Then scan again. "
+            "You do not need to wait for the log cleaner."
+        ),
+    ),
+    Family.OUT_OF_ORDER: _end(
+        title="Delete these groups, or use a release that accepts this record order",
+        sentence=(
+            "The log cleaner kept an old record of each group, usually a committed offset, and removed the "
+            "records before it. The release then assigns newer records to a wrong group type (KAFKA-20254). Save "
+            "the committed offsets. Stop the members and delete the group, which also deletes its offsets. "
+            "Restore the offsets after the group exists again. While the group exists, each rebalance followed "
+            "by a cleaning pass can create this order again."
+        ),
+    ),
+}
+_SHADOWED_BY: Mapping[Family, str] = {
+    Family.OFFSETS: "let every group commit all its offsets again",
+    Family.TRANSACTIONAL_IDS: "restart the producer of every transactional id, or let the id expire",
+    Family.CLASSIC_GROUPS: "let every group rebalance",
+}
+
+
+def choose_removal_action(
+    catalogue: Catalogue, release: Release, family: Family, found: IncompatibleRecords
+) -> RemedyStep:
+    """Return how to remove the current records so that `release` can load the log."""
+    if family in ONE_ACTION:
+        return ONE_ACTION[family]
+    if found.unreadable:
+        return _end(
+            title=f"Replace the unreadable records: {found.title}",
+            sentence=(
+                "No release of the catalogue wrote them. Copy the directory of the partition. Then supersede "
+                "them with newer records: commit the offset again, let the group rebalance, restart the "
+                "transactional producer, or delete the group. A record with an unreadable key cannot be "
+                "superseded."
+            ),
+        )
+    if family is Family.UNKNOWN or found.key_version is None or found.value_version is None:
+        return _end(
+            title=f"Find the writer of the records of key version {found.key_version}",
+            sentence=(
+                "No release of the catalogue knows this type. A newer Kafka release or another program wrote "
+                "it. Only that writer can write the tombstones that let the log cleaner remove them."
+            ),
+        )
+    return _newer_value(
+        facts_of_type(catalogue, found.topic, found.key_version),
+        release,
+        family,
+        what=f"{found.record} {found.value_version}",
+        value_version=found.value_version,
+    )
+
+
+def _newer_value(
+    known: Sequence[tuple[Release, RecordTypeFacts]], release: Release, family: Family, *, what: str, value_version: int
+) -> RemedyStep:
+    """Return the action for a known record type with a value version that is too new.
+
+    A value version that depends on a feature level is no longer written below that level. A version that a release
+    always writes can be removed only through another release.
+    """
+    reads = next((facts.reads for known_to, facts in known if known_to == release), None)
+    writers = [(writer, facts) for writer, facts in known if value_version in facts.writes]
+    always = [writer for writer, facts in writers if value_version not in facts.written_from]
+    through = tuple(
+        other
+        for other, facts in known
+        if reads is not None
+        and value_version in facts.reads
+        and facts.writes
+        and all(version in reads for version in facts.writes if version not in facts.written_from)
+    )
+    shadow = _SHADOWED_BY[family]
+    if writers and not always:
+        level = writers[-1][1].written_from[value_version]
+        return _end(
+            title=f"Lower {level.feature} below {level.level}, then {shadow}",
+            sentence=f"{what} is written only from {level.feature} {level.level}.{_LOWERING.get(family, '')}",
+        )
+    if not through:
+        return _end(
+            title=f"Supersede {what} with newer records",
+            sentence=(
+                f"No release of the catalogue both reads {what} and writes a version that {release} reads. To "
+                f"remove the records, {shadow}, with an older version of the writer."
+            ),
+        )
+    if not writers:
+        return _end(
+            title=f"On {few(newest_patches(through), limit=9)}, {shadow}",
+            sentence=(
+                f"No release of the catalogue writes {what}. These releases read it and write a version that "
+                f"{release} reads."
+            ),
+        )
+    return RemedyStep(
+        kind=StepKind.THROUGH,
+        title=f"Downgrade through {few(newest_patches(through), limit=9)} and {shadow} there",
+        sentence=(
+            f"{few(newest_patches(always), limit=9)} and their earlier patch releases always write {what}, whatever "
+            "the feature levels. No conversion helps "
+            f"while one of them runs. The listed releases read it and write a version that {release} reads. "
+            "First do the actions for groups, because a release writes no tombstones for types that it does "
+            f"not know (KIP-915). Then downgrade to one of the listed releases and {shadow}. Wait for the log "
+            f"cleaner there, then continue to {release}."
+        ),
+    )
+
+
+_LOWERING: Mapping[Family, str] = {
+    Family.TRANSACTIONAL_IDS: (
+        " First commit or abort the open transactions and stop the producers: lowering the level causes a "
+        "fatal error in running producers. A restarted producer writes the record of its id in the older "
+        "version. The coordinator removes an unused id after transactional.id.expiration.ms (7 days by "
+        "default)."
+    )
+}

@@ -5,7 +5,8 @@ verdicts.py evaluates the records for each release; findings.py and remedies.py 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import defaultdict
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
@@ -299,6 +300,14 @@ class ScanResult:
         for v in self.verdicts:
             worst[v.release] = worst_of((worst.get(v.release, v.verdict), v.verdict))
         return dict(sorted(worst.items()))
+
+    def by_topic(self, release: Release) -> Mapping[str, Sequence[ReleaseVerdict]]:
+        """Return the verdicts of a release by log, in the order of the logs' names."""
+        found: defaultdict[str, list[ReleaseVerdict]] = defaultdict(list)
+        for verdict in self.verdicts:
+            if verdict.release == release:
+                found[verdict.topic].append(verdict)
+        return dict(sorted(found.items()))
 
     def failing(self, release: Release) -> tuple[ReleaseVerdict, ...]:
         return tuple(v for v in self.verdicts if v.release == release and v.verdict.blocks)

@@ -122,7 +122,9 @@ def _ignored(catalogue: Catalogue, asked: Iterable[Release], fields: list[Tagged
         ignored_by=tuple(release for release in asked if release in reading and release not in first.known_by),
         owners=None if unlisted else tuple(sorted({name for found in fields for name in found.owners or ()})),
         owners_left_out=sum(found.owners_left_out for found in fields),
-        loss=_loss(record, first.name),
+        loss=UNKNOWN_LOSS
+        if first.name is None
+        else _LOSSES.get((_SAME_AS.get(record, record), first.name), UNSAID_LOSS),
     )
 
 
@@ -158,7 +160,3 @@ def _remedy(tag: IgnoredTag) -> str:
         " Restart the producers of these transactional ids after the downgrade: initTransactions() writes a new record."
     )
     return f"{known} the plan only if this loss is acceptable.{restart if tag.topic == TRANSACTIONS_TOPIC else ''}"
-
-
-def _loss(record: str, name: str | None) -> str:
-    return UNKNOWN_LOSS if name is None else _LOSSES.get((_SAME_AS.get(record, record), name), UNSAID_LOSS)

@@ -6,7 +6,9 @@ several records of a group come from unloadable_groups and groups_out_of_order.
 
 from __future__ import annotations
 
+from collections import defaultdict
 from collections.abc import Iterable, Sequence
+from functools import partial
 
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.coordinator_logs.scan import (
@@ -41,17 +43,17 @@ def evaluate_records(
     `ignored` counts all records of the partition that the release skips, also those after the first failure.
     """
     damaged = {(place.topic, place.partition) for place in damage}
-    by_partition: dict[tuple[str, int], tuple[list[RecordKind], list[BrokenRecords]]] = {
-        key: ([], []) for key in sorted({*partitions, *damaged})
-    }
-    for record_class in classes:
-        by_partition.setdefault((record_class.topic, record_class.partition), ([], []))[0].append(record_class)
+    kinds: defaultdict[tuple[str, int], list[RecordKind]] = defaultdict(list)
+    broken_kinds: defaultdict[tuple[str, int], list[BrokenRecords]] = defaultdict(list)
+    for kind in classes:
+        kinds[kind.topic, kind.partition].append(kind)
     for records in broken:
-        by_partition.setdefault((records.topic, records.partition), ([], []))[1].append(records)
+        broken_kinds[records.topic, records.partition].append(records)
+    places = sorted({*partitions, *damaged, *kinds, *broken_kinds})
     return tuple(
-        _evaluate_partition(catalogue.get(release), topic, partition, *found, damaged=(topic, partition) in damaged)
+        _evaluate_partition(catalogue.get(release), *place, kinds[place], broken_kinds[place], damaged=place in damaged)
         for release in releases
-        for (topic, partition), found in sorted(by_partition.items())
+        for place in places
     )
 
 
@@ -65,10 +67,11 @@ def _evaluate_partition(
     damaged: bool,
 ) -> ReleaseVerdict:
     release, facts = release_facts.release, release_facts.coordinator_logs.get(topic)
+    of_partition = partial(ReleaseVerdict, release=release, topic=topic, partition=partition)
     if release_facts.is_unknown_log(topic):
-        return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.UNKNOWN)
+        return of_partition(verdict=LoadVerdict.UNKNOWN)
     if facts is None or not facts.loaded:
-        return ReleaseVerdict(release=release, topic=topic, partition=partition, verdict=LoadVerdict.NOT_LOADED)
+        return of_partition(verdict=LoadVerdict.NOT_LOADED)
     ignored = sum(c.count for c in classes if _is_ignored(facts, c))
     # For one record, broken bytes come first: the release parses it before it rejects its content.
     reasons = [(b.first_offset, _broken_reason(facts, b)) for b in broken if release in b.releases and not b.pending]
@@ -88,9 +91,7 @@ def _evaluate_partition(
         verdict = LoadVerdict.UNKNOWN
     else:
         verdict = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
-    return ReleaseVerdict(
-        release=release, topic=topic, partition=partition, verdict=verdict, ignored=ignored, first_failure=first
-    )
+    return of_partition(verdict=verdict, ignored=ignored, first_failure=first)
 
 
 def _is_ignored(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
@@ -175,9 +176,9 @@ def unknown_ends(
     the end, the first of them at the end is unknown, and the last batch is reported instead. Source:
     CoordinatorLogFacts.stalls_at_unknown_end.
     """
-    by_log: dict[tuple[str, int], list[tuple[RecordKind, int]]] = {}
-    for record_class, last_batch in classes:
-        by_log.setdefault((record_class.topic, record_class.partition), []).append((record_class, last_batch))
+    by_log: defaultdict[tuple[str, int], list[tuple[RecordKind, int]]] = defaultdict(list)
+    for kind, last_batch in classes:
+        by_log[kind.topic, kind.partition].append((kind, last_batch))
     stalled: dict[tuple[RecordKind, int], list[Release]] = {}
     for (topic, _), kinds in sorted(by_log.items()):
         for release in releases:

@@ -6,5 +6,5 @@ Begin with:
 - `adding.add_release`: adds a release to the catalogue
 - `adding.check_release`: derives a release again and compares
 - `facts.derive_facts`: derives all facts of a release
-- `documents.facts_document`: the JSON form of the facts
+- `adding.facts_document`: the JSON form of the facts
 """

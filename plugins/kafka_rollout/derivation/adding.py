@@ -1,11 +1,12 @@
 """Adds a release to the catalogue: its jars are resolved, its facts derived, verified and written.
 
 The files appear together: they are written to a temporary folder, read back, and then moved, the facts last. A release
-is in the catalogue when its facts are.
+is in the catalogue when its facts are. They are JSON: the same facts give the same bytes.
 """
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import shutil
@@ -13,17 +14,13 @@ import tempfile
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.system.files import sha256_of
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.derivation import jars
 from kafka_rollout.derivation.coordinators.loaders import serialized
-from kafka_rollout.derivation.documents import (
-    definition_file,
-    facts_document,
-    messages_document,
-    metadata_document,
-    pretty,
-)
 from kafka_rollout.derivation.facts import derive_facts
 from kafka_rollout.derivation.jars import Message, coordinator_messages, metadata_messages
 from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
@@ -31,7 +28,14 @@ from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError
 from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
-from kafka_rollout.releases.documents.catalogue import INTOLERANT_REFERENCE, load_catalogue, load_facts, release_files
+from kafka_rollout.metadata_log.records import MetadataLogFacts
+from kafka_rollout.releases.documents.catalogue import (
+    INTOLERANT_REFERENCE,
+    file_form,
+    load_catalogue,
+    load_facts,
+    release_files,
+)
 from kafka_rollout.releases.facts import Catalogue, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache, exclusive
 from kafka_rollout.releases.jars.resolve import resolve_release
@@ -102,7 +106,10 @@ def derive_release(settings: Settings, release: Release, libs: Path, say: Say = 
         intolerant = None if release == INTOLERANT_REFERENCE else others.get(INTOLERANT_REFERENCE)
         facts, metadata_facts = derive_facts(release, jvm, messages, intolerant, say)
         say("verifying the definitions with the release's own classes")
-        used = [*_coordinator_records(facts, messages), *(of_metadata_log.values() if metadata_facts else ())]
+        logs = [*facts.coordinator_logs.values(), *filter(None, [facts.new_group_coordinator])]
+        names = sorted({record.name for log in logs for record in log.records})
+        used = [messages[f"{name}{part}"] for name in names for part in ("Key", "Value")]
+        used += of_metadata_log.values() if metadata_facts else ()
         _verify_definitions(jvm, used)
     _verify_levels(facts, others)
     files = {
@@ -142,13 +149,6 @@ def _write(folder: Path, files: dict[str, str], facts: ReleaseFacts) -> None:
             os.replace(new / path, folder / path)
 
 
-def _coordinator_records(facts: ReleaseFacts, messages: Mapping[str, Message]) -> list[Message]:
-    """Return the definitions that the facts use."""
-    logs = [*facts.coordinator_logs.values(), *filter(None, [facts.new_group_coordinator])]
-    names = {record.name for log in logs for record in log.records}
-    return [messages[f"{name}{part}"] for name in sorted(names) for part in ("Key", "Value")]
-
-
 def _verify_definitions(jvm: Jvm, messages: Iterable[Message]) -> None:
     """Decode a message of each version that the release wrote, by its definition.
 
@@ -184,3 +184,57 @@ def _verify_levels(facts: ReleaseFacts, others: Catalogue) -> None:
                     f"{known[level.level].name} in {other.release}.",
                     remedy=_UNSUPPORTED,
                 )
+
+
+TOOL = "kafka-rollout catalogue add, version 7"
+_DIGITS = 12  # of the SHA-256 in the name of a definition
+
+
+def facts_document(facts: ReleaseFacts, libs: Path) -> dict[str, Any]:
+    """Return the JSON form of a release's facts, which releases/documents/catalogue.py reads."""
+    return {"release": str(facts.release), "derived_from": _source(jars.kafka_jars(libs)), **file_form(facts)}
+
+
+def metadata_document(facts: MetadataLogFacts, libs: Path) -> dict[str, Any]:
+    """Return the JSON form of the facts about the metadata log, which metadata_log/classes/known_releases.py reads."""
+    of_metadata = [jar for jar in jars.kafka_jars(libs) if jar.name.startswith(("kafka-metadata", "kafka-raft"))]
+    return {
+        "release": str(facts.release),
+        "derived_from": _source(of_metadata),
+        "starts_from_snapshot": facts.starts_from_snapshot,
+        "records": [file_form(record) for _, record in sorted(facts.records.items())],
+    }
+
+
+def _source(of: Iterable[Path]) -> dict[str, Any]:
+    return {"tool": TOOL, "jars": {jar.name: sha256_of(jar) for jar in of}}
+
+
+def definition_file(name: str, definition: Mapping[str, Any]) -> str:
+    """Return the name of a definition's file without its suffix: equal definitions of all releases share one file."""
+    return f"{name}-{hashlib.sha256(pretty(definition).encode()).hexdigest()[:_DIGITS]}"
+
+
+def messages_document(messages: Mapping[str, Message], libs: Path) -> dict[str, Any]:
+    """Return the definitions of a release's coordinator records, by reference, and their jars."""
+    names = sorted({message.jar for message in messages.values()})
+    return {
+        "jars": {name: sha256_of(libs / name) for name in names},
+        "messages": {
+            name: {"jar": message.jar, "definition": definition_file(name, message.definition)}
+            for name, message in messages.items()
+        },
+    }
+
+
+def pretty(value: Any, depth: int = 0) -> str:
+    """Return JSON with one value per line if it fits, so that a diff is short."""
+    line = json.dumps(value)
+    if len(line) + depth <= 110 or not isinstance(value, dict | list) or not value:
+        return line
+    pad = " " * (depth + 1)
+    if isinstance(value, dict):
+        inner = [f"{pad}{json.dumps(key)}: {pretty(item, depth + 1)}" for key, item in value.items()]
+        return "{\n" + ",\n".join(inner) + "\n" + " " * depth + "}"
+    inner = [f"{pad}{pretty(item, depth + 1)}" for item in value]
+    return "[\n" + ",\n".join(inner) + "\n" + " " * depth + "]"

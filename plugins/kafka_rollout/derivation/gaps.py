@@ -6,7 +6,7 @@ must agree.
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, TypeVar
 
 from py4j.protocol import Py4JJavaError, Py4JNetworkError
@@ -42,13 +42,7 @@ class Gaps:
 
 def first_of(*ways: Callable[[], T]) -> T:
     """Return the value of the first way that works. Raises NotDerivedError with all reasons if none works."""
-    reasons = []
-    for way in ways:
-        try:
-            return way()
-        except Exception as error:
-            reasons.append(reason_of(error))
-    raise NotDerivedError(" ".join(dict.fromkeys(reasons)))
+    return next(_found_by(ways))
 
 
 def agreed(*ways: Callable[[], T]) -> T:
@@ -56,20 +50,26 @@ def agreed(*ways: Callable[[], T]) -> T:
 
     Raises NotDerivedError if two ways differ, or with all reasons if none works.
     """
-    found: list[Any] = []
-    reasons = []
-    for way in ways:
-        try:
-            found.append(way())
-        except Exception as error:
-            reasons.append(reason_of(error))
-    if not found:
-        raise NotDerivedError(" ".join(dict.fromkeys(reasons)))
+    found: list[Any] = list(_found_by(ways))
     if any(one != found[0] for one in found[1:]):
         shown = [sorted(one ^ found[0]) if isinstance(one, frozenset) else one for one in found[1:]]
         raise NotDerivedError(f"The release's classes contradict each other: {', '.join(map(str, shown))}.")
     value: T = found[0]
     return value
+
+
+def _found_by(ways: Sequence[Callable[[], T]]) -> Iterator[T]:
+    """Yield the value of each way that works. Raises NotDerivedError with all reasons if none works."""
+    reasons = []
+    for way in ways:
+        try:
+            found = way()
+        except Exception as error:
+            reasons.append(reason_of(error))
+        else:
+            yield found
+    if len(reasons) == len(ways):
+        raise NotDerivedError(" ".join(dict.fromkeys(reasons)))
 
 
 def reason_of(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import io
 import json
 import re
 import struct
@@ -149,18 +150,18 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
     Operands of other instructions can have the same bytes as a call and are counted too. So use rarely called names.
     """
     reader = _Reader(class_file)
-    reader.skip(8)
+    reader.read(8)
     texts, references, names = _constants(reader)
     called = {index: texts[names[at]] for index, at in references.items() if texts[names[at]] in wanted}
-    reader.skip(6)
-    reader.skip(2 * reader.u2())
+    reader.read(6)
+    reader.read(2 * reader.u2())
     for _ in range(reader.u2()):  # fields
-        reader.skip(6)
+        reader.read(6)
         list(reader.attributes())
     for _ in range(reader.u2()):
-        reader.skip(2)
+        reader.read(2)
         method = texts[reader.u2()]
-        reader.skip(2)
+        reader.read(2)
         for name, body in reader.attributes():
             if texts[name] == "Code":
                 yield method, _count_calls(body, called)
@@ -180,11 +181,11 @@ def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[in
     names: dict[int, int] = {}
     index, count = 1, reader.u2()
     while index < count:
-        kind = reader.take(1)[0]
+        kind = reader.read(1)[0]
         if kind == _UTF8:
-            texts[index] = reader.take(reader.u2()).decode(errors="replace")
+            texts[index] = reader.read(reader.u2()).decode(errors="replace")
         else:
-            body = reader.take(_SIZES[kind])
+            body = reader.read(_SIZES[kind])
             if kind in (_METHOD, _INTERFACE_METHOD):
                 references[index] = int.from_bytes(body[2:], "big")
             elif kind == _NAME_AND_TYPE:
@@ -193,22 +194,12 @@ def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[in
     return texts, references, names
 
 
-class _Reader:
-    def __init__(self, data: bytes) -> None:
-        self._data, self._at = data, 0
-
-    def take(self, size: int) -> bytes:
-        self._at += size
-        return self._data[self._at - size : self._at]
-
-    def skip(self, size: int) -> None:
-        self._at += size
-
+class _Reader(io.BytesIO):
     def u2(self) -> int:
-        return int.from_bytes(self.take(2), "big")
+        return int.from_bytes(self.read(2), "big")
 
     def attributes(self) -> Iterator[tuple[int, bytes]]:
         """Return the index of the name, and the content."""
         for _ in range(self.u2()):
-            name, size = struct.unpack(">HI", self.take(6))
-            yield name, self.take(size)
+            name, size = struct.unpack(">HI", self.read(6))
+            yield name, self.read(size)

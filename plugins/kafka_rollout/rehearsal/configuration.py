@@ -79,8 +79,11 @@ def rewrite_config(
         )
     kept, taken_out = _without_surroundings(config)
     kept = {key: value for key, value in kept.items() if key not in _REPLACED}
-    fewer = {key: str(most) for key, most in _THREADS.items() if _is_above(config.get(key, ""), most)}
-    own = {**_FIXED, **fewer, "replica.fetch.wait.max.ms": _fetch_wait(config)}
+    numbers = {key: int(value) for key, value in config.items() if value.strip().isdecimal()}
+    fewer = {key: str(most) for key, most in _THREADS.items() if numbers.get(key, 0) > most}
+    # Each fetch of a follower costs its leader time for all empty partitions (500 ms).
+    wait_ms = min((_FETCH_WAIT_MS, *(numbers[key] for key in _AT_LEAST_FETCH_WAIT if key in numbers)))
+    own = {**_FIXED, **fewer, "replica.fetch.wait.max.ms": str(wait_ms)}
     lines = {**kept, **own, **_addresses(config, node, cluster), **_directories(config, node, directories)}
     differing = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if config.get(key) != value)
     sentence = f"The copy has values of its own for memory, disk and speed: {differing}."
@@ -121,16 +124,6 @@ def find_escapes(config: Mapping[str, str], real_addresses: Collection[str]) -> 
             elif address in real_addresses or port in ports:
                 found.append(f"{key} contains {address}, which the real cluster uses.")
     return tuple(found)
-
-
-def _fetch_wait(config: Mapping[str, str]) -> str:
-    """Return how long a follower's fetch waits: each one costs its leader time for all empty partitions (500 ms)."""
-    limits = [int(value) for key in _AT_LEAST_FETCH_WAIT if (value := config.get(key, "").strip()).isdecimal()]
-    return str(min((_FETCH_WAIT_MS, *limits)))
-
-
-def _is_above(value: str, most: int) -> bool:
-    return value.isdecimal() and int(value) > most
 
 
 def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tuple[str, ...]]:

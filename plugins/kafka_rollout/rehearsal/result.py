@@ -1,16 +1,20 @@
-"""The result of a rehearsal, and its findings for the plan."""
+"""The result of a rehearsal with its findings for the plan, and the contents of a cluster that it compares."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from enum import StrEnum
+from typing import TypeVar
 
+from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.coordinators import coordinator_partition
 from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories
+from kafka_rollout.ports.cluster import ClusterAdmin
 
 FAILED = FindingCode("REHEARSAL-FAILED", BLOCKER, "A node of the copy did not start, or a gate did not pass.")
 DIFFERS = FindingCode(
@@ -121,13 +125,8 @@ def compare_copy(
     The real cluster goes on: only what is missing compared with both counts. Partitions other than the coordinators'
     are empty in the copy. `uncovered`: coordinator partitions that the copy does not serve.
     """
-    missing = {(d.kind, d.subject) for d in _compare(_covered(later, uncovered), copy)}
-    return tuple(d for d in _compare(_covered(real, uncovered), copy) if (d.kind, d.subject) in missing)
-
-
-def compare_contents(before: Contents, after: Contents, *, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
-    """Return what is missing, smaller or changed in the copy. `unserved`: group types that are no longer served."""
-    return _compare(before, after, unserved)
+    missing = {(d.kind, d.subject) for d in compare_contents(_covered(later, uncovered), copy)}
+    return tuple(d for d in compare_contents(_covered(real, uncovered), copy) if (d.kind, d.subject) in missing)
 
 
 def difference_findings(differences: Sequence[Difference], *, when: str) -> tuple[Finding, ...]:
@@ -150,7 +149,8 @@ def worst(findings: Sequence[Finding]) -> Outcome:
     return Outcome.INCOMPLETE if any(f.code == INCOMPLETE.code for f in findings) else Outcome.PASSED
 
 
-def _compare(before: Contents, after: Contents, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
+def compare_contents(before: Contents, after: Contents, *, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
+    """Return what is missing, smaller or changed in the copy. `unserved`: group types that are no longer served."""
     ids = set(after.transactional_ids)
     return (
         *compare_inventories(before.inventory, after.inventory, unserved=unserved),
@@ -183,3 +183,37 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
         ),
         transactional_ids=tuple(i for i in contents.transactional_ids if is_served(TRANSACTIONS_TOPIC, i)),
     )
+
+
+T = TypeVar("T")
+_TRIES, _PAUSE_S = 10, 2.0  # a leader that was just elected responds later
+
+
+def read_contents(admin: ClusterAdmin, clock: Clock, before: Contents | None = None) -> Contents:
+    """Read the contents of a cluster, without end offsets of partitions that have no leader.
+
+    `before`: its groups with a configuration are queried in any case. Raises TransientError if a query still fails
+    after some tries.
+    """
+    configured = () if before is None else tuple(before.inventory.group_configs)
+
+    def read() -> Contents:
+        inventory = admin.inventory(configured_groups=configured, leaderless=True)
+        ids = (transaction.transactional_id for transaction in admin.transactions())
+        return Contents(inventory=inventory, transactional_ids=tuple(sorted(ids)))
+
+    return _patiently(clock, read)
+
+
+def read_inventory(admin: ClusterAdmin, clock: Clock, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+    """Read contents and configuration of a cluster in service, as `read_contents` does, without transactional ids."""
+    return _patiently(clock, lambda: admin.inventory(configured_groups=configured_groups, leaderless=True))
+
+
+def _patiently(clock: Clock, read: Callable[[], T]) -> T:
+    for _ in range(_TRIES - 1):
+        try:
+            return read()
+        except TransientError:
+            clock.sleep(_PAUSE_S)
+    return read()

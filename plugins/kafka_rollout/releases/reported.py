@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
@@ -71,61 +71,45 @@ def identify_by_levels(
     line = tuple(one for one in catalogue if catalogue.get(one).features[METADATA_VERSION].supported == levels)
     if not line:
         return ReportedRelease(text=text, release=None)
-    return ReportedRelease(
-        text=text,
-        release=line[0],
-        apache=f"{line[0].major}.{line[0].minor}",
-        neighbours=line,
-        differing=_differing(catalogue, line),
-    )
+    return _of_line(ReportedRelease(text=text, release=line[0], apache=_minor(line[0])), line, catalogue)
 
 
 def _by_rule(text: str, base: str, rule: VendorRule, catalogue: Catalogue) -> ReportedRelease:
     if not rule.minors:
         return _of_release(text, Release.parse(base), catalogue, rule.vendor, rule.source)
     minor = rule.minors.get(base)
-    line = [release for release in catalogue if f"{release.major}.{release.minor}" == minor]
+    line = tuple(release for release in catalogue if _minor(release) == minor)
+    found = ReportedRelease(text=text, release=None, vendor=rule.vendor, source=rule.source)
     if minor is None or not line:
-        return ReportedRelease(text=text, release=None, vendor=rule.vendor, source=rule.source)
+        return found
     # The oldest patch release: it supports the fewest records.
-    return ReportedRelease(
-        text=text,
-        release=line[0],
-        apache=minor,
-        vendor=rule.vendor,
-        source=rule.source,
-        neighbours=tuple(line),
-        differing=_differing(catalogue, tuple(line)),
-    )
+    return _of_line(replace(found, release=line[0], apache=minor), line, catalogue)
 
 
 def _of_release(
     text: str, apache: Release, catalogue: Catalogue, vendor: str = "", source: str = "", *, overridden: bool = False
 ) -> ReportedRelease:
-    release = apache
-    neighbours: tuple[Release, ...] = ()
-    if apache not in catalogue:
-        line = [one for one in catalogue if (one.major, one.minor) == (apache.major, apache.minor)]
-        below, above = [one for one in line if one < apache], [one for one in line if one > apache]
-        neighbours = (*below[-1:], *above[:1])
-        release = neighbours[0] if neighbours else apache
-    return ReportedRelease(
-        text=text,
-        release=release,
-        apache=str(apache),
-        vendor=vendor,
-        source=source,
-        overridden=overridden,
-        neighbours=neighbours,
-        differing=_differing(catalogue, neighbours),
+    found = ReportedRelease(
+        text=text, release=apache, apache=str(apache), vendor=vendor, source=source, overridden=overridden
     )
+    if apache in catalogue:
+        return found
+    line = [one for one in catalogue if _minor(one) == _minor(apache)]
+    below, above = [one for one in line if one < apache], [one for one in line if one > apache]
+    neighbours = (*below[-1:], *above[:1])
+    return _of_line(replace(found, release=neighbours[0]), neighbours, catalogue) if neighbours else found
 
 
-def _differing(catalogue: Catalogue, releases: tuple[Release, ...]) -> tuple[str, ...]:
-    """Return the names of the facts that these releases disagree on."""
-    facts = [catalogue.get(release) for release in releases]
-    names = [field.name for field in fields(facts[0]) if field.name not in _OF_ONE_RELEASE] if facts else []
-    return tuple(name for name in names if any(getattr(one, name) != getattr(facts[0], name) for one in facts))
+def _of_line(found: ReportedRelease, line: tuple[Release, ...], catalogue: Catalogue) -> ReportedRelease:
+    """Return the release with its neighbours, and the names of the facts that they disagree on."""
+    facts = [catalogue.get(release) for release in line]
+    names = [field.name for field in fields(facts[0]) if field.name not in _OF_ONE_RELEASE]
+    differing = (name for name in names if any(getattr(one, name) != getattr(facts[0], name) for one in facts))
+    return replace(found, neighbours=line, differing=tuple(differing))
+
+
+def _minor(release: Release) -> str:
+    return f"{release.major}.{release.minor}"
 
 
 def _parse(text: str) -> Release | None:

@@ -11,8 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.base.finding_groups import FindingGroup, group_by_kind
-from kafka_rollout.base.findings import Check, Checked, Finding, Need, Severity
+from kafka_rollout.base.findings import Check, Checked, Finding, FindingGroup, Need, Severity, group_by_kind
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.run.events import Observed

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, S
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.base.finding_groups import group_by_kind
+from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.gates.check import Condition, GateCheck
 from kafka_rollout.model.plan import Plan

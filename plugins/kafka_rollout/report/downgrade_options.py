@@ -15,7 +15,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.coordinator_logs.history import Scanned
+from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, check_feature_support

@@ -16,7 +16,7 @@ from kafka_rollout.base.durations import duration, epoch, iso
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.coordinator_logs.history import Scanned
+from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.releases import advisory_findings

@@ -15,7 +15,7 @@ from typing import Any
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.coordinator_logs.history import Scanned
+from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.incompatible_records import IncompatibleRecords, find_incompatible_records
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult, worst_of
 from kafka_rollout.metadata_log.log_choice import describe_no_return

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.run.events import (
     Approval,

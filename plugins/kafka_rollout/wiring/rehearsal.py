@@ -27,8 +27,7 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.rehearsal.job import RehearsalJob
-from kafka_rollout.rehearsal.machine.local import PROCESS
-from kafka_rollout.rehearsal.machine.machine import enter_loopback
+from kafka_rollout.rehearsal.machine.local import PROCESS, enter_loopback
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, GuardedRuntime, Sandbox
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -19,9 +19,9 @@ from typing import Any
 
 import numpy as np
 
-from kafka_rollout_spark.kernel.compiling import compiled, inlined
+from kafka_rollout_spark.kernel import compiled, inlined
 from kafka_rollout_spark.kernel.memory import byte_at, high_product, word_at
-from kafka_rollout_spark.kernel.spec import FACTORS, PRIME
+from kafka_rollout_spark.kernel.programs import FACTORS, PRIME
 
 _PRIME, _61, _3, _58 = np.uint64(PRIME), np.uint64(61), np.uint64(3), np.uint64(58)
 _CHUNK, _OF_CHUNK = 7, np.uint64(2**56 - 1)

@@ -12,8 +12,8 @@ In a bucket, each key has an item (`known`) instead of an entry, and Python enla
 
 from __future__ import annotations
 
+from kafka_rollout_spark.kernel import compiled, inlined
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.hashing import bucket_of
 from kafka_rollout_spark.kernel.memory import add, copy, prefetch, set_value, value
 from kafka_rollout_spark.kernel.walking import FAILED

@@ -3,6 +3,7 @@
 Addresses are plain integers and arguments, so that compiled code can be cached on disk. An address that is part of the
 code would be wrong in the next process.
 """
+
 # mypy: disable-error-code="no-untyped-def,no-untyped-call"
 
 from __future__ import annotations
@@ -15,7 +16,7 @@ from numba import types
 from numba.core import cgutils
 from numba.extending import intrinsic
 
-from kafka_rollout_spark.kernel.compiling import compiled, inlined
+from kafka_rollout_spark.kernel import compiled, inlined
 
 _WORD = ir.IntType(64)
 
@@ -133,14 +134,9 @@ def set_item(block: int, table: int, index: int, new: int) -> None:
     set_int64(get_int64(block + 8 * table) + 8 * index, new)
 
 
-def _crc_table() -> Any:
-    crc = np.arange(256, dtype=np.int64)
-    for _ in range(8):
-        crc = (crc >> 1) ^ np.where(crc & 1, 0x82F63B78, 0)
-    return crc
-
-
-_CRC_TABLE = _crc_table()
+_CRC_TABLE = np.arange(256, dtype=np.int64)
+for _ in range(8):
+    _CRC_TABLE = (_CRC_TABLE >> 1) ^ np.where(_CRC_TABLE & 1, 0x82F63B78, 0)
 _ALL_ONES = 0xFFFFFFFF
 
 
@@ -156,7 +152,7 @@ def crc32c(function: int, at: int, size: int) -> int:
 
 
 _MIX, _SPREAD = np.uint64(0x2127599BF4325C37), np.uint64(0x880355F21E6D1965)
-_23, _47 = np.uint64(23), np.uint64(47)
+_23, _47, _SEED = np.uint64(23), np.uint64(47), np.uint64(1)
 
 
 @compiled
@@ -167,9 +163,9 @@ def _mix(word: Any) -> Any:
 
 
 @compiled
-def hash_at(at: int, size: int, seed: int) -> Any:
+def hash_at(at: int, size: int) -> Any:
     """Return a 64-bit hash (Zilong Tan's fasthash64) of the bytes at an address. Never 0, which marks an empty slot."""
-    value, end = np.uint64(seed) ^ (np.uint64(size) * _SPREAD), at + size
+    value, end = _SEED ^ (np.uint64(size) * _SPREAD), at + size
     while end - at >= 8:
         value = (value ^ _mix(word_at(at))) * _SPREAD
         at += 8

@@ -8,13 +8,13 @@ record. Room in the table of keys (keys.py) is ensured before a record begins.
 
 from __future__ import annotations
 
+from kafka_rollout_spark.kernel import compiled, inlined
 from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.hashing import hashes
 from kafka_rollout_spark.kernel.keys import DONE, queue_record
 from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
-from kafka_rollout_spark.kernel.spec import MOST_GROUPS
+from kafka_rollout_spark.kernel.programs import MOST_GROUPS
 from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
 
 FULL_CLASSES = 1
@@ -24,9 +24,6 @@ FULL_PRODUCERS = 6
 FAR = 5  # the batch is before BASE, or too far after it for the offsets of entries
 
 OWNER_NAME, COMMITS_NAME, TAG_NAME, GROUP_NAME = 0, 1, 2, 3  # kinds of names; GROUP_NAME: a group that commits
-_NAME_SEED = 1
-_KEY_VERSIONS, _VALUE_VERSIONS = p.KEY_VERSIONS, p.VALUE_VERSIONS
-_OWNER, _TOPIC = p.OWNER, p.TOPIC
 _SPREAD = 0x2545F4914F6CDD1D
 
 
@@ -93,24 +90,24 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
     key_parses = wanted = False
     with_tags = owner_at = topic_at = FAILED
     owner_size = topic_size = 0
-    if value(control, t.DEEP) and key_version < _KEY_VERSIONS:
+    if value(control, t.DEEP) and key_version < p.KEY_VERSIONS:
         first, layouts = item(control, t.KEYS, 2 * key_version), item(control, t.KEYS, 2 * key_version + 1)
         walked, end = FAILED, FAILED
         for layout in range(layouts):
             program = item(control, t.STARTS, first + layout)
             if program != walked:
                 walked = program
-                set_value(marks, _OWNER, FAILED)
-                set_value(marks, _TOPIC, FAILED)
+                set_value(marks, p.OWNER, FAILED)
+                set_value(marks, p.TOPIC, FAILED)
                 end = walk(steps, tags_of, program, key_at + 2, key_at + key_size, marks, seen, 0)
             if end == FAILED:
                 broken_key |= 1 << layout
             elif not key_parses:
                 key_parses = True
-                owner_at, owner_size = value(marks, _OWNER), value(marks, _OWNER + 1)
-                topic_at, topic_size = value(marks, _TOPIC), value(marks, _TOPIC + 1)
-        if key_parses and value_version < _VALUE_VERSIONS:
-            place = 2 * (_VALUE_VERSIONS * key_version + value_version)
+                owner_at, owner_size = value(marks, p.OWNER), value(marks, p.OWNER + 1)
+                topic_at, topic_size = value(marks, p.TOPIC), value(marks, p.TOPIC + 1)
+        if key_parses and value_version < p.VALUE_VERSIONS:
+            place = 2 * (p.VALUE_VERSIONS * key_version + value_version)
             first, layouts = item(control, t.VALUES, place), item(control, t.VALUES, place + 1)
             walked = FAILED
             for layout in range(layouts):
@@ -124,7 +121,7 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
                     with_tags, tags = program, value(marks, TAGS_SEEN)
         code |= broken_key << t.LAYOUT_BITS | broken_value
         place = 0 if value_version == t.NO_VERSION else value_version + 1
-        loaded = place <= _VALUE_VERSIONS and item(control, t.LOADED, (_VALUE_VERSIONS + 1) * key_version + place)
+        loaded = place <= p.VALUE_VERSIONS and item(control, t.LOADED, (p.VALUE_VERSIONS + 1) * key_version + place)
         wanted = owner_at != FAILED and (not loaded or broken_key | broken_value != 0)
 
     known = class_of(control, code, offset)
@@ -168,7 +165,7 @@ def note_record(control: int, offset: int, key_at: int, key_size: int, value_at:
             return FULL_STATES
         set_value(control, t.STAGE, 6)
     if value(control, t.LIVE) and key_size >= 0:
-        owner = hash_at(owner_at, owner_size, _NAME_SEED) if wanted else 0
+        owner = hash_at(owner_at, owner_size) if wanted else 0
         note_key(control, known, offset, key_at, key_size, owner)
     return DONE
 
@@ -207,7 +204,7 @@ def _new_name(control: int, slot: int, hashed: int, what: int, offset: int) -> N
 
 @compiled
 def _note_name(control: int, what: int, at: int, size: int, offset: int) -> bool:
-    hashed, used = hash_at(at, size, _NAME_SEED), value(control, t.NAMES_USED)
+    hashed, used = hash_at(at, size), value(control, t.NAMES_USED)
     slot = _count_name(control, hashed, what, offset)
     if slot == FAILED:
         return True
@@ -242,7 +239,7 @@ def _note_state(
 ) -> bool:
     """Store key and value. A newer value of the same key replaces the older one if it fits. Return False if full."""
     slots, used = value(control, t.STATE_SLOTS), value(control, t.STATES_USED)
-    hashed, needed = hash_at(key_at, key_size, _NAME_SEED), key_size + max(value_size, 0)
+    hashed, needed = hash_at(key_at, key_size), key_size + max(value_size, 0)
     slot = (hashed >> 20) & (slots - 1)
     while item(control, t.STATE_HASH, slot) != 0 and item(control, t.STATE_HASH, slot) != hashed:
         slot = (slot + 1) & (slots - 1)

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from kafka_rollout_spark.kernel import compiled, inlined
 from kafka_rollout_spark.kernel import tables as t
-from kafka_rollout_spark.kernel.compiling import compiled, inlined
 from kafka_rollout_spark.kernel.keys import DONE, FULL_KEYS, insert_queued
 from kafka_rollout_spark.kernel.memory import (
     add,

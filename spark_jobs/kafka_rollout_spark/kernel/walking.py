@@ -3,16 +3,11 @@
 from __future__ import annotations
 
 from kafka_rollout.kafka.formats.coordinator_records import CONSUMER_PROTOCOL
+from kafka_rollout_spark.kernel import compiled
 from kafka_rollout_spark.kernel import programs as p
-from kafka_rollout_spark.kernel.compiling import compiled
 from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, int64_at, set_value, value
 
-# numba compiles module constants into the code as values.
-END, FIXED, STRING, BYTES, ARRAY, NEXT = p.END, p.FIXED, p.STRING, p.BYTES, p.ARRAY, p.NEXT
-NUMBERS, MARKER, TAGS, TAG, JUMP, MARK = p.NUMBERS, p.MARKER, p.TAGS, p.TAG, p.JUMP, p.MARK
-WITHIN, WITHIN_TAGGED, NOT_ZERO = p.WITHIN, p.WITHIN_TAGGED, p.NOT_ZERO
-_NULLABLE, _FILLED, _IS_PROTOCOL_TYPE, _IS_PROTOCOL = 1, p.FILLED, p.IS_PROTOCOL_TYPE, p.IS_PROTOCOL
-_NULL_AT_ZERO = p.NULL_AT_ZERO
+_NULLABLE = 1
 _CONSUMER = int.from_bytes(CONSUMER_PROTOCOL.encode(), "big")  # eight bytes: an int64
 
 FAILED = -1
@@ -102,55 +97,55 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
         step = steps + 32 * pc
         operation, first, second, third = value(step, 0), value(step, 1), value(step, 2), value(step, 3)
         pc += 1
-        if operation == FIXED:
+        if operation == p.FIXED:
             at += first
             if at > end:
                 return FAILED
-        elif operation in (STRING, BYTES):
-            size, at = _length(at, end, first, 2 if operation == STRING else 4)
+        elif operation in (p.STRING, p.BYTES):
+            size, at = _length(at, end, first, 2 if operation == p.STRING else 4)
             if at == FAILED or size > end - at or (size < 0 and not second & _NULLABLE):
                 return FAILED
-            if operation == STRING:
+            if operation == p.STRING:
                 if size > _LONGEST_STRING:
                     return FAILED
                 if third >= 0:
                     set_value(marks, third, at)
                     set_value(marks, third + 1, max(size, 0))
                 if second > _NULLABLE:
-                    if second & _FILLED and size == 0:
+                    if second & p.FILLED and size == 0:
                         return FAILED
-                    if second & _IS_PROTOCOL_TYPE:
+                    if second & p.IS_PROTOCOL_TYPE:
                         reads_subscriptions = size == 8 and int64_at(at) == _CONSUMER
-                    if second & _IS_PROTOCOL and size < 0:
+                    if second & p.IS_PROTOCOL and size < 0:
                         reads_subscriptions = False
             elif third and reads_subscriptions and is_bad_subscription(at, at + size):
                 return FAILED
             at += max(size, 0)
-        elif operation == NUMBERS:
+        elif operation == p.NUMBERS:
             size, at = _length(at, end, first, 4)
             if at == FAILED or size > end - at or (size < 0 and not second):
                 return FAILED
             at += max(size, 0) * third
             if at > end:
                 return FAILED
-        elif operation == ARRAY:
+        elif operation == p.ARRAY:
             size, at = _length(at, end, first, 4)
             if at == FAILED or size > end - at or (size < 0 and not second):
                 return FAILED
-            if size < 0 and second & _NULL_AT_ZERO and number != 0:
+            if size < 0 and second & p.NULL_AT_ZERO and number != 0:
                 return FAILED
             if size <= 0:
                 pc = third
             else:
                 top += 1
                 set_value(marks, top, size)
-        elif operation == NEXT:
+        elif operation == p.NEXT:
             add(marks, top, -1)
             if value(marks, top) > 0:
                 pc = first
             else:
                 top -= 1
-        elif operation == MARKER:
+        elif operation == p.MARKER:
             if first:
                 size, at = unsigned_varint(at, end)
                 if at == FAILED:
@@ -163,13 +158,13 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
                 at += 1
             if size < 0:
                 pc = second
-        elif operation == TAGS:
+        elif operation == p.TAGS:
             size, at = unsigned_varint(at, end)
             if at == FAILED:
                 return FAILED
             top += 1
             set_value(marks, top, size)
-        elif operation == TAG:
+        elif operation == p.TAG:
             if value(marks, top) <= 0:
                 top -= 1
                 continue  # the next step jumps over the tags
@@ -196,11 +191,11 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
                 return FAILED
             at += size
             pc -= 1
-        elif operation == JUMP:
+        elif operation == p.JUMP:
             pc = first
-        elif operation == MARK:
+        elif operation == p.MARK:
             set_value(marks, first + 1, at - value(marks, first))
-        elif operation in (WITHIN, WITHIN_TAGGED):
+        elif operation in (p.WITHIN, p.WITHIN_TAGGED):
             if first > end - at:
                 return FAILED
             if first == 1:
@@ -213,11 +208,11 @@ def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: in
                 number = int64_at(at)
             at += first
             is_outside = number < second or number > third
-            if operation == WITHIN_TAGGED:
+            if operation == p.WITHIN_TAGGED:
                 is_refused = is_outside
             elif is_outside:
                 return FAILED
-        elif operation == NOT_ZERO:
+        elif operation == p.NOT_ZERO:
             if first > end - at:
                 return FAILED
             place = at + first

@@ -17,9 +17,9 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyspark import RDD, SparkContext, StorageLevel
 
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.rows import MAXIMA, MERGE_BY, MINIMA, OF_FIRST, OF_LAST, SUMS, WORKER_ROWS, RowKind
-from kafka_rollout_spark.source.splits import LogSource, Split, read_split
+from kafka_rollout_spark.source import LogSource, Split, read_split
 
 Batches = Iterable[pa.RecordBatch]
 

@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.run.store.scans import SqlScanHistory, scanned_clusters

@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release

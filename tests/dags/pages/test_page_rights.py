@@ -9,7 +9,7 @@ import pytest
 from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.store.runs import SqlRunStore

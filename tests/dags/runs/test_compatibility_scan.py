@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, Channel, Event, Responder, StartedAtShell, TaskFailed

@@ -8,7 +8,7 @@ import httpx
 import pytest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.releases.documents.catalogue import load_catalogue

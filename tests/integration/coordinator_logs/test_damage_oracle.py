@@ -25,10 +25,9 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.result.result import damage_of
-from kafka_rollout_spark.source.ranges import live_logs
-from kafka_rollout_spark.source.splits import read_split
+from kafka_rollout_spark.kernel.programs import DecodingSpec
+from kafka_rollout_spark.result import damage_of
+from kafka_rollout_spark.source import live_logs, read_split
 from tests.integration.harness.logs.load_oracle import Outcome, Place, started_on
 from tests.integration.harness.logs.planted_logs import Record, key, log_of, value
 from tools.coordinator_traffic import CONSUMER_OFFSETS

@@ -8,9 +8,9 @@ from random import Random
 import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.derivation.coordinators.group_families import GROUP_ID, MEMBER_ID, Records
-from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, refusals
+from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, group_shards, refusals
 from kafka_rollout.derivation.coordinators.records import SERDE_OF_3_9
+from kafka_rollout.derivation.coordinators.rules import GROUP_ID, MEMBER_ID, Records
 from kafka_rollout.derivation.jars import coordinator_messages
 from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay, text_at
@@ -78,7 +78,7 @@ def test_groups_are_refused_where_the_coordinator_refuses_them(release: str, rel
     names = [record.name for record in log_facts.records if not record.refuses]
     refused = 0
     with run_jvm(libs) as jvm:
-        refusal = refusals(jvm, SERDE_OF_3_9 if of_3_9 else GROUP_SERDE)
+        refusal = refusals(jvm, group_shards(jvm), SERDE_OF_3_9 if of_3_9 else GROUP_SERDE)
         for log in random_logs(Records(messages), names, families):
             said, found = refusal(log), first_refused(log_facts, log)
             if found is None:

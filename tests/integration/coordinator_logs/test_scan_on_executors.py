@@ -34,7 +34,7 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import READING
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout_spark.job import WORKER_DAEMON
-from kafka_rollout_spark.kernel.cache import CACHE
+from kafka_rollout_spark.kernel import CACHE
 from tests.class_archives import ClassArchives
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.groups.committing import commit

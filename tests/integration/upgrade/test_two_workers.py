@@ -26,7 +26,7 @@ import pytest
 from cryptography.fernet import Fernet
 
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.base.system.sessions import session_members, start_session
+from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
@@ -37,6 +37,7 @@ from kafka_rollout.run.store.runs import SqlRunStore
 from tests.integration.conftest import end_cluster
 from tests.integration.harness.airflow.server import APPROVER, PrivateAirflow, all_run, nothing_lost
 from tests.postgres import Postgres
+from tools.demo.folder import session_members
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = [

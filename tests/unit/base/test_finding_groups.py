@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.base.finding_groups import group_by_kind
-from kafka_rollout.base.findings import BLOCKER, WARNING, FindingCode
+from kafka_rollout.base.findings import BLOCKER, WARNING, FindingCode, group_by_kind
 
 ALONE = FindingCode("ALONE", (BLOCKER, WARNING), "A topic has one replica.", "Raise the replication factor.")
 FENCED = FindingCode("FENCED", WARNING, "A broker is fenced.")

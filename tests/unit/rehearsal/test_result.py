@@ -4,7 +4,6 @@ from dataclasses import replace
 from typing import Any
 
 from kafka_rollout.model.contents import ClusterInventory, Difference
-from kafka_rollout.rehearsal.estimate import MIB, estimate, find_shortage
 from kafka_rollout.rehearsal.result import (
     Contents,
     Outcome,
@@ -17,6 +16,7 @@ from kafka_rollout.rehearsal.result import (
     passed,
     worst,
 )
+from kafka_rollout.rehearsal.selection import MIB, estimate, find_shortage
 
 
 def contents(*, offset: int = 900, end: int = 50, groups: bool = True, ids: tuple[str, ...] = ("tx-1",)) -> Contents:

@@ -13,7 +13,7 @@ from sqlalchemy import text
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.history import Scanned
+from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release

@@ -21,8 +21,7 @@ from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted, ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.topology import NEVER, NEWEST
 from kafka_rollout.planning.release_path import relevant_releases

@@ -34,7 +34,7 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.coordinator_logs.history import Alerted
+from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.notifications import (
     SCAN_KINDS,

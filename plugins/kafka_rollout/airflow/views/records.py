@@ -18,7 +18,7 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.cluster_status import is_trial
 from kafka_rollout.run.events import TaskFailed

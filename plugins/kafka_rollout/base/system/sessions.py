@@ -1,11 +1,11 @@
-"""Processes that lead their own session: start them, and list the members of a session."""
+"""Processes that lead their own session."""
 
 from __future__ import annotations
 
 import os
 import subprocess
 import time
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from pathlib import Path
 
@@ -52,18 +52,3 @@ def start_session(
         while not process.cmdline():
             time.sleep(_POLL_S)
     return started
-
-
-def session_members(leaders: Collection[int]) -> list[psutil.Process]:
-    """Return the processes of the sessions with these leaders.
-
-    Airflow's processes overwrite their titles, so arguments and environment do not show to whom they belong.
-    """
-    members = []
-    for process in psutil.process_iter():
-        try:
-            if os.getsid(process.pid) in leaders:
-                members.append(process)
-        except (ProcessLookupError, PermissionError):
-            continue
-    return members

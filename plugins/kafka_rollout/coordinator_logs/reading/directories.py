@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 
 import crc32c
@@ -90,17 +90,10 @@ class DirectoryLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    topic: str
-    partition: int
+    log: LogRange
     folder: Path
     segments: tuple[Segment, ...]
-    start: int
-    end: int
     leader_epoch: int  # the newest in the copy; −1 if none
-
-    @property
-    def log_bytes(self) -> int:
-        return sum(segment.size for segment in self.segments)
 
 
 def find_logs(directories: Sequence[Path], topics: Collection[str]) -> DirectoryLogs:
@@ -111,12 +104,11 @@ def find_logs(directories: Sequence[Path], topics: Collection[str]) -> Directory
     by_partition: dict[tuple[str, int], list[_Copy]] = defaultdict(list)
     for folder in partition_folders(directories, topics):
         copy = _read_copy(folder)
-        by_partition[copy.topic, copy.partition].append(copy)
+        by_partition[copy.log.topic, copy.log.partition].append(copy)
     segments, copies = {}, []
-    for (topic, partition), found in sorted(by_partition.items()):
+    for _, found in sorted(by_partition.items()):
         chosen, why = _choose(found)
-        log = LogRange(topic=topic, partition=partition, start=chosen.start, end=chosen.end)
-        segments[log] = chosen.segments
+        segments[chosen.log] = chosen.segments
         copies += [_describe_copy(copy, copy is chosen, why) for copy in found]
     return DirectoryLogs(ranges=tuple(segments), segments=segments, copies=tuple(copies))
 
@@ -164,21 +156,15 @@ def _read_copy(folder: Path) -> _Copy:
     topic, partition = match["topic"], int(match["partition"])
     segments = _segments(folder)
     start = _log_start(folder.parent / _START_OFFSETS, topic, partition)
-    end, epoch = 0, _newest_epoch(folder / LEADER_EPOCHS)
+    epochs = parse_epochs(_text_of(folder / LEADER_EPOCHS), folder / LEADER_EPOCHS)
+    end, epoch = 0, max((epoch for epoch, _ in epochs), default=-1)
     if segments:
         start = max(start, segments[0].base_offset)
         last = _last_batch(segments[-1])
         end = max(start, segments[-1].base_offset if last is None else last.last_offset + 1)
         epoch = max(epoch, -1 if last is None else last.leader_epoch)
-    return _Copy(
-        topic=topic,
-        partition=partition,
-        folder=folder,
-        segments=segments,
-        start=min(start, end),
-        end=end,
-        leader_epoch=epoch,
-    )
+    log = LogRange(topic=topic, partition=partition, start=min(start, end), end=end)
+    return _Copy(log=log, folder=folder, segments=segments, leader_epoch=epoch)
 
 
 def _segments(folder: Path) -> tuple[Segment, ...]:
@@ -233,10 +219,6 @@ def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
     return 0
 
 
-def _newest_epoch(checkpoint: Path) -> int:
-    return max((epoch for epoch, _ in parse_epochs(_text_of(checkpoint), checkpoint)), default=-1)
-
-
 def _text_of(checkpoint: Path) -> str:
     """Return the content of a checkpoint file of Kafka; empty without the file."""
     with reading(checkpoint):
@@ -251,27 +233,26 @@ def _text_of(checkpoint: Path) -> str:
 
 def _choose(copies: Sequence[_Copy]) -> tuple[_Copy, str]:
     """Choose as a leader election does: the newest leader epoch, then the highest end offset, then the first copy."""
-    chosen = max(copies, key=lambda copy: (copy.leader_epoch, copy.end))
+    chosen = max(copies, key=lambda copy: (copy.leader_epoch, copy.log.end))
     others = [copy for copy in copies if copy is not chosen]
     if not others:
         return chosen, "It is the only copy."
     if all(copy.leader_epoch < chosen.leader_epoch for copy in others):
         return chosen, f"Only this copy contains leader epoch {chosen.leader_epoch}, the newest."
-    if all((copy.leader_epoch, copy.end) < (chosen.leader_epoch, chosen.end) for copy in others):
-        return chosen, f"It is the longest copy with the newest leader epoch: it ends at offset {chosen.end}."
-    return chosen, f"It is the first of the longest copies: they end at offset {chosen.end}."
+    if all((copy.leader_epoch, copy.log.end) < (chosen.leader_epoch, chosen.log.end) for copy in others):
+        return chosen, f"It is the longest copy with the newest leader epoch: it ends at offset {chosen.log.end}."
+    return chosen, f"It is the first of the longest copies: they end at offset {chosen.log.end}."
 
 
 def _describe_copy(copy: _Copy, chosen: bool, why: str) -> LogCopy:
+    if not chosen:
+        why = f"Not read: its leader epoch is {copy.leader_epoch} and it ends at offset {copy.log.end}."
     return LogCopy(
-        topic=copy.topic,
-        partition=copy.partition,
+        **asdict(copy.log),
         directory=str(copy.folder),
-        start=copy.start,
-        end=copy.end,
-        log_bytes=copy.log_bytes,
+        log_bytes=sum(segment.size for segment in copy.segments),
         chosen=chosen,
-        why=why if chosen else f"Not read: its leader epoch is {copy.leader_epoch} and it ends at offset {copy.end}.",
+        why=why,
     )
 
 

@@ -73,11 +73,21 @@ class Loader:
 def default_group_loader(
     jvm: Jvm, libs: Path, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange]
 ) -> Loader:
-    old_reader = _old_group_reader(jvm)
-    if old_reader is None:
+    if not has_old_group_coordinator(jvm):
         return group_loader(jvm, messages, advertised, GROUP_SERDE)
+    manager = jvm.packages.kafka.coordinator.group.GroupMetadataManager
+    time = jvm.packages.org.apache.kafka.common.utils.Time.SYSTEM
+
+    def read(key: bytes, value: bytes) -> str:
+        taken_for = _simple_name(manager.readMessageKey(wrap(jvm, key)))
+        if taken_for == "OffsetKey":
+            manager.readOffsetMessageValue(wrap(jvm, value))
+        elif taken_for == "GroupMetadataKey":
+            manager.readGroupMessageValue("group", wrap(jvm, value), time)
+        return taken_for
+
     return Loader(
-        old_reader,
+        read,
         _is_of_groups,
         lambda: group_writes(jvm, advertised),
         deleted_while_pending=_deleted_while_pending(libs),
@@ -94,7 +104,11 @@ def transaction_loader(jvm: Jvm, libs: Path, advertised: Mapping[str, VersionRan
 
 
 def share_loader(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Loader:
-    replay = share_replay(jvm)
+    refusal = refusals(jvm, _new_shards(jvm, _SHARE_SHARD), SHARE_SERDE)
+
+    def replay(key: bytes, value: bytes | None) -> str | None:
+        return refusal([(key, value)])
+
     return Loader(
         _serde_reader(jvm, SHARE_SERDE),
         lambda name: name.startswith(SHARE_RECORDS),
@@ -108,13 +122,22 @@ def share_loader(jvm: Jvm, advertised: Mapping[str, VersionRange]) -> Loader:
 def group_loader(
     jvm: Jvm, messages: Mapping[str, Message], advertised: Mapping[str, VersionRange], serde: str
 ) -> Loader:
-    """GroupCoordinatorShard, the default since 4.0."""
-    refusal, before = refusals(jvm, serde), _before(jvm, messages)
+    """GroupCoordinatorShard, the default since 4.0.
+
+    For `replay` it has no managers: it passes known types on (to null) and refuses others.
+    """
+    refusal, before = refusals(jvm, group_shards(jvm), serde), _before(jvm, messages)
+    of_type = refusals(jvm, _new_shards(jvm, f"{_GROUP}.GroupCoordinatorShard"), serde)
+
+    def replay(key: bytes, value: bytes | None) -> str | None:
+        message = of_type([(key, value)])
+        return message.split(" in ", 1)[0] if message and "unknown record type" in message else None
+
     return Loader(
         _serde_reader(jvm, serde),
         _is_of_groups,
         lambda: group_writes(jvm, advertised),
-        group_replay(jvm, serde),
+        replay,
         lambda key, value: refusal([*before(key), (key, value)]),
         refusal=refusal,
     )
@@ -131,24 +154,6 @@ def is_ignored(taken_for: str) -> bool:
 
 def _simple_name(instance: Any) -> str:
     return str(instance.getClass().getSimpleName())
-
-
-def _old_group_reader(jvm: Jvm) -> Callable[[bytes, bytes], str] | None:
-    """The coordinator of 3.x, if it is the default one."""
-    if not has_old_group_coordinator(jvm):
-        return None
-    manager = jvm.packages.kafka.coordinator.group.GroupMetadataManager
-    time = jvm.packages.org.apache.kafka.common.utils.Time.SYSTEM
-
-    def read(key: bytes, value: bytes) -> str:
-        taken_for = _simple_name(manager.readMessageKey(wrap(jvm, key)))
-        if taken_for == "OffsetKey":
-            manager.readOffsetMessageValue(wrap(jvm, value))
-        elif taken_for == "GroupMetadataKey":
-            manager.readGroupMessageValue("group", wrap(jvm, value), time)
-        return taken_for
-
-    return read
 
 
 def _serde_reader(jvm: Jvm, name: str) -> Callable[[bytes, bytes], str]:
@@ -231,29 +236,7 @@ def wrap(jvm: Jvm, data: bytes) -> Any:
     return jvm.packages.java.nio.ByteBuffer.wrap(data)
 
 
-def group_replay(jvm: Jvm, serde_name: str) -> Callable[[bytes, bytes | None], str | None]:
-    """Return a GroupCoordinatorShard without its managers: it passes known types on (to null) and refuses others."""
-    replay = _refusals(jvm, _new_shards(jvm, f"{_GROUP}.GroupCoordinatorShard"), serde_name)
-
-    def refusal(key: bytes, value: bytes | None) -> str | None:
-        message = replay([(key, value)])
-        return message.split(" in ", 1)[0] if message and "unknown record type" in message else None
-
-    return refusal
-
-
-def refusals(jvm: Jvm, serde_name: str) -> Refusal:
-    """Return a function that replays each log in a new GroupCoordinatorShard."""
-    return _refusals(jvm, group_shards(jvm), serde_name)
-
-
-def share_replay(jvm: Jvm) -> Callable[[bytes, bytes | None], str | None]:
-    """Return a function that replays each record in a new ShareCoordinatorShard of 4.x."""
-    replay = _refusals(jvm, _new_shards(jvm, _SHARE_SHARD), SHARE_SERDE)
-    return lambda key, value: replay([(key, value)])
-
-
-def _refusals(jvm: Jvm, new_shard: Callable[[], Any], serde_name: str) -> Refusal:
+def refusals(jvm: Jvm, new_shard: Callable[[], Any], serde_name: str) -> Refusal:
     """Return a function that replays each log in a new state machine and returns its error."""
     serde = jvm.instance(jvm.locate(serde_name))
 

@@ -14,7 +14,6 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.derivation.coordinators.group_families import group_families
 from kafka_rollout.derivation.coordinators.loaders import (
     SHARE_RECORDS,
     Loader,
@@ -26,7 +25,7 @@ from kafka_rollout.derivation.coordinators.loaders import (
     share_loader,
     transaction_loader,
 )
-from kafka_rollout.derivation.coordinators.rules import field_rules
+from kafka_rollout.derivation.coordinators.rules import field_rules, group_families
 from kafka_rollout.derivation.coordinators.writers import Written, has_old_group_coordinator
 from kafka_rollout.derivation.gaps import Gaps
 from kafka_rollout.derivation.jars import Message, key_versions

@@ -18,8 +18,10 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
-from kafka_rollout.coordinator_logs.reading.second_reading import (
+from kafka_rollout.coordinator_logs.reading.partitions import (
     Bounded,
+    ParsingChecks,
+    PartitionReading,
     deleted_while_pending,
     facts_of_order,
     has_affected_release,
@@ -27,7 +29,6 @@ from kafka_rollout.coordinator_logs.reading.second_reading import (
     out_of_order,
     read_log,
 )
-from kafka_rollout.coordinator_logs.reading.segment_records import ParsingChecks, PartitionReading
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, ScanResult
 from kafka_rollout.coordinator_logs.spark import submit as scan_submit
 from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups

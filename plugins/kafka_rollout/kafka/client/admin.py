@@ -19,8 +19,8 @@ from kafka.protocol.admin import (
 )
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.coordinators import CoordinatorAnswers

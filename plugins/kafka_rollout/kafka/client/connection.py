@@ -25,7 +25,7 @@ from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.fence import Fence, unfenced
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 Decode = Callable[[memoryview], Any]

@@ -21,7 +21,7 @@ from kafka.protocol.admin import (
 from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError, TransientError
-from kafka_rollout.base.fence import Fence, unfenced
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.coordinators import list_groups_of
 from kafka_rollout.kafka.client.requests import (

@@ -11,7 +11,7 @@ from kafka.protocol.admin import UpdateFeaturesRequest
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.base.fence import Fence, unfenced
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.kafka.client.connection import NotOfferedError
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target, error_name, raise_for_error

@@ -19,7 +19,7 @@ from kafka.protocol.consumer import ListOffsetsRequest
 from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.base.fence import Fence, unfenced
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.kafka.client.connection import Decode, NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity

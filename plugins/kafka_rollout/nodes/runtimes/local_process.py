@@ -33,8 +33,8 @@ from typing import TYPE_CHECKING, Protocol
 import psutil
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import (
     open_regular,
     read_if_exists,

@@ -2,13 +2,22 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import os
+import shutil
+import socket
+import struct
 import subprocess
 import sys
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, replace
+from functools import cache
 from pathlib import Path
 from urllib.parse import urlsplit
+
+import psutil
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
@@ -20,12 +29,11 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
 from kafka_rollout.rehearsal.configuration import refuse_escaping
-from kafka_rollout.rehearsal.contents import read_contents
-from kafka_rollout.rehearsal.estimate import Estimate, estimate, find_shortage
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
-from kafka_rollout.rehearsal.machine.host_files import MORE_BYTES, CopyLimit, HostFiles
-from kafka_rollout.rehearsal.machine.machine import free_disk, free_memory, namespace_command
 from kafka_rollout.rehearsal.machine.node_files import (
+    MORE_BYTES,
+    CopyLimit,
+    HostFiles,
     NodeFiles,
     backup_files,
     backup_release,
@@ -33,8 +41,8 @@ from kafka_rollout.rehearsal.machine.node_files import (
     same_cluster,
 )
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox, build, new_sandbox, rehearsal_folder
-from kafka_rollout.rehearsal.result import RehearsalResult
-from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, select_nodes
+from kafka_rollout.rehearsal.result import RehearsalResult, read_contents
+from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, Estimate, estimate, find_shortage, select_nodes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 
@@ -113,7 +121,12 @@ class LocalRehearsals:
         needed = estimate_copy(files)
         on_progress(needed.sentence)
         below = self.folder or rehearsal_folder(self.settings)
-        self._refuse_many_bytes(needed)
+        limit = self.settings.rehearse_gib << 30
+        if isinstance(self.runtime, HostCommands) and needed.copied > limit:  # one connection, next to the clients
+            raise RefusedError(
+                f"The rehearsal would copy {size(needed.copied)} from the hosts, and the limit is {size(limit)}.",
+                remedy=MORE_BYTES,
+            )
         if short := find_shortage(needed, free_memory=free_memory(), free_disk=free_disk(below)):
             remedy = "Rehearse on a machine with more, with fewer nodes (--nodes), or from copies of the files."
             raise RefusedError(short, remedy=remedy)
@@ -154,15 +167,6 @@ class LocalRehearsals:
                 remedy="Rehearse from copies of the files (rehearse --backup), or continue without a rehearsal.",
             )
         return node_files(node, self.runtime.config(node))
-
-    def _refuse_many_bytes(self, needed: Estimate) -> None:
-        """Hosts are read through one connection each, next to their clients."""
-        limit = self.settings.rehearse_gib << 30
-        if isinstance(self.runtime, HostCommands) and needed.copied > limit:
-            raise RefusedError(
-                f"The rehearsal would copy {size(needed.copied)} from the hosts, and the limit is {size(limit)}.",
-                remedy=MORE_BYTES,
-            )
 
     def _in_order(self, files: Sequence[NodeFiles]) -> list[NodeFiles]:
         """Return brokers, then controllers, the leader of the quorum last: no copy is ahead of the leader's."""
@@ -264,3 +268,63 @@ def _directories(files: Sequence[NodeFiles]) -> tuple[str, ...]:
     """Return the homes and log directories of the real nodes."""
     homes = (one.node.directory for one in files if one.node.directory)
     return (*homes, *(str(path) for one in files for path in one.directories.values()))
+
+
+_CGROUP = Path("/sys/fs/cgroup")
+_SIOCGIFFLAGS, _SIOCSIFFLAGS, _IFF_UP = 0x8913, 0x8914, 0x1
+_PROBE_S = 10.0
+
+
+def free_memory() -> int:
+    """Return the free memory in bytes: of the machine, or of this process's control group if that is less."""
+    free = psutil.virtual_memory().available
+    with suppress(OSError, ValueError):
+        limit = int((_CGROUP / "memory.max").read_text())
+        free = min(free, limit - int((_CGROUP / "memory.current").read_text()))
+    return max(0, free)
+
+
+def free_disk(folder: Path) -> int:
+    """Return the free bytes of the file system of a folder, which can be missing."""
+    existing = next(path for path in (folder, *folder.parents) if path.exists())
+    return shutil.disk_usage(existing).free
+
+
+@cache
+def namespace_command() -> Sequence[str]:
+    """Return the command that runs another one in a network namespace of its own; empty where it is not allowed."""
+    unshare = shutil.which("unshare")
+    if unshare is None:
+        return ()
+    options = ["--net"] if os.geteuid() == 0 else ["--map-root-user", "--net"]
+    command = [unshare, *options, "--"]
+    with suppress(OSError, subprocess.SubprocessError):
+        tried = subprocess.run([*command, "true"], capture_output=True, timeout=_PROBE_S, check=False)
+        if tried.returncode == 0:
+            return tuple(command)
+    return ()
+
+
+def enter_loopback() -> None:
+    """Bring the loopback interface of this network namespace up.
+
+    Raises RefusedError if another interface is up: this is not a namespace of its own.
+    """
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as control:
+        others = [name for _, name in socket.if_nameindex() if name != "lo" and _flags(control, name) & _IFF_UP]
+        if others:
+            raise RefusedError(
+                f"The process of the rehearsal has the network interface {others[0]}.",
+                remedy="Report this as a bug of kafka-rollout. Nothing was started.",
+            )
+        flags = _flags(control, "lo") | _IFF_UP
+        fcntl.ioctl(control, _SIOCSIFFLAGS, _name("lo") + struct.pack("h", flags) + bytes(22))
+
+
+def _flags(control: socket.socket, name: str) -> int:
+    answer = fcntl.ioctl(control, _SIOCGIFFLAGS, _name(name) + bytes(24))
+    return int(struct.unpack_from("h", answer, 16)[0])
+
+
+def _name(name: str) -> bytes:
+    return name.encode().ljust(16, b"\0")

@@ -10,7 +10,7 @@ import secrets
 import shutil
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import psutil
@@ -22,12 +22,20 @@ from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.messages import decode, encode
+from kafka_rollout.metadata_log.disk.folder import (
+    CONTROL_VOTERS,
+    MetadataBatch,
+    MetadataFolder,
+    encode_batch,
+    read_file,
+    voters_layout,
+)
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
 from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes, rewrite_config, rewrite_overrides
-from kafka_rollout.rehearsal.estimate import MIB, Estimate
 from kafka_rollout.rehearsal.machine.node_files import NodeFiles
-from kafka_rollout.rehearsal.machine.voters import rewrite_voters
+from kafka_rollout.rehearsal.selection import MIB, Estimate
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"
@@ -200,3 +208,50 @@ def find_foreign_directories(
         f"{name} is not in the sandbox {below}." for name in names if not Path(name).resolve().is_relative_to(below)
     ]
     return tuple(found)
+
+
+def rewrite_voters(log: Path, addresses: Mapping[int, str]) -> int:
+    """Replace the addresses of all voters in a copied log; return the number of changed files.
+
+    `log`: the folder of __cluster_metadata-0. `addresses`: node id → `host:port`. Raises UserError for a voter without
+    an address, and for a damaged file.
+    """
+    folder = MetadataFolder(log=log, root=log.parent, cluster_id=None, node_id=None)
+    segments = folder.segments
+    changed = 0
+    for path in (*segments, *(checkpoint.path for checkpoint in folder.checkpoints)):
+        found = list(read_file(path, last=path in segments[-1:], outline=True))
+        if any(_has_voters(batch) for batch in found):
+            path.write_bytes(b"".join(_rewritten(batch, addresses) for batch in found))
+            changed += 1
+    return changed
+
+
+def _has_voters(batch: MetadataBatch) -> bool:
+    return batch.is_control and any(record.type == CONTROL_VOTERS for record in batch.records)
+
+
+def _rewritten(batch: MetadataBatch, addresses: Mapping[int, str]) -> bytes:
+    if not _has_voters(batch):
+        return batch.data
+    records = (
+        replace(one, value=encode_voters(one.value, addresses)) if one.type == CONTROL_VOTERS else one
+        for one in batch.records
+    )
+    return encode_batch(batch, tuple(records))
+
+
+def encode_voters(record: bytes, addresses: Mapping[int, str]) -> bytes:
+    """Return a VotersRecord with other addresses. Every voter keeps its directory id."""
+    content = decode(voters_layout(), record).value
+    for voter in content["voters"]:
+        node_id = int(voter["voterId"])
+        if node_id not in addresses:
+            raise UserError(
+                f"Controller {node_id} is a voter of the quorum, and it is not copied.",
+                remedy="Add it to the inventory, or remove it from the quorum.",
+            )
+        host, _, port = addresses[node_id].rpartition(":")
+        for endpoint in voter["endpoints"]:
+            endpoint.update(host=host, port=int(port))
+    return encode(voters_layout(), content)

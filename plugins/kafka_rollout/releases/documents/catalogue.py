@@ -118,9 +118,7 @@ def _read_all(folders: Iterable[Path], name: str, form: type[_File]) -> Iterator
             try:
                 yield form.model_validate_json(path.read_text())
             except ValidationError as error:
-                first = error.errors()[0]
-                where = ".".join(str(part) for part in first["loc"]) or "the file"
-                raise UserError(f"The rules {path} are invalid: {where}: {first['msg']}.", remedy=_REMEDY) from None
+                raise UserError(f"The rules {path} are invalid: {_first(error, 0)}.", remedy=_REMEDY) from None
 
 
 def load_facts(path: Path) -> ReleaseFacts:
@@ -130,8 +128,7 @@ def load_facts(path: Path) -> ReleaseFacts:
     except OSError as error:
         raise UserError(f"The catalogue file {path} cannot be read: {error.strerror}.", remedy=_REMEDY) from None
     except ValidationError as error:
-        first = error.errors()[0]
-        raise _invalid(path, f"{'.'.join(map(str, first['loc'][1:])) or 'the file'}: {first['msg']}") from None
+        raise _invalid(path, _first(error, 1)) from None
     except (ValueError, TypeError, AttributeError, LookupError) as error:
         raise _invalid(path, f"the file: {error}") from None
     if problem := next(_problems(facts), None):
@@ -139,6 +136,12 @@ def load_facts(path: Path) -> ReleaseFacts:
     if str(facts.release) != path.stem:
         raise UserError(f"The catalogue file {path} contains release {facts.release}.", remedy=_REMEDY)
     return facts
+
+
+def _first(error: ValidationError, above: int) -> str:
+    """The first problem. `above`: the number of names in its place that are not of the file."""
+    first = error.errors()[0]
+    return f"{'.'.join(map(str, first['loc'][above:])) or 'the file'}: {first['msg']}"
 
 
 def _invalid(path: Path, problem: str) -> UserError:

@@ -107,10 +107,17 @@ class Repository:
         digest = hashlib.sha1(usedforsecurity=False)
         with _network_errors(module, name), self.client.stream("GET", _path(module, name)) as response:
             response.raise_for_status()
-            with _disk_errors(), path.open("wb") as file:
-                for chunk in response.iter_bytes(_CHUNK):
-                    file.write(chunk)
-                    digest.update(chunk)
+            try:
+                with path.open("wb") as file:
+                    for chunk in response.iter_bytes(_CHUNK):
+                        file.write(chunk)
+                        digest.update(chunk)
+            except OSError as error:
+                if error.errno != errno.ENOSPC:
+                    raise
+                raise FatalError(
+                    "The disk has no space left for the jars.", remedy="Free space, then repeat the command."
+                ) from error
         return digest.hexdigest()
 
     def _content(self, module: Module, name: str) -> bytes:
@@ -185,15 +192,3 @@ def _no_response(reason: str) -> TransientError:
         f"The jar repository did not respond: {reason}.",
         remedy="Check the network, its proxy and its certificates, then repeat the command.",
     )
-
-
-@contextmanager
-def _disk_errors() -> Iterator[None]:
-    try:
-        yield
-    except OSError as error:
-        if error.errno != errno.ENOSPC:
-            raise
-        raise FatalError(
-            "The disk has no space left for the jars.", remedy="Free space, then repeat the command."
-        ) from error

@@ -141,10 +141,17 @@ class _Poms:
         return self.read[module]
 
     def _parse(self, module: Module) -> _Pom:
-        root = _parse_xml(module, self.repository.pom(module))
+        try:
+            # expat limits entities, and the repository is trusted
+            root = ElementTree.fromstring(self.repository.pom(module))  # noqa: S314
+        except ElementTree.ParseError as error:
+            raise FatalError(
+                f"{module.pom} of the jar repository is not a POM: {error}.",
+                remedy="Check the repository and the proxy.",
+            ) from error
         parent = root.find("{*}parent")
-        above = _Pom() if parent is None else self.of(Module(*_coordinates(parent)))
         names = {"groupId": module.group, "artifactId": module.artifact, "version": module.version}
+        above = _Pom() if parent is None else self.of(Module(*(_text(parent, name) for name in names)))
         properties = {
             **above.properties,
             **{one.tag.rpartition("}")[2]: (one.text or "").strip() for one in root.iterfind("{*}properties/{*}*")},
@@ -199,20 +206,6 @@ def _order(version: str) -> list[tuple[bool, int, str]]:
     """Order versions by their numbers; a word (a pre-release) is below a number."""
     parts = re.findall(r"\d+|[A-Za-z]+", version)
     return [(part.isdigit(), int(part) if part.isdigit() else 0, part) for part in parts]
-
-
-def _parse_xml(module: Module, content: bytes) -> Element:
-    try:
-        return ElementTree.fromstring(content)  # noqa: S314 - expat limits entities, and the repository is trusted
-    except ElementTree.ParseError as error:
-        raise FatalError(
-            f"{module.pom} of the jar repository is not a POM: {error}.", remedy="Check the repository and the proxy."
-        ) from error
-
-
-def _coordinates(element: Element) -> tuple[str, str, str]:
-    group, artifact, version = (_text(element, name) for name in ("groupId", "artifactId", "version"))
-    return group, artifact, version
 
 
 def _text(element: Element, name: str) -> str:

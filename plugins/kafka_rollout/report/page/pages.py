@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from markupsafe import Markup, escape
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.finding_groups import group_by_kind
+from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.html import page_environment

@@ -19,7 +19,7 @@ from sqlalchemy import Row, Select, delete, insert, select
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.coordinator_logs.history import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database

@@ -9,8 +9,7 @@ from typing import Any
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.finding_groups import group_by_kind
-from kafka_rollout.base.findings import Finding, Verdict
+from kafka_rollout.base.findings import Finding, Verdict, group_by_kind
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo

@@ -13,7 +13,7 @@ from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.base.fence import Fence
+from kafka_rollout.base.lease import Fence
 from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -15,7 +15,7 @@ from kafka_rollout.base.wording import few
 from kafka_rollout.model.contents import PARTS, ClusterInventory, Difference, compare_states, digest, new_settings
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.configuration import find_expected_configs
-from kafka_rollout.rehearsal.contents import read_inventory
+from kafka_rollout.rehearsal.result import read_inventory
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import (
     accepted_digests,

@@ -18,7 +18,6 @@ from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.rehearsal.contents import read_contents
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.result import (
     NO_ROLLBACK,
@@ -30,6 +29,7 @@ from kafka_rollout.rehearsal.result import (
     difference_findings,
     failed,
     incomplete,
+    read_contents,
     worst,
 )
 from kafka_rollout.rehearsal.selection import find_spareless_topics

@@ -14,7 +14,6 @@ from typing import Any
 import psutil
 
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.base.system.sessions import session_members
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
@@ -24,6 +23,7 @@ from kafka_rollout.run.store.runs import SqlRunStore
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
 from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from tools.demo.folder import session_members
 from tools.demo.local_cluster import LocalCluster
 
 ADMIN, APPROVER, OTHER = "admin", "anna", "otto"

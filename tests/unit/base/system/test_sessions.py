@@ -9,9 +9,10 @@ from pathlib import Path
 import psutil
 import pytest
 
-from kafka_rollout.base.system.sessions import session_members, start_session
+from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.nodes.runtimes import local_process
 from tests.waiting import wait_until
+from tools.demo.folder import session_members
 
 
 def test_a_process_is_found_as_soon_as_it_is_started(tmp_path: Path) -> None:

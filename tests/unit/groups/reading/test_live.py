@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.findings import path_findings
-from kafka_rollout.coordinator_logs.reading.second_reading import facts_of_order, out_of_order
+from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.groups.reading import live as coordinator_logs

@@ -9,7 +9,7 @@ import pytest
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.fence import unfenced
+from kafka_rollout.base.lease import unfenced
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.connection import NodeConnection
 from kafka_rollout.kafka.client.requests import ClusterConnections

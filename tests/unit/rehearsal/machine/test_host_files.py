@@ -14,8 +14,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.rehearsal.machine.host_files import CopyLimit, HostFiles
-from kafka_rollout.rehearsal.machine.node_files import NodeFiles, node_files
+from kafka_rollout.rehearsal.machine.node_files import CopyLimit, HostFiles, NodeFiles, node_files
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost, permitted
 from tests.unit.rehearsal.machine.test_node_files import listed, make_node

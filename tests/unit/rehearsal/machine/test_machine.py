@@ -8,11 +8,11 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.rehearsal.machine.machine import enter_loopback, free_disk, free_memory, namespace_command
+from kafka_rollout.rehearsal.machine.local import enter_loopback, free_disk, free_memory, namespace_command
 
 LISTENS = """
 import socket, sys
-from kafka_rollout.rehearsal.machine.machine import enter_loopback
+from kafka_rollout.rehearsal.machine.local import enter_loopback
 enter_loopback()
 with socket.socket() as inside:
     inside.bind(("127.0.0.1", 0))
@@ -34,7 +34,7 @@ def test_a_namespace_has_a_loopback_of_its_own() -> None:
 
 def test_a_process_with_another_interface_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(socket, "if_nameindex", lambda: [(1, "eth9")])
-    monkeypatch.setattr("kafka_rollout.rehearsal.machine.machine._flags", lambda control, name: 1)
+    monkeypatch.setattr("kafka_rollout.rehearsal.machine.local._flags", lambda control, name: 1)
     with pytest.raises(RefusedError, match="has the network interface eth9"):
         enter_loopback()
 

@@ -7,7 +7,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.metadata_log.disk.folder import decode_voters
-from kafka_rollout.rehearsal.machine.voters import encode_voters, rewrite_voters
+from kafka_rollout.rehearsal.machine.sandbox import encode_voters, rewrite_voters
 from tests.paths import FIXTURES
 
 # A VotersRecord of one voter, 101, with the endpoint CONTROLLER kafka-1:9093 and kraft.version 0 to 1.

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.derivation.documents import definition_file, pretty
+from kafka_rollout.derivation.adding import definition_file, pretty
 from kafka_rollout.derivation.facts import coordinator_class
 from kafka_rollout.derivation.jars import Message, parse_definition
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts

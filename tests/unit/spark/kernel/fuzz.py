@@ -12,8 +12,8 @@ import sys
 from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.formats.log_types import Batch, Codec
 from kafka_rollout.kafka.formats.record_batch import batches, payload
-from kafka_rollout_spark.decode.log_reader import worker_rows
-from kafka_rollout_spark.kernel.spec import DecodingSpec
+from kafka_rollout_spark.decode import worker_rows
+from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import LogBytes, RowKind
 from tests.paths import FIXTURES

@@ -14,11 +14,10 @@ from kafka_rollout.kafka.formats.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.rows import LogBytes
-from kafka_rollout_spark.decode.compile_kernel import compile_kernel
-from kafka_rollout_spark.decode.log_reader import worker_rows, whole_batches
+from kafka_rollout_spark.decode import compile_kernel, worker_rows, whole_batches
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.cache import COMPLETE
+from kafka_rollout_spark.kernel import COMPLETE
 from tests.unit.spark.kernel.test_tables import LOGS, chunks, deep
 
 def compiled():

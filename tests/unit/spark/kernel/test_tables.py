@@ -22,11 +22,10 @@ from kafka_rollout.kafka.formats.coordinator_records import classify
 from kafka_rollout.kafka.formats.log_types import Codec
 from kafka_rollout.kafka.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout_spark.decode.log_reader import whole_batches, worker_rows
-from kafka_rollout_spark.kernel import tables
-from kafka_rollout_spark.kernel.compiling import compiled
+from kafka_rollout_spark.decode import whole_batches, worker_rows
+from kafka_rollout_spark.kernel import compiled, tables
 from kafka_rollout_spark.kernel.hashing import hashes, hashes_of_name
-from kafka_rollout_spark.kernel.spec import FACTORS, PRIME, DecodingSpec, HashNumbers
+from kafka_rollout_spark.kernel.programs import FACTORS, PRIME, DecodingSpec, HashNumbers
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MERGE_BY, LogBytes, RowKind

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.finding_groups import group_by_kind
-from kafka_rollout.base.findings import BLOCKER, FindingCode
+from kafka_rollout.base.findings import BLOCKER, FindingCode, group_by_kind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.plans import make_plan

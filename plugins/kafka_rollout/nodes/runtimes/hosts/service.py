@@ -24,8 +24,8 @@ from hashlib import sha256
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.base.fence import Fence, unfenced
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord

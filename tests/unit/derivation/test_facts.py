@@ -9,8 +9,8 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_rollout.derivation import features
-from kafka_rollout.derivation.features import logging_backend, lossy_downgrade_level
+from kafka_rollout.derivation import facts
+from kafka_rollout.derivation.facts import logging_backend, lossy_downgrade_level
 from kafka_rollout.derivation.gaps import NotDerivedError
 from kafka_rollout.releases.jvm.jvm import Jvm
 
@@ -58,7 +58,7 @@ def test_default_levels_are_those_of_the_release_and_not_its_newest_stable_ones(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A level can be stable and a preview in one release: share.version 1 in 4.1."""
-    monkeypatch.setattr(features, "_production_version", lambda jvm: SimpleNamespace(featureLevel=lambda: 27))
+    monkeypatch.setattr(facts, "_production_version", lambda jvm: SimpleNamespace(featureLevel=lambda: 27))
     methods = [
         SimpleNamespace(
             getName=lambda name=name: name,
@@ -72,7 +72,7 @@ def test_default_levels_are_those_of_the_release_and_not_its_newest_stable_ones(
     )
     jvm = cast("Jvm", SimpleNamespace(call=lambda method, *given: method.level))
     enum: list[Any] = [share]
-    levels = features._default_levels(jvm, enum, ("share.version", "metadata.version"))
+    levels = facts._default_levels(jvm, enum, ("share.version", "metadata.version"))
     assert levels == {"metadata.version": 27, "share.version": 0}
     with pytest.raises(NotDerivedError, match=r"no default level for group\.version"):
-        features._default_levels(jvm, enum, ("share.version", "group.version"))
+        facts._default_levels(jvm, enum, ("share.version", "group.version"))

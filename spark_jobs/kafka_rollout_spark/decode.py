@@ -1,15 +1,22 @@
 """Decodes bytes of logs to rows (rows.py): calls the kernel, and processes in Python the batches that it cannot read.
 
 The rest of the Spark job uses only `whole_batches` and `worker_rows` to decode.
+
+As a program it compiles the kernel, so that no scan must wait for it: python -m kafka_rollout_spark.decode. The result
+stays in the cache ($KAFKA_ROLLOUT_CACHE/numba) until a source of the kernel changes.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import base64
+import json
+from collections.abc import Iterator, Sequence
 from contextlib import closing
 from itertools import groupby
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
 from kafka_rollout.kafka.codecs import MOST_PAYLOAD_BYTES
@@ -17,14 +24,19 @@ from kafka_rollout.kafka.formats.coordinator_records import KindCounts, decode_c
 from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.messages import MessageFormatError, zigzag_varint
 from kafka_rollout.kafka.formats.record_batch import batches, check_crc, header_at, payload, records
-from kafka_rollout_spark.decode.table_rows import Key, Memory, TableRows
-from kafka_rollout_spark.kernel import keys, noting, scanning
+from kafka_rollout_spark.kernel import COMPLETE, keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name
 from kafka_rollout_spark.kernel.libraries import close_libraries, open_libraries
-from kafka_rollout_spark.kernel.programs import write_programs
-from kafka_rollout_spark.kernel.spec import DecodingSpec
-from kafka_rollout_spark.rows import LogBytes, RowKind, damage_row
+from kafka_rollout_spark.kernel.programs import (
+    DecodingSpec,
+    LayoutUse,
+    LogPrograms,
+    Numbers,
+    owner_kind,
+    write_programs,
+)
+from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, damage_row, rows
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
@@ -334,3 +346,228 @@ def _as_record(span: RecordSpan, data: bytes, delta: int) -> bytes:
     numbers = [zigzag_varint(number) for number in (delta, span.key_length, span.value_length)]
     body = b"".join((b"\0\0", numbers[0], numbers[1], key, numbers[2], value, b"\0"))
     return zigzag_varint(len(body)) + body
+
+
+_UUID_BYTES, _PARTITION_BYTES = 16, 4
+
+Key, Value = "key", "value"
+_LAYOUTS_MASK = (1 << 2 * t.LAYOUT_BITS) - 1
+Memory = npt.NDArray[np.uint8]
+_OF_NAMES = {
+    noting.OWNER_NAME: RowKind.OWNER,
+    noting.COMMITS_NAME: RowKind.COMMITS,
+    noting.TAG_NAME: RowKind.TAG,
+    noting.GROUP_NAME: RowKind.GROUP,
+}
+
+
+class ClassCode:
+    """The parts of a class code (tables.py). A version is None as in RecordKind."""
+
+    __slots__ = ("broken", "key_version", "value_version")
+
+    def __init__(self, code: int) -> None:
+        self.value_version = _version(code >> 2 * t.LAYOUT_BITS)
+        self.key_version = _version(code >> (t.VERSION_BITS + 2 * t.LAYOUT_BITS))
+        bits = [bit for bit in range(2 * t.LAYOUT_BITS) if code >> bit & 1] if code & _LAYOUTS_MASK else ()
+        self.broken = tuple((Value if bit < t.LAYOUT_BITS else Key, bit % t.LAYOUT_BITS) for bit in bits)
+
+
+def _version(bits: int) -> int | None:
+    bits &= t.VERSION_MASK
+    if bits == t.NO_VERSION:
+        return None
+    return bits - 2 * (bits & 0x8000)
+
+
+class TableRows:
+    """Rows (rows.py) of one log, most of them from the tables. The caller empties the tables."""
+
+    def __init__(self, tables: t.Tables, log: LogPrograms, topic: str, partition: int) -> None:
+        self._log = topic, partition
+        self._tables = tables
+        self._records = {record.key_version: record for record in log.records}
+        self._paths = log.paths
+        self._codes: list[ClassCode] = []
+        self._classes_json = (0, b"")
+
+    def rows(self, kind: RowKind, size: int, **columns: Any) -> pa.RecordBatch:
+        """Return `size` rows of one kind of this log. Columns that are not given are null."""
+        return rows(kind, *self._log, size, **columns)
+
+    def clear(self) -> None:
+        """Forget the classes. Call this when the table of classes was emptied."""
+        self._codes = []
+        self._classes_json = (0, b"")
+
+    def codes(self) -> list[ClassCode]:
+        new = self._tables.class_code[len(self._codes) : self._tables.control[t.CLASSES]]
+        self._codes += [ClassCode(code) for code in new.tolist()]
+        return self._codes
+
+    def layout(self, code: ClassCode, part: str, bit: int) -> LayoutUse:
+        """Return the layout with which the key or value of such a record does not parse."""
+        assert code.key_version is not None  # noqa: S101 - a key without a version is not parsed
+        record = self._records[code.key_version]
+        return record.keys[bit] if part == Key else record.values[code.value_version or 0][bit]
+
+    def classes(self) -> pa.RecordBatch:
+        codes, (counts, firsts) = self.codes(), self._counts()
+        lasts = self._tables.class_last[: len(codes)]
+        columns = {"count": counts, "first_offset": firsts, "last_offset": lasts, **_versions(codes)}
+        return self.rows(RowKind.CLASS, len(codes), **columns)
+
+    def broken(self, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
+        """Return the records that do not parse. `reasons`: (class, part, layout) → reason of the first record."""
+        columns: dict[str, list[Any]] = {name: [] for name in _BROKEN}
+        for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True)):
+            for part, bit in code.broken:
+                values = (
+                    *(code.key_version, code.value_version, part, self.releases(code, part, bit)),
+                    *(count, first, reasons.get((index, part, bit))),
+                )
+                for column, value in zip(columns.values(), values, strict=True):
+                    column.append(value)
+        return self.rows(RowKind.BROKEN, len(columns["part"]), **columns)
+
+    def _counts(self) -> tuple[list[int], list[int]]:
+        used = int(self._tables.control[t.CLASSES])
+        return self._tables.class_count[:used].tolist(), self._tables.class_first[:used].tolist()
+
+    def releases(self, code: ClassCode, part: str, bit: int) -> str:
+        return ",".join(str(release) for release in self.layout(code, part, bit).releases)
+
+    def names(self, memory: Memory) -> Iterator[pa.RecordBatch]:
+        """Yield groups and transactional ids, committed topics, tagged fields, and groups that commit."""
+        tables, codes = self._tables, self.codes()
+        for kind, row_kind in _OF_NAMES.items():
+            slots = np.flatnonzero((tables.name_hash != 0) & (tables.name_what >> 32 == kind))
+            if len(slots) == 0:
+                continue
+            of_names = [codes[index] for index in tables.name_what[slots] & 0xFFFFFFFF]
+            columns = self._tags(slots) if kind == noting.TAG_NAME else self._names(kind, slots, of_names, memory)
+            yield self.rows(
+                row_kind,
+                len(slots),
+                count=tables.name_count[slots],
+                first_offset=tables.name_first[slots],
+                **_versions(of_names),
+                **columns,
+            )
+
+    def _names(self, kind: int, slots: Numbers, codes: Sequence[ClassCode], memory: Memory) -> dict[str, Any]:
+        tables = self._tables
+        places = zip(tables.name_at[slots].tolist(), tables.name_size[slots].tolist(), strict=True)
+        texts = [memory[at : at + size].tobytes() for at, size in places]
+        columns: dict[str, Any] = {"name_hash": tables.name_hash[slots]}
+        if kind == noting.OWNER_NAME:
+            kinds = {version: owner_kind(record.keys[0].layout) for version, record in self._records.items()}
+            columns["owner"] = owners = [kinds[code.key_version] for code in codes if code.key_version is not None]
+            return {**columns, "name": [_owner_name(owner, text) for owner, text in zip(owners, texts, strict=True)]}
+        if kind == noting.GROUP_NAME:
+            columns["last_offset"] = tables.name_last[slots]
+        return {**columns, "name": [text.decode("utf-8", "replace") for text in texts]}
+
+    def _tags(self, slots: Numbers) -> dict[str, Any]:
+        hashed = self._tables.name_hash[slots] - 1
+        tags = hashed & 0xFFFFFFFF
+        return {
+            "path": [self._paths[path] for path in hashed >> 33],
+            "tag": np.where(tags < 1 << 31, tags, tags - (1 << 32)),  # a Java int, as wire.messages has it
+        }
+
+    def states(self, memory: Memory) -> pa.RecordBatch:
+        tables, codes = self._tables, self.codes()
+        slots = np.flatnonzero(tables.state_hash)
+        versions = [codes[index] for index in tables.state_class[slots]]
+        keys, values = [], []
+        for at, key, value in zip(
+            *(column[slots].tolist() for column in (tables.state_at, tables.state_key, tables.state_value)), strict=True
+        ):
+            keys.append(memory[at : at + key].tobytes())
+            values.append(None if value < 0 else memory[at + key : at + key + value].tobytes())
+        return self.rows(
+            RowKind.STATE,
+            len(slots),
+            record=[self._records[code.key_version].name for code in versions if code.key_version is not None],
+            key_version=[code.key_version for code in versions],
+            key_hash=tables.state_hash[slots],
+            last_offset=tables.state_offset[slots],
+            key=keys,
+            value=values,
+        )
+
+    def producers(self) -> Iterator[pa.RecordBatch]:
+        tables = self._tables
+        for part, firsts, lasts in (
+            (OPENED, tables.producer_first, tables.producer_last),
+            (ENDED, tables.producer_marker, tables.producer_marker),
+        ):
+            slots = np.flatnonzero(lasts)
+            yield self.rows(
+                RowKind.PRODUCER,
+                len(slots),
+                part=[part] * len(slots),
+                key_hash=tables.producer_id[slots],
+                first_offset=firsts[slots] - 1,
+                last_offset=lasts[slots] - 1,
+            )
+
+    def bucket(self, bucket: int, entries: Numbers) -> pa.RecordBatch:
+        return self.rows(
+            RowKind.ENTRIES,
+            1,
+            bucket=[bucket],
+            first_offset=[int(self._tables.control[t.BASE])],
+            entries=[entries.tobytes()],
+            classes=[self._classes()],
+        )
+
+    def _classes(self) -> bytes:
+        """Return JSON of the classes: key version, value version, (part, releases) of each layout that fails."""
+        codes = self.codes()
+        if self._classes_json[0] < len(codes):
+            classes = [
+                (c.key_version, c.value_version, [(part, self.releases(c, part, bit)) for part, bit in c.broken])
+                for c in codes
+            ]
+            self._classes_json = len(codes), json.dumps(classes).encode()
+        return self._classes_json[1]
+
+
+_BROKEN = ("key_version", "value_version", "part", "releases", "count", "first_offset", "reason")
+
+
+def _versions(codes: Sequence[ClassCode]) -> dict[str, list[int | None]]:
+    return {"key_version": [c.key_version for c in codes], "value_version": [c.value_version for c in codes]}
+
+
+def _owner_name(owner: str | None, data: bytes) -> str:
+    if owner != "share_partition":
+        return data.decode("utf-8", "replace")
+    uuid_at = len(data) - _UUID_BYTES - _PARTITION_BYTES
+    uuid = base64.urlsafe_b64encode(data[uuid_at:-_PARTITION_BYTES]).decode()[:-2]
+    partition = int.from_bytes(data[-_PARTITION_BYTES:], "big", signed=True)
+    return f"{data[:uuid_at].decode('utf-8', 'replace')}:{uuid}:{partition}"
+
+
+def compile_kernel() -> None:
+    """Call every function of the kernel that Python calls, with empty input."""
+    with closing(LogReader(DecodingSpec(live=True))) as reader:
+        reader.begin("", 0)
+        for _ in (*reader.read(LogBytes(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
+            pass
+    empty = t.create_tables(deep=False, live=False, buckets=1)
+    control = empty.control.ctypes.data
+    counts = np.zeros(1, dtype=np.int64).ctypes.data
+    keys.count_by_bucket(control, counts)
+    keys.copy_to_buckets(control, 0, counts)
+    keys.fill_table(0, 1, 0, 0, 0)
+    keys.add_entries(0, 1, 0, 0, 0, 0, 0, 0, 0, 0)
+    scanning.batches_end(0, 0)
+    scanning.count_batch(control, 0, 0, 0, 0, 0)
+    COMPLETE.touch()
+
+
+if __name__ == "__main__":
+    compile_kernel()
