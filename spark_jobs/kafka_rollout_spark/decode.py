@@ -419,16 +419,16 @@ class TableRows:
 
     def broken(self, reasons: dict[tuple[int, str, int], str]) -> pa.RecordBatch:
         """Return the records that do not parse. `reasons`: (class, part, layout) → reason of the first record."""
-        columns: dict[str, list[Any]] = {name: [] for name in _BROKEN}
-        for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True)):
-            for part, bit in code.broken:
-                values = (
-                    *(code.key_version, code.value_version, part, self.releases(code, part, bit)),
-                    *(count, first, reasons.get((index, part, bit))),
-                )
-                for column, value in zip(columns.values(), values, strict=True):
-                    column.append(value)
-        return self.rows(RowKind.BROKEN, len(columns["part"]), **columns)
+        found = [
+            (
+                *(code.key_version, code.value_version, part, self.releases(code, part, bit)),
+                *(count, first, reasons.get((index, part, bit))),
+            )
+            for index, (code, count, first) in enumerate(zip(self.codes(), *self._counts(), strict=True))
+            for part, bit in code.broken
+        ]
+        columns = dict(zip(_BROKEN, zip(*found, strict=True), strict=bool(found)))
+        return self.rows(RowKind.BROKEN, len(found), **columns)
 
     def _counts(self) -> tuple[list[int], list[int]]:
         used = int(self._tables.control[t.CLASSES])

@@ -111,7 +111,7 @@ class Maintenance:
 
     def at(self, instant: float) -> str:
         """Return an instant in the zone of the first window: `Mo 2026-11-30 22:00 CET`."""
-        zone = _zone(self.windows[0].zone) if self.windows else UTC
+        zone = ZoneInfo(self.windows[0].zone) if self.windows else UTC
         local = datetime.fromtimestamp(instant, zone)
         return f"{_DAYS[local.weekday()][:2]} {local:%Y-%m-%d %H:%M %Z}"
 
@@ -121,7 +121,7 @@ class Maintenance:
         if not self.windows:
             found = _without([(now, now + HORIZON_DAYS * _DAY_S)], self._frozen("UTC"))
         for window in self.windows:
-            today = datetime.fromtimestamp(now, _zone(window.zone)).date()
+            today = datetime.fromtimestamp(now, ZoneInfo(window.zone)).date()
             opened = (
                 (
                     _instant(day, window.opens_after_min, window.zone),
@@ -178,7 +178,7 @@ def _parse_window(text: str) -> Window:
         )
     zone = found["zone"]
     try:
-        _zone(zone)
+        ZoneInfo(zone)
     except (KeyError, ValueError, OSError):
         raise UserError(
             f"The time zone '{zone}' of the maintenance window '{text}' is unknown.",
@@ -231,16 +231,11 @@ def _parse_freeze(text: str) -> tuple[date, date]:
     return found
 
 
-@lru_cache(maxsize=64)
-def _zone(name: str) -> ZoneInfo:
-    return ZoneInfo(name)
-
-
 @lru_cache(maxsize=8192)
 def _instant(day: date, minutes: int, zone: str) -> float:
     """Return when the wall clock of a zone first shows this time or a later one. `minutes`: since midnight."""
     local = datetime.combine(day, time.min) + timedelta(minutes=minutes)
-    found = _zone(zone)
+    found = ZoneInfo(zone)
     first, second = (local.replace(tzinfo=found, fold=fold).timestamp() for fold in (0, 1))
     if first <= second:
         return first

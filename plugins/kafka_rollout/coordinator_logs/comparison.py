@@ -11,7 +11,6 @@ from kafka_rollout.coordinator_logs.scan import Failure, LoadVerdict, ReleaseVer
 from kafka_rollout.releases.facts import Release
 
 _ClassKey = tuple[str, int, int | None, int | None]
-_Place = tuple[str, int]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -152,10 +151,6 @@ def _place_of(verdict: ReleaseVerdict) -> tuple[Release, str, int]:
     return (verdict.release, verdict.topic, verdict.partition)
 
 
-def _places(scan: ScanResult) -> set[_Place]:
-    return {(log.topic, log.partition) for log in scan.logs}
-
-
 def _classes(scan: ScanResult) -> dict[_ClassKey, int]:
     return {(c.topic, c.partition, c.key_version, c.value_version): c.count for c in scan.classes}
 
@@ -163,19 +158,16 @@ def _classes(scan: ScanResult) -> dict[_ClassKey, int]:
 def _class_changes(
     keys: Iterable[_ClassKey], before: Mapping[_ClassKey, int], after: Mapping[_ClassKey, int]
 ) -> tuple[ClassChange, ...]:
-    def order(key: _ClassKey) -> tuple[object, ...]:
-        return tuple((part is not None, part) for part in key)
-
     return tuple(
         ClassChange(
-            topic=key[0],
-            partition=key[1],
-            key_version=key[2],
-            value_version=key[3],
-            before=before.get(key, 0),
-            after=after.get(key, 0),
+            topic=topic,
+            partition=partition,
+            key_version=key,
+            value_version=value,
+            before=before.get((topic, partition, key, value), 0),
+            after=after.get((topic, partition, key, value), 0),
         )
-        for key in sorted(keys, key=order)
+        for topic, partition, key, value in sorted(keys, key=lambda key: [(part is not None, part) for part in key])
     )
 
 
@@ -201,7 +193,8 @@ def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
     for one, other, name in ((before, after, "earlier"), (after, before, "later")):
         if releases := [release for release in one.releases if release not in other.releases]:
             sentences.append(f"Only the {name} scan covers {few(releases, limit=9)}.")
-    if lost := sorted(_places(before) - _places(after)):
+    read, again = ({(log.topic, log.partition) for log in scan.logs} for scan in (before, after))
+    if lost := sorted(read - again):
         sentences.append(f"Only the earlier scan read {few(f'{topic}-{partition}' for topic, partition in lost)}.")
     return tuple(sentences)
 
