@@ -71,3 +71,12 @@ def test_threads_and_transactions_share_one_connection(database: Database) -> No
     for number in range(5):
         add(database, f"note {number}")
         assert open_files(database.file) == 1
+
+
+def test_a_copy_of_the_file_has_every_transaction(database: Database, tmp_path: Path) -> None:
+    assert database.file is not None
+    add(database, "first")
+    add(database, "second")
+    assert open_files(database.file) == 1
+    shutil.copy(database.file, tmp_path / "copy.db")
+    assert names(Database(f"sqlite:///{tmp_path}/copy.db")) == ["first", "second"]

@@ -395,7 +395,8 @@ def _sqlite_settings(connection: Any, _record: Any) -> None:
     if not isinstance(connection, sqlite3.Connection):
         return
     connection.isolation_level = None  # _sqlite_begin begins transactions
-    for setting in ("journal_mode = WAL", "synchronous = FULL", "foreign_keys = ON"):
+    # Connections stay open, so the log of writes would keep the newest transactions. A copy of the file must have them.
+    for setting in ("journal_mode = WAL", "wal_autocheckpoint = 1", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {setting}")
 
 
