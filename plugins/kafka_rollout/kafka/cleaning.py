@@ -21,7 +21,7 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.base.internal_topics import SHARE_TOPIC
 
-SECOND, MINUTE, HOUR, DAY = 1_000, 60_000, 3_600_000, 86_400_000
+SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
 NO_LIMIT = 2**63 - 1  # Long.MAX_VALUE: Kafka's default of max.compaction.lag.ms
 
 FASTER_MS = MINUTE

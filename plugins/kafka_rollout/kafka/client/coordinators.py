@@ -218,7 +218,13 @@ def describe_groups(nodes: ClusterConnections, *, patience_s: float = _PATIENCE_
 
 def migration_policies(nodes: ClusterConnections) -> dict[int, str | None]:
     """Each broker's group.consumer.migration.policy; None where it has no such configuration."""
-    return {broker.node_id: _policy(nodes, broker) for broker in nodes.brokers}
+    found: dict[int, str | None] = {}
+    for broker in nodes.brokers:
+        request = describe_configs([(ResourceType.BROKER, str(broker.node_id))], [MIGRATION_POLICY])
+        (result,) = nodes.ask(broker, request).results
+        raise_for_error(result, "DescribeConfigs", broker, "DESCRIBE_CONFIGS on CLUSTER")
+        found[broker.node_id] = next((one.value for one in result.configs if one.name == MIGRATION_POLICY), None)
+    return found
 
 
 def groups_of_broker(nodes: ClusterConnections, broker: Target) -> Iterator[DescribedGroup]:
@@ -288,13 +294,6 @@ def _assignment(member: Any) -> tuple[Partition, ...]:
     """Of a member of the newer types; none of a Streams member, which has tasks without topic names."""
     topics = getattr(getattr(member, "assignment", None), "topic_partitions", None) or ()
     return tuple(sorted((topic.topic_name, number) for topic in topics for number in topic.partitions))
-
-
-def _policy(nodes: ClusterConnections, broker: Target) -> str | None:
-    request = describe_configs([(ResourceType.BROKER, str(broker.node_id))], [MIGRATION_POLICY])
-    (result,) = nodes.ask(broker, request).results
-    raise_for_error(result, "DescribeConfigs", broker, "DESCRIBE_CONFIGS on CLUSTER")
-    return next((entry.value for entry in result.configs if entry.name == MIGRATION_POLICY), None)
 
 
 def with_lag(

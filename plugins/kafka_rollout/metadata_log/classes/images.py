@@ -114,8 +114,9 @@ class ImageClasses:
         later.
         """
         packages = self.jvm.packages
+        snapshot_id = self.jvm.moved(f"{_COMMON}.OffsetAndEpoch", "org.apache.kafka.raft.OffsetAndEpoch")
         raw = packages.org.apache.kafka.snapshot.FileRawSnapshotWriter.create(
-            self._path(folder), self._snapshot_id(end_offset, epoch)
+            self._path(folder), snapshot_id(end_offset, epoch)
         )
         builder = self.jvm.instance(_BUILDER).setLastContainedLogTimestamp(timestamp).setRawSnapshotWriter(raw)
         builder = builder.setMaxBatchSizeBytes(_BATCH_BYTES).setKraftVersion(
@@ -283,10 +284,6 @@ class ImageClasses:
         for_name = self.jvm.packages.java.lang.Class.forName
         types = self.jvm.array(self.jvm.packages.java.lang.Class, [for_name(one) for one in parameters])
         return for_name(name).getMethod(method, types)
-
-    def _snapshot_id(self, end_offset: int, epoch: int) -> Any:
-        names = (f"{_COMMON}.OffsetAndEpoch", "org.apache.kafka.raft.OffsetAndEpoch")
-        return self.jvm.moved(*names)(end_offset, epoch)
 
     def _voters(self, kraft: KRaft) -> Any:
         if kraft.voters is None:

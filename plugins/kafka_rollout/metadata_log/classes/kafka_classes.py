@@ -18,7 +18,6 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.classes.images import (
-    ImageClasses,
     ReplayError,
     image_classes,
     java_errors,
@@ -102,7 +101,9 @@ class JvmKafkaClasses:
                 raise RefusedError(error.sentence, remedy=error.remedy) from error
             except ReplayError as error:
                 raise _cannot_load(release, path, error.why) from error
-            features = {**_finalized_levels(image, classes), **_kraft_version(path)}
+            features: dict[str, int] = {**dict(image.features().finalizedVersions()), **_kraft_version(path)}
+            if (level := classes.level_of(image)) is not None:
+                features[METADATA_VERSION] = level
             _refuse_unsupported(release, path, features, supported_features(classes.jvm))
             return CheckpointSummary(
                 release=str(release),
@@ -204,12 +205,6 @@ def _kraft_version(path: Path) -> dict[str, int]:
         if batch.is_control and record.type == CONTROL_KRAFT_VERSION
     ]
     return {KRAFT_VERSION: levels[-1]} if levels else {}
-
-
-def _finalized_levels(image: Any, classes: ImageClasses) -> dict[str, int]:
-    features: dict[str, int] = dict(image.features().finalizedVersions())
-    level = classes.level_of(image)
-    return features if level is None else {**features, METADATA_VERSION: level}
 
 
 def _controllers(image: Any) -> tuple[int, ...]:
