@@ -28,7 +28,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.gates.checks import check_gates
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.roll.node import replace_node
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports

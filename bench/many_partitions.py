@@ -20,7 +20,7 @@ from unittest import mock
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
-from kafka_rollout.gates.controllers import check_before_controllers_stop
+from kafka_rollout.gates.cluster import check_before_controllers_stop
 from kafka_rollout.kafka.formats.messages import encode
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
@@ -38,7 +38,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineEvent
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.gates import checks
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports

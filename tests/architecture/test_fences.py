@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.ports import cluster as ports
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.fenced import calls_of, fence_cluster_ports
+from kafka_rollout.steps.common.lock import calls_of, fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 

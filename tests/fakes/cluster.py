@@ -8,7 +8,7 @@ from threading import Lock
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
-from kafka_rollout.gates.outside import Reading
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss

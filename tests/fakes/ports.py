@@ -18,8 +18,8 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
-from kafka_rollout.gates.outside import Reading
 from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
@@ -44,7 +44,7 @@ from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.fenced import fence_cluster_ports
+from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.logs import FakeLogs

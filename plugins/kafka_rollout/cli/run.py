@@ -33,14 +33,13 @@ from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ask, expected_outage_s, record_approval
+from kafka_rollout.steps.common.approval import ask, expected_outage_s, record_approval, record_shell_start
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.four_eyes import record_shell_start
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
+from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.procedures.kinds import continue_words
-from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
+from kafka_rollout.steps.report import GROUPS_WATCHED, TRAFFIC_VERDICT
 from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure

@@ -11,7 +11,7 @@ from typing import Annotated, Any, Literal
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.gates.outside import COMPARISON, CONDITION_NAME
+from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
 

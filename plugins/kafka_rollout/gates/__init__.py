@@ -8,6 +8,6 @@ Begin with:
 - `node.check_before_stop`: the conditions before a node stops
 - `node.check_after_start`: the conditions after a node starts
 - `cluster.check_finalized`: the conditions of the gate after finalizing
-- `outside.evaluate`: a condition from outside, from its value
-- `findings.COUNTER_CHECK`: what a plan finds in the counters that the gates check
+- `control.evaluate`: a condition from outside, from its value
+- `counters.COUNTER_CHECK`: what a plan finds in the counters that the gates check
 """

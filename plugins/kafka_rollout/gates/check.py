@@ -13,7 +13,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -41,6 +41,11 @@ class Condition:
     def listing(self, objects: Collection[str]) -> Condition:
         """Return the condition with the objects that do not meet it."""
         return replace(self, left=len(objects), objects=tuple(objects)[:OBJECTS])
+
+
+def none_left(name: str, left: Collection[str], *, unmet: str = "", met: str) -> Condition:
+    """Return the condition that no object is left. `unmet`, `met`: its evidence; default of `unmet`: the objects."""
+    return Condition(name=name, is_met=not left, evidence=(unmet or few(left)) if left else met).listing(left)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -280,7 +285,8 @@ class GateWatch:
     def _add(self, check: GateCheck, now: float, started_at: float) -> WatchStatus:
         if not check.passes:
             self.consecutive_passes, self.passed_since = 0, None
-            self._note_process(check, now)
+            gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)
+            self.gone_since = (now if self.gone_since is None else self.gone_since) if gone else None
             return self._waiting(now, f"waits for {check.waits_for}")
         self.gone_since = None
         self.consecutive_passes += 1
@@ -295,13 +301,6 @@ class GateWatch:
             return WatchStatus(state=WatchState.WAITING, message=message)
         checks = count(self.consecutive_passes, "check")
         return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - started_at:.0f} s, {checks}")
-
-    def _note_process(self, check: GateCheck, now: float) -> None:
-        gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)
-        if not gone:
-            self.gone_since = None
-        elif self.gone_since is None:
-            self.gone_since = now
 
     def _waiting(self, now: float, message: str) -> WatchStatus:
         waited = now - (now if self.started_at is None else self.started_at)

@@ -1,14 +1,208 @@
-"""Whether a run can begin its next node step now, or pauses. Input and output are data."""
+"""Whether a run can begin its next node step now: pauses, the maintenance window, and conditions from outside.
+
+A condition from outside is a Prometheus query or a command of the operator, in the gates of nodes. The value is read
+elsewhere. Here it is evaluated, by the rule that an unknown value never meets a condition.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import json
+import math
+import operator
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
 
 from kafka_rollout.base.durations import duration, iso
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.base.maintenance import Maintenance
+from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.model.topology import OutsideCondition
+
+_COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
+    "<": operator.lt,
+    "<=": operator.le,
+    ">": operator.gt,
+    ">=": operator.ge,
+    "==": operator.eq,
+    "!=": operator.ne,
+}
+CONDITION_NAME = r"^[a-z0-9][a-z0-9-]{0,62}$"
+_NUMBER = r"[-+]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][-+]?[0-9]+)?"
+COMPARISON = rf"^(<|<=|>|>=|==|!=) *({_NUMBER})$"
+_CORRECT_QUERY = "Correct the query in the inventory, so that it returns one number, for example with sum() or max()."
+
+OUTSIDE_CONDITION = FindingCode(
+    "OUTSIDE-CONDITION",
+    (INFO, WARNING),
+    "The value of a condition from outside now. A warning if the condition is not met: the run then waits for it.",
+    "No action needed.",
+)
+OUTSIDE_UNKNOWN = FindingCode(
+    "OUTSIDE-CONDITION-UNKNOWN", BLOCKER, "A condition from outside has no value, so no node can be stopped."
+)
+OUTSIDE_CHECK = Check(
+    "outside-conditions",
+    "Conditions from outside",
+    "control.md#conditions-from-outside",
+    (OUTSIDE_CONDITION, OUTSIDE_UNKNOWN),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART, CheckOf.INVENTORY),
+    needs=(),
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reading:
+    """What a query or a command returned. `value`: None if it is unknown; then `problem` is a sentence with a `remedy`.
+
+    `text`: what a command printed, for the evidence.
+    """
+
+    value: float | None = None
+    text: str = ""
+    problem: str = ""
+    remedy: str = ""
+
+
+def evaluate(outside: OutsideCondition, reading: Reading) -> Condition:
+    """Return the condition with the value as its evidence."""
+    if reading.value is None:
+        evidence = f"unknown: {reading.problem} {reading.remedy}".rstrip()
+        return Condition(name=outside.title, is_met=False, evidence=evidence)
+    if not outside.requires:
+        shown = f"exit code {reading.value:.0f}" + (f": {reading.text}" if reading.text else "")
+        return Condition(name=outside.title, is_met=reading.value == 0, evidence=shown)
+    sign, number = _comparison(outside.requires)
+    evidence = f"{reading.value:.10g}, required {sign} {number:.10g}"
+    return Condition(name=outside.title, is_met=_COMPARISONS[sign](reading.value, number), evidence=evidence)
+
+
+def _comparison(text: str) -> tuple[str, float]:
+    found = re.fullmatch(COMPARISON, text)
+    if found is None:
+        raise ValueError(f"'{text}' is not a comparison")
+    return found[1], float(found[2])
+
+
+def waits_for_outside_alone(seen: GateCheck, outside: Sequence[OutsideCondition]) -> bool:
+    """Return whether conditions from outside, and no other ones, are not met."""
+    titles = {one.title for one in outside}
+    unmet = {condition.name for condition in seen.conditions if not condition.is_met}
+    return bool(unmet) and unmet <= titles
+
+
+def outside_finding(outside: OutsideCondition, reading: Reading) -> Finding:
+    """Return what a plan shows about a condition: its value now, or why it is unknown."""
+    if reading.value is None:
+        sentence = f"The value of condition {outside.name} is unknown: {reading.problem}"
+        return OUTSIDE_UNKNOWN.found(outside.title, sentence, reading.remedy)
+    seen = evaluate(outside, reading)
+    when = " and ".join(point.replace("_", " ") for point in outside.applies_to)
+    sentence = f"Condition {outside.name} ({when}) is {'met' if seen.is_met else 'not met'} now: {seen.evidence}."
+    if seen.is_met:
+        return OUTSIDE_CONDITION.found(outside.title, sentence)
+    remedy = (
+        "Find the cause of the value. The run waits for the condition, and asks an approver after the gate timeout."
+    )
+    return OUTSIDE_CONDITION.found(outside.title, sentence, remedy, severity=WARNING)
+
+
+def refuse_unknown_names(names: Sequence[str], known: Sequence[OutsideCondition]) -> None:
+    """Raise UserError for a name of a condition that the inventory does not have."""
+    listed = [one.name for one in known]
+    if missing := [name for name in names if name not in listed]:
+        raise UserError(
+            f"The inventory has no condition {', '.join(missing)}.",
+            remedy=f"Its conditions are {', '.join(listed)}." if listed else "It has no conditions: omit the names.",
+        )
+
+
+def read_query_answer(body: str) -> Reading:
+    """Return the value in Prometheus's response to an instant query (HTTP API v1, `/api/v1/query`).
+
+    A response with warnings, or with VictoriaMetrics' `isPartial`, is unknown: it has a part of the series.
+    """
+    try:
+        answer = json.loads(body)
+        status, data = answer["status"], answer.get("data") or {}
+        kind, result = data.get("resultType"), data.get("result")
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
+        return Reading(
+            problem="The server's response is not one of Prometheus's API.",
+            remedy="Correct the URL: it is the address to which /api/v1/query is added.",
+        )
+    if status != "success":
+        error = cut(str(answer.get("error", "no reason")))
+        return Reading(problem=f"Prometheus rejects the query: {error}.", remedy="Correct the query in the inventory.")
+    if warnings := answer.get("warnings"):
+        shown = cut("; ".join(map(str, warnings)) if isinstance(warnings, list) else str(warnings))
+        return Reading(
+            problem=f"Prometheus responded with a warning, so the value can be incomplete: {shown}.",
+            remedy="Correct the query or the data source that the warning names.",
+        )
+    if answer.get("isPartial"):
+        return Reading(
+            problem="The server responded with a part of the series (isPartial), so the value can be incomplete.",
+            remedy="Start the storage nodes of the server that do not respond.",
+        )
+    return _value_of(kind, result)
+
+
+def _value_of(kind: object, result: Any) -> Reading:
+    if kind == "vector" and isinstance(result, list):
+        if not result:
+            return Reading(
+                problem="The query returns no series.",
+                remedy="Check that the metric is scraped. If no series means 0, add `or vector(0)` to the query.",
+            )
+        if len(result) > 1:
+            return Reading(problem=f"The query returns {len(result)} series, not one.", remedy=_CORRECT_QUERY)
+        sample = result[0].get("value") if isinstance(result[0], dict) else None
+    else:
+        sample = result if kind == "scalar" else None
+    if not (isinstance(sample, list) and len(sample) == 2):
+        return Reading(problem=f"The query returns no number ({cut(str(kind))}).", remedy=_CORRECT_QUERY)
+    return _number(str(sample[1]), "The query returns", _CORRECT_QUERY)
+
+
+def read_command_answer(outside: OutsideCondition, code: int, output: str, errors: str) -> Reading:
+    """Return the value of a command that ended. `code`: its exit code, negative for a signal."""
+    output, errors = output.strip(), errors.strip()
+    if code not in ((0,) if outside.requires else (0, 1)):
+        ended = f"was killed by signal {-code}" if code < 0 else f"ended with exit code {code}"
+        why = f": {_first_line(errors or output)}" if errors or output else ""
+        allowed = "0" if outside.requires else "0 (met) or 1 (not met)"
+        return Reading(
+            problem=f"The command {ended}{why}.",
+            remedy=f"Run it on this machine as the user of this process, and correct it. It must end with {allowed}.",
+        )
+    if not outside.requires:
+        return Reading(value=code, text=_first_line(output))
+    return _number(output, "The command prints", "Correct the command: its standard output must be one number.")
+
+
+def _number(text: str, what: str, remedy: str) -> Reading:
+    try:
+        value = float(text) if re.fullmatch(rf"{_NUMBER}|nan|[-+]?inf", text, re.IGNORECASE) else None
+    except OverflowError:
+        value = None
+    if value is None or not math.isfinite(value):
+        return Reading(problem=f"{what} {cut(text) or 'nothing'}, which is not a finite number.", remedy=remedy)
+    return Reading(value=value)
+
+
+def _first_line(text: str) -> str:
+    return cut(text.partition("\n")[0].strip())
+
+
+def cut(text: str) -> str:
+    """Return text of a server or a command, short enough for one line of evidence."""
+    return escape_invisible(text, limit=NAME_LIMIT)
+
 
 NODE, RACK = "node", "rack"
 

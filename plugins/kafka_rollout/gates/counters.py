@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
-from kafka_rollout.base.findings import WARNING, FindingCode
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.model.configs import ConfigKind
@@ -40,6 +41,26 @@ IGNORED_CONFIG = FindingCode(
 )
 
 
+_NAMED = 12
+METADATA_ERRORS = FindingCode(
+    "METADATA-ERRORS",
+    (WARNING, BLOCKER),
+    "A node could not apply a part of the metadata since its start, and serves without it.",
+)
+LOG_DIRECTORY_OFFLINE = FindingCode("LOG-DIRECTORY-OFFLINE", BLOCKER, "A log directory of a broker has failed.")
+COUNTERS_NOT_EXPORTED = FindingCode(
+    "COUNTERS-NOT-EXPORTED", WARNING, "Metrics agents do not export counters that the gates check."
+)
+COUNTER_CHECK = Check(
+    "error-counters",
+    "Error counters of the nodes",
+    "upgrade.md#what-the-gates-believe",
+    (METADATA_ERRORS, LOG_DIRECTORY_OFFLINE, COUNTERS_NOT_EXPORTED),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.FEATURES),
+    needs=(Need.METRICS,),
+)
+
+
 def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
     """Return what the plan says that nodes of the release ignore: Kafka counts some of it as metadata errors.
 
@@ -69,8 +90,7 @@ def no_metadata_errors(
 
     `expected`: settings that the approved plan names as ignored by the release, which Kafka counts as errors.
     """
-    names = METADATA_ERROR_COUNTERS
-    wrong, skipped = _nonzero(NO_ERRORS, names, nodes, state, unchecked)
+    wrong = _nonzero(METADATA_ERROR_COUNTERS, nodes, state, unchecked)
     evidence = f"0 metadata errors since the start of {_processes(nodes)}"
     if wrong.counted and expected:
         evidence = f"{few(wrong.counted)}; the approved plan expects errors of {few(list(expected))}"
@@ -79,17 +99,13 @@ def no_metadata_errors(
             f"{few(wrong.counted)}: the node does not serve a part of the metadata. Its log has the error; "
             "a restart applies all metadata again"
         )
-    is_met = not wrong.unknown and (not wrong.counted or bool(expected))
-    return Condition(name=NO_ERRORS, is_met=is_met, evidence="; ".join(filter(None, (*wrong.texts(evidence), skipped))))
+    return wrong.condition(NO_ERRORS, evidence, is_expected=bool(expected))
 
 
 def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
-    wrong, skipped = _nonzero(DIRECTORIES, (OFFLINE_LOG_DIRECTORIES,), [node], state, unchecked)
+    wrong = _nonzero((OFFLINE_LOG_DIRECTORIES,), [node], state, unchecked)
     evidence = few(wrong.counted) if wrong.counted else f"0 offline log directories on node {node.node_id}"
-    is_met = not wrong.counted and not wrong.unknown
-    return Condition(
-        name=DIRECTORIES, is_met=is_met, evidence="; ".join(filter(None, (*wrong.texts(evidence), skipped)))
-    )
+    return wrong.condition(DIRECTORIES, evidence)
 
 
 def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
@@ -97,35 +113,35 @@ def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unch
 
     A broker that has not tried either yet reports no errors, and meets it.
     """
-    wrong, skipped = _nonzero(REMOTE_REQUESTS, REMOTE_ERROR_RATES, [node], state, unchecked)
+    wrong = _nonzero(REMOTE_ERROR_RATES, [node], state, unchecked)
     evidence = f"node {node.node_id} reports at most {MOST_ERRORS_PER_S} errors per second"
     if wrong.counted:
         evidence = (
             f"{few(wrong.counted)} errors per second (limit {MOST_ERRORS_PER_S}): it cannot reach a part of its remote "
             "data. Its log has the errors"
         )
-    is_met = not wrong.counted and not wrong.unknown
-    return Condition(
-        name=REMOTE_REQUESTS, is_met=is_met, evidence="; ".join(filter(None, (*wrong.texts(evidence), skipped)))
-    )
+    return wrong.condition(REMOTE_REQUESTS, evidence)
 
 
 class _Wrong:
-    """Counters above their limit and counters without a value, as texts."""
+    """Counters above their limit, counters without a value, and those that are not checked, as texts."""
 
     def __init__(self) -> None:
         self.counted: list[str] = []
         self.unknown: list[str] = []
+        self.skipped: list[str] = []
         self.checked = False
 
-    def texts(self, evidence: str) -> tuple[str, ...]:
-        return (evidence if self.checked else "", few(self.unknown) if self.unknown else "")
+    def condition(self, name: str, evidence: str, *, is_expected: bool = False) -> Condition:
+        """Return the condition. `is_expected`: counters above their limit do not count."""
+        skipped = f"not checked: {few(self.skipped)}" if self.skipped else ""
+        parts = (evidence if self.checked else "", few(self.unknown), skipped)
+        is_met = not self.unknown and (is_expected or not self.counted)
+        return Condition(name=name, is_met=is_met, evidence="; ".join(filter(None, parts)))
 
 
-def _nonzero(
-    condition: str, names: Sequence[str], nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked
-) -> tuple[_Wrong, str]:
-    wrong, skipped = _Wrong(), []
+def _nonzero(names: Sequence[str], nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked) -> _Wrong:
+    wrong = _Wrong()
     for node in nodes:
         seen = state.nodes.get(node.node_id)
         metrics = seen.metrics if seen else None
@@ -139,10 +155,10 @@ def _nonzero(
                 if not value <= COUNTERS[name].most:  # NaN too
                     wrong.counted.append(f"node {node.node_id} reports {kafka_name} {round(value, 4)}")
             elif why := _why_unchecked(node, name, unchecked):
-                skipped.append(f"{kafka_name} of node {node.node_id} ({why})")
+                wrong.skipped.append(f"{kafka_name} of node {node.node_id} ({why})")
             else:
                 wrong.unknown.append(f"node {node.node_id} does not report {kafka_name}")
-    return wrong, f"not checked: {few(skipped)}" if skipped else ""
+    return wrong
 
 
 def _why_unchecked(node: NodeSpec, name: str, unchecked: Unchecked) -> str:
@@ -178,7 +194,7 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
     unknown: list[str] = []
     doubt = _doubt(state, quorum.leader_id)
     for name, seen in _shown(state).items():
-        kafka_name = "GlobalPartitionCount" if name == PARTITION_COUNT else COUNTERS[name].kafka_name
+        kafka_name = _kafka_name(name)
         value = None if metrics is None else _count(metrics, name)
         if doubt and value is not None and name not in (ACTIVE_BROKERS, FENCED_BROKERS):
             skipped.append(f"{kafka_name} ({doubt})")
@@ -232,3 +248,84 @@ def _shown(state: ClusterState) -> dict[str, int]:
         PREFERRED_REPLICA_IMBALANCE: sum(p.leader != p.preferred_leader for p in state.partitions),
         PARTITION_COUNT: len(state.partitions),
     }
+
+
+def find_unchecked_counters(
+    cluster: ClusterSpec, state: ClusterState, tiered: Collection[int] = ()
+) -> dict[str, tuple[int, ...]]:
+    """Return counter → nodes with an agent that does not export it now. The gates do not wait for these.
+
+    `tiered`: ids of the brokers with tiered storage, which have more counters.
+    """
+    missing: defaultdict[str, list[int]] = defaultdict(list)
+    for node in cluster.nodes:
+        if not has_agent(node):
+            continue
+        seen = state.nodes.get(node.node_id)
+        metrics = seen.metrics if seen else None
+        for name in expected_counters(node, tiered=node.node_id in tiered):
+            if metrics is None or name not in metrics.counters:
+                missing[name].append(node.node_id)
+        if node.is_controller and (metrics is None or metrics.partition_count is None):
+            missing[PARTITION_COUNT].append(node.node_id)
+    return {name: tuple(ids) for name, ids in missing.items()}
+
+
+def counter_findings(
+    cluster: ClusterSpec,
+    state: ClusterState,
+    *,
+    tiered: Collection[int] = (),
+    errors: Severity = Severity.WARNING,
+) -> Iterator[Finding]:
+    """Yield the findings of one observation. `errors`: severity of metadata errors; a restart of the node ends them.
+
+    `tiered`: as in find_unchecked_counters.
+    """
+    yield from _not_exported(cluster, state, tiered)
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        counters = seen.metrics.counters if seen and seen.metrics else {}
+        counted = [f"{COUNTERS[n].kafka_name} {counters[n]}" for n in METADATA_ERROR_COUNTERS if counters.get(n)]
+        if counted:
+            yield METADATA_ERRORS.found(
+                f"node {node.node_id}",
+                f"{node.name} reports {', '.join(counted)}: since its start it could not apply a part of the "
+                "cluster's metadata, and serves clients without it (ACLs, quotas or dynamic settings, for example).",
+                f"Read the errors in the log of {node.name} and remove their cause. A restart applies all "
+                "metadata again.",
+                severity=errors,
+            )
+        if lost := counters.get(OFFLINE_LOG_DIRECTORIES):
+            yield LOG_DIRECTORY_OFFLINE.found(
+                f"node {node.node_id}",
+                f"{node.name} reports OfflineLogDirectoryCount {lost}: the replicas there are not in sync.",
+                f"Replace the disk, or remove the directory from log.dirs, and restart {node.name}. Then plan again.",
+            )
+
+
+def _not_exported(cluster: ClusterSpec, state: ClusterState, tiered: Collection[int]) -> Iterator[Finding]:
+    """Report nodes whose agents respond without some counters; a node without metrics has METRICS-MISSING."""
+    of_node: defaultdict[int, list[str]] = defaultdict(list)
+    for name, ids in find_unchecked_counters(cluster, state, tiered).items():
+        for node_id in ids:
+            if (seen := state.nodes.get(node_id)) and seen.metrics is not None:
+                of_node[node_id].append(name)
+    alike: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for node_id, names in of_node.items():
+        alike[tuple(names)].append(node_id)
+    for lacking, nodes_ in alike.items():
+        listed = few(sorted(nodes_), limit=_NAMED)
+        rules = ", ".join(COUNTERS[name].exporter_rule(name) for name in lacking if name in COUNTERS)
+        objects = ", ".join(dict.fromkeys(COUNTERS[name].mbean for name in lacking if name in COUNTERS))
+        yield COUNTERS_NOT_EXPORTED.found(
+            f"metrics agents of nodes {listed}",
+            f"The metrics agents of nodes {listed} do not export {', '.join(map(_kafka_name, lacking))}. The gates do "
+            "not check these counters: a node that could not apply a part of its metadata passes them.",
+            f"Add the rules of include/metrics/jmx_exporter.yaml to the exporter: objects {objects}; rules {rules}. "
+            "Or approve the plan, and read the nodes' logs for errors after each start.",
+        )
+
+
+def _kafka_name(name: str) -> str:
+    return "GlobalPartitionCount" if name == PARTITION_COUNT else COUNTERS[name].kafka_name

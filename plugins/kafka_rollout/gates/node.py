@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck
+from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck, none_left
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
 from kafka_rollout.model.plan import find_acceptance
@@ -76,7 +76,7 @@ def check_before_stop(
     stopping = frozenset({node.node_id, *together})
     conditions = [
         _answered_but(state, stopping),
-        *_others_up(cluster, state, stopping),
+        _others_up(cluster, state, stopping),
         _quorum_without(state, node),
         _brokers_caught_up(state, [other for other in cluster.brokers if other.node_id not in stopping]),
         controller_agrees(cluster, state, unchecked),
@@ -119,13 +119,7 @@ def check_after_start(
     conditions = [
         _process(seen, state.observed_at),
         _release(seen, expected),
-        Condition(
-            name=ANSWERS,
-            is_met=seen is not None and seen.features is not None,
-            evidence="ApiVersions responded"
-            if seen and seen.features
-            else (seen.problem if seen else "") or "no response",
-        ),
+        _answers(seen),
         _quorum_of(state, cluster.node(node.node_id)),
         _brokers_caught_up(state, _serving(cluster, state, {node.node_id, *together})),
         controller_agrees(cluster, state, unchecked),
@@ -151,6 +145,12 @@ def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop 
         and node_id in p.isr
         and (before is None or p.name in before.leads)
     )
+
+
+def _answers(seen: NodeState | None) -> Condition:
+    if seen is not None and seen.features is not None:
+        return Condition(name=ANSWERS, is_met=True, evidence="ApiVersions responded")
+    return Condition(name=ANSWERS, is_met=False, evidence=(seen.problem if seen else "") or "no response")
 
 
 def _process(seen: NodeState | None, now: float) -> Condition:
@@ -182,13 +182,12 @@ def _release(seen: NodeState | None, expected: Release) -> Condition:
 def _is_new(seen: NodeState | None, before: BeforeStop | None) -> Condition:
     """Compare the process with the one before the stop."""
     process = seen.process if seen else ProcessState(pid=None)
-    if before is None:
-        return Condition(name=NEW_PROCESS, is_met=False, evidence="the run has not stopped the node")
-    if process.pid is None or before.is_of(process):
-        return Condition(
-            name=NEW_PROCESS, is_met=False, evidence=f"no process since pid {before.pid}, which ran before the stop"
-        )
-    return Condition(name=NEW_PROCESS, is_met=True, evidence=f"pid {before.pid} before the stop, now {process.pid}")
+    is_met, evidence = False, "the run has not stopped the node"
+    if before is not None and (process.pid is None or before.is_of(process)):
+        evidence = f"no process since pid {before.pid}, which ran before the stop"
+    elif before is not None:
+        is_met, evidence = True, f"pid {before.pid} before the stop, now {process.pid}"
+    return Condition(name=NEW_PROCESS, is_met=is_met, evidence=evidence)
 
 
 def _answered_but(state: ClusterState, stopping: Collection[int]) -> Condition:
@@ -199,14 +198,11 @@ def _answered_but(state: ClusterState, stopping: Collection[int]) -> Condition:
 
 def answered(open_questions: Sequence[str]) -> Condition:
     """Return the condition that no query is open. `open_questions`: sentences of the failed queries."""
-    return Condition(
-        name="every query answered",
-        is_met=not open_questions,
-        evidence=f"no response: {few(list(open_questions))}" if open_questions else "all queries",
-    ).listing(open_questions)
+    unmet = f"no response: {few(open_questions)}"
+    return none_left("every query answered", open_questions, unmet=unmet, met="all queries")
 
 
-def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> Iterable[Condition]:
+def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> Condition:
     down, fenced = [], []
     registered = state.registered
     for other in cluster.nodes:
@@ -219,11 +215,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
             fenced.append(other.node_id)
     others = len(cluster.nodes) - len(stopping)
     evidence = [f"node {i} is down" for i in down] + [f"broker {i} is fenced or not registered" for i in fenced]
-    yield Condition(
-        name="all other nodes are up",
-        is_met=not evidence,
-        evidence=few(evidence) if evidence else f"{count(others, 'node')} respond and are unfenced",
-    ).listing(evidence)
+    return none_left("all other nodes are up", evidence, met=f"{count(others, 'node')} respond and are unfenced")
 
 
 def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition:
@@ -232,16 +224,12 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
     The plan's findings report it, and a new one before the stop invalidates the approval.
     """
     affected = [p for p in partitions if p.leader >= 0 or node_id in p.replicas]
-    bad = [p for p in affected if p.leader < 0 or len(p.isr) < p.min_isr]
+    bad = [p.name for p in affected if p.leader < 0 or len(p.isr) < p.min_isr]
     elsewhere = len(partitions) - len(affected)
-    return Condition(
-        name="every partition is served",
-        is_met=not bad,
-        evidence=f"no leader or under min ISR: {few(p.name for p in bad)}"
-        if bad
-        else f"{count(len(affected), 'partition')} have a leader and min ISR"
-        + (f"; {elsewhere} without a leader have no replica on node {node_id}" if elsewhere else ""),
-    ).listing([p.name for p in bad])
+    met = f"{count(len(affected), 'partition')} have a leader and min ISR"
+    if elsewhere:
+        met += f"; {elsewhere} without a leader have no replica on node {node_id}"
+    return none_left("every partition is served", bad, unmet=f"no leader or under min ISR: {few(bad)}", met=met)
 
 
 def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozenset[int], most: int) -> Condition:
@@ -266,20 +254,14 @@ def _isr_without(
             lost.append(partition.name)
         elif len(rest) < partition.min_isr:
             under.append(f"{partition.name} ({len(rest)} of {partition.min_isr})")
-    yield Condition(
-        name="another in-sync replica",
-        is_met=not lost,
-        evidence=f"node {node_id} is the last in-sync replica of {few(lost)}"
-        if lost
-        else f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
-    ).listing(lost)
-    yield Condition(
-        name="min ISR without it",
-        is_met=not under,
-        evidence=f"without node {node_id} under min ISR: {few(under)}"
-        if under
-        else f"{count(len(in_isr), 'partition')} keep min ISR",
-    ).listing(under)
+    yield none_left(
+        "another in-sync replica",
+        lost,
+        unmet=f"node {node_id} is the last in-sync replica of {few(lost)}",
+        met=f"node {node_id} is in {count(len(in_isr), 'ISR')}; each has another unfenced in-sync replica",
+    )
+    unmet = f"without node {node_id} under min ISR: {few(under)}"
+    yield none_left("min ISR without it", under, unmet=unmet, met=f"{count(len(in_isr), 'partition')} keep min ISR")
 
 
 def _spare_without(
@@ -295,36 +277,33 @@ def _spare_without(
             rest = (set(partition.isr) - stopping) & unfenced
             if len(rest) <= partition.min_isr:
                 short.append(f"{partition.name} ({len(rest)} in sync, min.insync.replicas {partition.min_isr})")
-    return Condition(
-        name="one more than min ISR without the batch",
-        is_met=not short,
-        evidence=f"without {nodes(stopping)} no spare replica: {few(short)}"
-        if short
-        else f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
-    ).listing(short)
+    return none_left(
+        "one more than min ISR without the batch",
+        short,
+        unmet=f"without {nodes(stopping)} no spare replica: {few(short)}",
+        met=f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
+    )
 
 
 def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
     if state.quorum is None or state.quorum.leader_id < 0:
-        return Condition(
-            name="quorum without it",
-            is_met=False,
-            evidence="the quorum is unknown" if not state.quorum else "no leader",
-        )
-    if not node.is_controller:
-        return Condition(name="quorum without it", is_met=True, evidence=f"node {node.node_id} is not a voter")
-    is_met, evidence = check_spare_voters(state.quorum, node.node_id)
+        is_met, evidence = False, "no leader" if state.quorum else "the quorum is unknown"
+    elif not node.is_controller:
+        is_met, evidence = True, f"node {node.node_id} is not a voter"
+    else:
+        is_met, evidence = check_spare_voters(state.quorum, node.node_id)
     return Condition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
 def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
     quorum = state.quorum
     if quorum is None:
-        return Condition(name="quorum", is_met=False, evidence="the quorum is unknown")
-    if node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
-        return Condition(name="quorum", is_met=False, evidence=f"node {node.node_id} is not a voter of the quorum")
-    seen = state.nodes.get(node.node_id) if node.is_broker else None
-    is_met, evidence = check_current(quorum, node.node_id, seen)
+        is_met, evidence = False, "the quorum is unknown"
+    elif node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
+        is_met, evidence = False, f"node {node.node_id} is not a voter of the quorum"
+    else:
+        seen = state.nodes.get(node.node_id) if node.is_broker else None
+        is_met, evidence = check_current(quorum, node.node_id, seen)
     return Condition(name="quorum", is_met=is_met, evidence=evidence)
 
 
@@ -348,13 +327,8 @@ def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Cond
         is_met, evidence = check_current(state.quorum, broker.node_id, state.nodes.get(broker.node_id))
         if not is_met:
             behind.append(f"broker {broker.node_id}: {evidence}")
-    return Condition(
-        name=name,
-        is_met=not behind,
-        evidence=few(behind)
-        if behind
-        else f"{count(len(brokers), 'broker')} fetched and applied the metadata of controller {state.quorum.leader_id}",
-    ).listing(behind)
+    applied = f"fetched and applied the metadata of controller {state.quorum.leader_id}"
+    return none_left(name, behind, met=f"{count(len(brokers), 'broker')} {applied}")
 
 
 def _registered(state: ClusterState, node: NodeSpec) -> Condition:
@@ -370,23 +344,14 @@ def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> 
     # A partition that was deleted or reassigned since the stop is not expected.
     expected = [p for p in state.partitions if node_id in p.replicas and (before is None or p.name in before.in_isr)]
     missing = [p.name for p in expected if node_id not in p.isr]
-    return Condition(
-        name="in every ISR it was in",
-        is_met=not missing,
-        evidence=f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
-        if missing
-        else f"in all {len(expected)}",
-    ).listing(missing)
+    unmet = f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
+    return none_left("in every ISR it was in", missing, unmet=unmet, met=f"in all {len(expected)}")
 
 
 def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
     node_id = node.node_id
     own = [p for p in state.partitions if p.preferred_leader == node_id and (before is None or p.name in before.leads)]
     elsewhere = [p.name for p in own if p.leader != node_id]
-    return Condition(
-        name="leadership back",
-        is_met=not elsewhere,
-        evidence=f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
-        if elsewhere
-        else f"leads all {len(own)} that it led as preferred leader",
-    ).listing(elsewhere)
+    unmet = f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
+    met = f"leads all {len(own)} that it led as preferred leader"
+    return none_left("leadership back", elsewhere, unmet=unmet, met=met)

@@ -8,9 +8,12 @@ A broker that cannot reach the remote storage, for example with wrong credential
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
 
+from kafka_rollout.base.findings import WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.log_lines import LogEvent, events_since_start
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
 from kafka_rollout.model.configs import is_reference
@@ -28,6 +31,22 @@ SINCE = Release(3, 6, 0)
 _INITIALISED = re.compile(r"Initialized topic-based RLMM resources successfully")
 # Up to 4.1 the manager then still reports that it is initialised, and refuses every later call.
 _REFUSES = re.compile(r"Existing topic partition count .* is not same as the expected partition count .*")
+
+REMOTE_LOG_NOT_CHECKED = FindingCode(
+    "REMOTE-LOG-NOT-CHECKED",
+    WARNING,
+    "Brokers use tiered storage, and no scan reads the metadata of remote segments.",
+    "Let the run pause after the first broker. Consume a topic from an offset that is only in remote storage, "
+    "then continue.",
+)
+REMOTE_STORAGE_CHECK = Check(
+    "tiered-storage",
+    "Tiered storage",
+    "upgrade.md#findings",
+    (REMOTE_LOG_NOT_CHECKED,),
+    needs=(Need.BROKER_CONFIGS,),
+    examines=Examined.BROKERS,
+)
 
 
 def uses_tiered_storage(config: Mapping[str, str]) -> bool:
@@ -101,3 +120,26 @@ def _short(class_name: str) -> str:
 def _error(events: Sequence[LogEvent]) -> str:
     errors = [event.message for event in events if event.level == "ERROR"]
     return f". Its log shows: {errors[-1][:300]}" if errors else ""
+
+
+def remote_storage_findings(
+    cluster: ClusterSpec, configs: Mapping[int, Mapping[str, str]], target: Release
+) -> Iterator[Finding]:
+    """Yield what no check of the run covers on brokers with tiered storage. `configs`: by node id."""
+    by_manager: defaultdict[str, list[int]] = defaultdict(list)
+    for broker in cluster.brokers:
+        config = configs.get(broker.node_id, {})
+        if uses_tiered_storage(config):
+            by_manager[metadata_manager(config)].append(broker.node_id)
+    for manager, ids in sorted(by_manager.items()):
+        gates = (
+            "The gates check that each broker has initialised its metadata manager."
+            if manager == KAFKA_MANAGER
+            else f"The gates do not check {manager}."
+        )
+        yield REMOTE_LOG_NOT_CHECKED.found(
+            f"tiered storage of {nodes(ids)}",
+            f"Tiered storage is enabled on {nodes(ids)}. The scan does not read the metadata of remote segments "
+            f"(__remote_log_metadata), so it is unknown whether Kafka {target} can load it. {gates} They wait while "
+            "copies or fetches fail, but a broker that has not tried any passes.",
+        )

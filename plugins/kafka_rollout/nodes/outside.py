@@ -16,7 +16,7 @@ import httpx
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.system.sessions import child_environment
-from kafka_rollout.gates.outside import Reading, cut, read_command_answer, read_query_answer
+from kafka_rollout.gates.control import Reading, cut, read_command_answer, read_query_answer
 from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 from kafka_rollout.nodes.http import text_of

@@ -13,7 +13,7 @@ from kafka_rollout.features.requests import (
     ROLLBACK_LEVELS_CHECK,
     range_findings,
 )
-from kafka_rollout.gates.findings import REMOTE_STORAGE_CHECK, remote_storage_findings
+from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.plan import Direction, Plan

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_rollout.base.findings import Checked, all_findings
 from kafka_rollout.features.requests import feature_changes
-from kafka_rollout.gates.findings import find_unchecked_counters
+from kafka_rollout.gates.counters import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf

@@ -11,8 +11,7 @@ from typing import Any
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
-from kafka_rollout.gates.control import check_pause_after
-from kafka_rollout.gates.outside import CONDITION_NAME, refuse_unknown_names
+from kafka_rollout.gates.control import CONDITION_NAME, check_pause_after, refuse_unknown_names
 from kafka_rollout.model.plan import RunTerms, accepted_topics
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec

@@ -13,8 +13,8 @@ from typing import Protocol
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.requests import FeatureUpdateResult
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.gates.outside import Reading
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport

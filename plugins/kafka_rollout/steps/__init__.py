@@ -4,7 +4,7 @@ Begin with:
 - `step.Step`: one step of a procedure as data
 - `step.Procedure`: all steps of a kind of run
 - `procedures.kinds.KINDS`: the kinds of runs
-- `procedures.upgrade.UPGRADE`: the procedure of an upgrade
+- `procedures.kinds.UPGRADE`: the procedure of an upgrade
 - `runner.Runner`: carries out a procedure in one process
 - `common.cluster_ports.ClusterPorts`: the ports of one cluster
 - `common.approval.require_approval`: the check of the approval before each action

@@ -40,22 +40,10 @@ from kafka_rollout.run.step_events import (
     StopPrepared,
     Trimmed,
 )
+from kafka_rollout.steps.common.node_steps import rollback_release_steps
 from kafka_rollout.steps.procedures.kinds import procedure_of
-from kafka_rollout.steps.procedures.rolling import GATE_AFTER, GATE_BEFORE
+from kafka_rollout.steps.procedures.parts import GATE_AFTER, GATE_BEFORE
 from kafka_rollout.steps.step import Procedure, Step
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Place:
-    """A node's position in the whole run. `number` counts from 1 over all release steps, the rollback included."""
-
-    number: int
-    total: int
-    name: str
-    release: str
-
-    def __str__(self) -> str:
-        return f"node {self.number} of {self.total} ({self.name} to {self.release})"
 
 
 @dataclass(slots=True)
@@ -174,11 +162,8 @@ class Progress:
             case OfflineSnapshotWritten():
                 return f"the snapshot at metadata.version {event.to_level} is written: {count(event.records, 'record')}"
             case OfflineNodeEvent():
-                return (
-                    event.sentence
-                    if f"ode {event.node_id}" in event.sentence
-                    else f"node {event.node_id}: {event.sentence}"
-                )
+                is_named = f"ode {event.node_id}" in event.sentence
+                return event.sentence if is_named else f"node {event.node_id}: {event.sentence}"
             case OfflineSentence():
                 return event.sentence
             case TaskFailed():
@@ -218,22 +203,17 @@ def _decision_line(plan: Plan | None, given: Approval) -> str:
 
 
 def place(plan: Plan | None, release_step: str, node_id: int) -> str:
-    """Return the position of a node in the plan; in a rollback nodes are counted from the first one rolled back."""
+    """Return the position of a node in the plan, from 1 over all release steps.
+
+    In a rollback nodes are counted from the first one rolled back.
+    """
     if plan is None:
         return f"node {node_id}"
-    forth = [
-        (one.key, node_step.node_id, node_step.name, str(one.to_release))
-        for one in plan.release_steps
-        for node_step in one.order
-    ]
-    rollback = [one.reversed() for one in reversed(plan.release_steps)]
-    back = [
-        (one.key, node_step.node_id, node_step.name, str(one.to_release)) for one in rollback for node_step in one.order
-    ]
-    for direction, places in (("", forth), ("back: ", back)):
-        for number, (key, known, name, release) in enumerate(places, start=1):
-            if (key, known) == (release_step, node_id):
-                return direction + str(Place(number=number, total=len(places), name=name, release=release))
+    for direction, steps in (("", plan.release_steps), ("back: ", rollback_release_steps(plan))):
+        places = [(one, node_step) for one in steps for node_step in one.order]
+        for number, (one, node_step) in enumerate(places, start=1):
+            if (one.key, node_step.node_id) == (release_step, node_id):
+                return f"{direction}node {number} of {len(places)} ({node_step.name} to {one.to_release})"
     return f"node {node_id}"
 
 

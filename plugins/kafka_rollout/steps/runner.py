@@ -12,7 +12,16 @@ from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    CanaryAsked,
+    Decision,
+    StepDone,
+    StepsJumped,
+    StepSkipped,
+    events_of,
+)
 from kafka_rollout.run.ports import Answers, Question, RunServices
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
@@ -21,12 +30,12 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, refuse_held
-from kafka_rollout.steps.gates.waiting import policy_of, wait_for_gate
-from kafka_rollout.steps.offline.undo import gates_after_undo
+from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
+from kafka_rollout.steps.offline.actions import gates_after_undo
+from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
-from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
 from kafka_rollout.steps.procedures.kinds import procedure_of
-from kafka_rollout.steps.procedures.rolling import UNDO
+from kafka_rollout.steps.procedures.parts import UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
     EachNode,
@@ -38,9 +47,9 @@ from kafka_rollout.steps.step import (
     SkippedStepError,
     Step,
     StepCall,
+    has_finished,
     matches,
 )
-from kafka_rollout.steps.step_history import has_finished, record_done, record_jump, record_skipped
 
 PLAN = "plan"  # id of the step that freezes the plan
 
@@ -165,7 +174,9 @@ class Runner:
 
     def _continues(self) -> bool:
         """Return whether the run continues; asks the caller for a stop."""
-        if not (self.error or self.stopped or self._all_nodes_down()) and self.stop_asked():
+        # While an offline downgrade has all nodes down there is no safe point.
+        all_down = self.plan is not None and self.plan.offline and stop_has_begun(self.ports.run.events())
+        if not (self.error or self.stopped or all_down) and self.stop_asked():
             self.stopped = True
         return self.error is None and not self.stopped
 
@@ -192,12 +203,12 @@ class Runner:
             return
         try:
             if reason := step.skip(self.plan, self.request, self.ports.run.events()):
-                record_skipped(self.ports, task_id, reason)
+                self.ports.run.record(StepSkipped(step=task_id, reason=reason))
                 return
             self._do(task_id, step)
         except SkippedStepError as reason:
             self.progress.say(f"{step.label} skipped: {reason}")
-            record_skipped(self.ports, task_id, str(reason))
+            self.ports.run.record(StepSkipped(step=task_id, reason=str(reason)))
         except StoppedError as stop:
             self.stopped = True
             self.progress.say(stop.sentence)
@@ -235,12 +246,12 @@ class Runner:
             self._planned = True
             if reason := step.jump.when(self.plan, self.request, self.ports.run.events()):
                 self._past = step.jump.past
-                record_jump(self.ports, task_id, step.jump.past, reason)
+                self.ports.run.record(StepsJumped(step=task_id, past=step.jump.past, reason=reason))
                 if self.request.dry_run:
                     self.answers.show(self.procedure.dry_run_body(self.call))
                 return
         if not step.joins:
-            record_done(self.ports, task_id)
+            self.ports.run.record(StepDone(step=task_id))
 
     def _act(self, task_id: str, step: Step) -> None:
         """Try the action as often as its limits say; a run that does not wait tries once. Wait while it is held."""
@@ -329,7 +340,7 @@ class Runner:
             return
         self._planned = True
         if reason := step.approval.check(self.call):
-            record_skipped(self.ports, task_id, reason)
+            self.ports.run.record(StepSkipped(step=task_id, reason=reason))
             return
         self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)), task_id)
         self._repeats = self._repeats or step.approval.of is ApprovalOf.FINALIZE
@@ -440,7 +451,3 @@ class Runner:
                 raise StoppedError("The run was stopped while it was held.", remedy="Continue it, or roll it back.")
 
         wait_for_gate(self.ports, self.call.plan, gate, policy, on_check)
-
-    def _all_nodes_down(self) -> bool:
-        """While an offline downgrade has all nodes down there is no safe point."""
-        return self.plan is not None and self.plan.offline and stop_has_begun(self.ports.run.events())

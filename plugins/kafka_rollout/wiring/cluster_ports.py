@@ -18,7 +18,7 @@ from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.run.ports import ChangeLock, RunStore
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.fenced import fence_cluster_ports, make_fence
+from kafka_rollout.steps.common.lock import fence_cluster_ports, make_fence
 
 if TYPE_CHECKING:
     from paramiko import SSHClient

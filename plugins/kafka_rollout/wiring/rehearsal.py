@@ -31,7 +31,7 @@ from kafka_rollout.rehearsal.machine.local import PROCESS, enter_loopback
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, GuardedRuntime, Sandbox
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.rehearsal.run import Rehearsal
+from kafka_rollout.steps.rehearsal import Rehearsal
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 _RUN_ID = "rehearsal"

@@ -23,7 +23,7 @@ from kafka_rollout.run.store.opening import database_of, open_lock, open_run
 from kafka_rollout.run.store.runs import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of
-from kafka_rollout.steps.step_history import step_lines
+from kafka_rollout.steps.step import step_lines
 
 _RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
 _MOST_REASON = 2000  # every page and every gate reads it

@@ -21,7 +21,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.fenced import FRESH_S, fence_cluster_ports, make_fence
+from kafka_rollout.steps.common.lock import FRESH_S, fence_cluster_ports, make_fence
 from tests.contract.store.conftest import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster

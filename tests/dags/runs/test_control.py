@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.gates.check import HELD_INTERVAL_S, GateKind, GateRef
-from kafka_rollout.gates.outside import Reading
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import (

@@ -128,7 +128,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 def test_what_is_gone_afterwards_fails_the_run(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps.downgrade import contents as cluster_inventory
+    from kafka_rollout.steps.planning import comparison as cluster_inventory
 
     compare = cluster_inventory.compare_inventory
 

@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import Approval, events_of
 from kafka_rollout.run.step_events import GatePassed
-from kafka_rollout.steps.procedures.rolling import REPLACE
+from kafka_rollout.steps.procedures.parts import REPLACE
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.dags.runs.test_downgrade_run import releases

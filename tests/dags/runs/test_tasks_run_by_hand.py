@@ -19,9 +19,9 @@ from kafka_rollout.run.events import Answered, AnswerReceived, Approval, Approva
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.rolling import REPLACE
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.roll.next_part import Part
+from kafka_rollout.steps.procedures.kinds import UPGRADE
+from kafka_rollout.steps.procedures.parts import REPLACE
+from kafka_rollout.steps.roll.node import Part
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import ANSWERED_AT, given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster

@@ -16,7 +16,7 @@ from kafka_rollout.model.state import GroupState
 from kafka_rollout.run.events import TaskFailed, events_of, newest
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
-from kafka_rollout.steps.gates import groups
+from kafka_rollout.steps.gates import checks
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R340, R391, R431, FakeCluster
 from tests.records import change_lock
@@ -83,7 +83,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
         runs.world.groups = [replace(early, type="classic")]  # as the group's owners do during the wait
         return no_members_condition(groups, kinds)
 
-    monkeypatch.setattr(groups, "no_members_condition", no_members)
+    monkeypatch.setattr(checks, "no_members_condition", no_members)
     state, states, _ = runs.run()
     assert state == "success", states
     told = runs.bodies["approve_plan"].replace("\\", "")

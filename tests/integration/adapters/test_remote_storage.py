@@ -19,7 +19,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
+from kafka_rollout.steps.common.node_steps import check_coordinators, check_remote_storage
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import codes, opened
 from tests.integration.harness.tiered.storage import METADATA_PARTITIONS, tiered_config

@@ -15,8 +15,8 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.coordinators import LOG_LINES
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.common.node_steps import LOG_LINES
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.ports import in_step
 from tests.integration.conftest import MakeCluster

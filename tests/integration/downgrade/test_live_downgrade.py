@@ -26,8 +26,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.step_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.traffic.processes.traffic import read_lines

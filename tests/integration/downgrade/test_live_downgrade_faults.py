@@ -20,7 +20,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.snapshot import write_once
 from tests.integration.conftest import MakeCluster

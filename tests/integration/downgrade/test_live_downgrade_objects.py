@@ -29,7 +29,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newes
 from kafka_rollout.run.step_events import LiveLowered, OfflineLogChosen, Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.live import actions as live
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory

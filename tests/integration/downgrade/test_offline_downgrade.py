@@ -33,12 +33,12 @@ from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.offline import actions as steps
-from kafka_rollout.steps.offline.outage import offline_facts
-from kafka_rollout.steps.offline.undo import undo_offline
+from kafka_rollout.steps.offline.actions import undo_offline
+from kafka_rollout.steps.offline.outage import estimate_outage
 from kafka_rollout.steps.planning.plans import freeze
-from kafka_rollout.steps.procedures.rolling import OFFLINE_SECTION
+from kafka_rollout.steps.procedures.parts import OFFLINE_SECTION
 from kafka_rollout.steps.step import Step, StepCall
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.fakes.ports import gate_of
@@ -171,7 +171,7 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
     with opened(cluster, tmp_path / "home") as ports:
         finalized = levels(ports)[1]
         plan = approved_plan(ports)
-        estimated = offline_facts(ports, plan).outage.total_s
+        estimated = estimate_outage(ports).total_s
         began = time.monotonic()
         steps.stop_all(ports, plan)
         refuse_what_is_not_enough_or_not_ours(ports, plan)

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
+from kafka_rollout.steps.features.levels import check_for_narrower_nodes
 from tests.fakes.clock import FakeClock
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

@@ -26,8 +26,7 @@ from kafka_rollout.features.requests import (
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.features.sending import ensure_levels
+from kafka_rollout.steps.features.levels import check_for_narrower_nodes, ensure_levels
 from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy

@@ -18,7 +18,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features import sending as feature_sending
+from kafka_rollout.steps.features import levels as feature_sending
 from kafka_rollout.steps.features import update as feature_update
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports

@@ -31,7 +31,7 @@ from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, ha
 from kafka_rollout.run.projections.approvals import open_question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import read_status
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports

@@ -28,8 +28,8 @@ from kafka_rollout.run.events import Planned, events_of
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
+from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.procedures.kinds import DOWNGRADE
 from tests.fakes.cluster import R340, R341, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.logs import FakeLogs

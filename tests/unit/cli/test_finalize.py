@@ -20,8 +20,8 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.procedures.kinds import UPGRADE
+from kafka_rollout.steps.report import SCAN_VERDICT
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

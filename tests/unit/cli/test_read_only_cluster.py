@@ -13,9 +13,8 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.steps.step import Procedure
 from tests.fakes.cluster import R391, FakeCluster
 from tests.fakes.ports import hidden_bench

@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.gates.counters import PARTITION_COUNT
-from kafka_rollout.gates.findings import counter_findings, find_unchecked_counters, remote_storage_findings
-from kafka_rollout.gates.remote_storage import MANAGER_CLASS, SYSTEM_ENABLE
+from kafka_rollout.gates.counters import PARTITION_COUNT, counter_findings, find_unchecked_counters
+from kafka_rollout.gates.remote_storage import MANAGER_CLASS, SYSTEM_ENABLE, remote_storage_findings
 from kafka_rollout.model.state import ClusterState
 from tests.unit.builders import R391, R431, SEPARATE, WELL_COUNTERS, node_state, replace_node, silent, state
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.gates.check import Condition, GateCheck
-from kafka_rollout.gates.outside import (
+from kafka_rollout.gates.control import (
     Reading,
     evaluate,
     outside_finding,

@@ -16,7 +16,7 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
-from kafka_rollout.gates.outside import Reading
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 from kafka_rollout.nodes.outside import OutsideReader, run_command

@@ -13,8 +13,8 @@ from kafka_rollout.run.projections.node_phases import NodePhase
 from kafka_rollout.run.projections.nodes import open_gates
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import Stopping
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.step_history import step_lines
+from kafka_rollout.steps.procedures.kinds import UPGRADE
+from kafka_rollout.steps.step import step_lines
 from tests.console_scenes import RUN, Scene, cluster_of, failing_upgrade
 
 NOW = 1_763_697_600.0

@@ -13,19 +13,18 @@ from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, build_console
 from kafka_rollout.report.page.pages import spans_of
 from kafka_rollout.report.run_report import StepState
-from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event, StepDone
 from kafka_rollout.run.projections.node_phases import NodePhase
 from kafka_rollout.run.projections.nodes import node_spans
 from kafka_rollout.run.step_events import LiveLowered, OfflineStopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.live.actions import lower_live
-from kafka_rollout.steps.offline.undo import gates_after_undo
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.kinds import build_report_of_run
+from kafka_rollout.steps.offline.actions import gates_after_undo
+from kafka_rollout.steps.procedures.kinds import DOWNGRADE, build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step_history import record_done, step_lines
+from kafka_rollout.steps.step import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
@@ -67,7 +66,7 @@ def go(ports: ClusterPorts, plan: Plan, steps: int) -> None:
     for act in FORWARD[:steps]:
         act(ports, plan)
         name = "choose_log" if act.__name__ == "choose" else act.__name__  # type: ignore[attr-defined]
-        record_done(ports, f"offline.{name}")
+        ports.run.record(StepDone(step=f"offline.{name}"))
 
 
 def test_the_steps_are_those_of_the_plan_and_none_is_done_before_it_began(
@@ -114,7 +113,7 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     ports.run.record(Asked(task_id="offline.choose_log", record_id="r", text=text, options=("Retry", "Roll back")))
     record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.ROLL_BACK, "a test")
     take_back(ports, offline_plan)
-    record_done(ports, "offline.undo.restore")
+    ports.run.record(StepDone(step="offline.undo.restore"))
     console = console_of(ports, offline_plan)
     assert (console.phase, console.way_back) == (Phase.ROLLING_BACK, "")
     assert console.current_step == "offline.undo.gate_restored"
@@ -139,7 +138,7 @@ def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowe
     plan = approved_live(ports)
     wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), SOON)
     lower_live(ports, plan)
-    record_done(ports, "live.lower_level")
+    ports.run.record(StepDone(step="live.lower_level"))
     events = ports.run.events()
     switch = next(at for at, event in enumerate(events) if isinstance(event, OfflineStopping)) + 1
     console = console_of(ports, plan, events[:switch])

@@ -31,7 +31,7 @@ from kafka_rollout.run.step_events import (
 )
 from kafka_rollout.run.store.entries import KINDS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

@@ -13,11 +13,9 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepState
-from kafka_rollout.steps.procedures.kinds import build_report_of_run
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step import Procedure, Step, StepCall
-from kafka_rollout.steps.step_history import step_lines
+from kafka_rollout.steps.step import Procedure, Step, StepCall, step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

@@ -14,9 +14,9 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
+from kafka_rollout.steps.checks import CHECKED_KINDS, check_release, checks_of, direction_to
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.fenced import fence_cluster_ports
-from kafka_rollout.steps.release_check import CHECKED_KINDS, check_release, checks_of, direction_to
+from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import hidden_bench

@@ -26,9 +26,8 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import Finalizing, GateChecked
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
-from kafka_rollout.steps.rehearsal.run import SaysLines
+from kafka_rollout.steps.procedures.kinds import UPGRADE
+from kafka_rollout.steps.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.steps.runner import Runner
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

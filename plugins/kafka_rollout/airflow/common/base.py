@@ -26,13 +26,12 @@ from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import Request, request_of
-from kafka_rollout.run.events import Event, TakenOver, TaskFailed, newest
+from kafka_rollout.run.events import Event, StepSkipped, TakenOver, TaskFailed, newest
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 from kafka_rollout.steps.planning.check import check_plan
 from kafka_rollout.steps.procedures.kinds import run_of_dag
-from kafka_rollout.steps.step_history import record_skipped
 
 log = OneLineLogger(logging.getLogger(__name__))
 
@@ -111,7 +110,7 @@ def request_in(context: Context) -> Request:
 def skip_if(reason: str | None, ports: ClusterPorts, task_id: str) -> None:
     """Skip the task if there is a reason, and record it in the run history."""
     if reason:
-        record_skipped(ports, task_id, reason)
+        ports.run.record(StepSkipped(step=task_id, reason=reason))
         raise AirflowSkipException(reason)
 
 

@@ -16,7 +16,8 @@ from kafka_rollout.gates.check import GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import must_roll_back, rollback_release_steps
+from kafka_rollout.steps.common.node_steps import rollback_release_steps
+from kafka_rollout.steps.roll.node import must_roll_back
 
 ACTIVE_CONTROLLER = "active_controller"
 

@@ -32,7 +32,7 @@ from kafka_rollout.run.events import Decision
 from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
-from kafka_rollout.steps.gates.waiting import check_gates, policy_of, watch_of
+from kafka_rollout.steps.gates.checks import check_gates, policy_of, watch_of
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.step import Reaction, Step
 

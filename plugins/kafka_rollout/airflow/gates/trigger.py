@@ -22,7 +22,7 @@ from kafka_rollout.gates.check import (
     WatchStatus,
     resolve_together,
 )
-from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.gates.checks import check_gates
 from kafka_rollout.steps.planning.check import check_plan
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.documents.catalogue import list_releases
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import UPGRADE
 
 
 class KafkaUpgradeTaskGroup(TaskGroup):

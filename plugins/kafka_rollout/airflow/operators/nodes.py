@@ -45,8 +45,7 @@ from kafka_rollout.steps.common.approval import renew_invalid_approvals, require
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
 from kafka_rollout.steps.progress import place
-from kafka_rollout.steps.roll.next_part import Part, has_failed, next_part_of_batch
-from kafka_rollout.steps.roll.node import replace_nodes, restart_node
+from kafka_rollout.steps.roll.node import Part, has_failed, next_part_of_batch, replace_nodes, restart_node
 from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 from kafka_rollout.steps.step import Reaction, Step
 

@@ -24,12 +24,12 @@ from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.run.background import BackgroundProcess
+from kafka_rollout.run.events import StepDone
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.report.run import GROUPS_WATCHED, TRAFFIC_VERDICT
+from kafka_rollout.steps.report import GROUPS_WATCHED, TRAFFIC_VERDICT
 from kafka_rollout.steps.step import Step
-from kafka_rollout.steps.step_history import record_done
 
 
 def run_traffic(ports: ClusterPorts) -> BackgroundProcess:
@@ -73,7 +73,7 @@ class StartTrafficOperator(RolloutOperator):
         plan = frozen_plan(ports, context)
         skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
         process = run_traffic(ports)
-        record_done(ports, self.task_id)
+        ports.run.record(StepDone(step=self.task_id))
         return {"folder": process.folder, "pid": process.pid, "host": process.host}
 
 

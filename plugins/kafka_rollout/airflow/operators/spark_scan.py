@@ -20,8 +20,8 @@ from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.run.events import StepDone
 from kafka_rollout.steps.step import Step
-from kafka_rollout.steps.step_history import record_done
 
 SPARK_CONNECTION = "spark_default"
 
@@ -112,7 +112,7 @@ class ScanForRunOperator(SparkScanOperator):
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan(result, ports.catalogue))
             ports.run.attach(self.file, result)
-            record_done(ports, self.task_id)
+            ports.run.record(StepDone(step=self.task_id))
             where = ports.run.location(self.file)
         self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), where)
         return {"records": result.records, "partitions": len(result.logs), "file": where}

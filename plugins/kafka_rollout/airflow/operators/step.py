@@ -28,12 +28,11 @@ from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.gates.check import WatchState
-from kafka_rollout.run.events import Decision
+from kafka_rollout.run.events import Decision, StepDone, StepsJumped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, refuse_held
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
-from kafka_rollout.steps.step_history import record_done, record_jump
 
 _MEANINGS = {
     Decision.RETRY: "Repeat the step. It does not repeat what is done.",
@@ -65,7 +64,7 @@ class StepOperator(RolloutOperator):
         except HeldError as held:
             show_waiting(context, held.sentence)
             watch_gates(self, context, ports, call.plan, [held.gate], is_patient=False)
-        record_done(ports, self.task_id)
+        ports.run.record(StepDone(step=self.task_id))
         return found
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
@@ -100,7 +99,7 @@ class BranchOperator(StepOperator):
             reason := self.step.jump.when(call.plan_or_none, call.request, ports.run.events())
         ):
             self.log.info("%s", reason)
-            record_jump(ports, self.task_id, self.step.jump.past, reason)
+            ports.run.record(StepsJumped(step=self.task_id, past=self.step.jump.past, reason=reason))
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return found
 

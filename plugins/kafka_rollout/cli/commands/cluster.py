@@ -30,10 +30,10 @@ from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_end
-from kafka_rollout.steps.common.approval import approval_body
+from kafka_rollout.steps.checks import verify as verify_cluster
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.verify import verify as verify_cluster
+from kafka_rollout.steps.procedures.approval_requests import approval_body
 
 
 def clusters(as_json: AsJson = False) -> None:

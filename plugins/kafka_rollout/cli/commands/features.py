@@ -39,11 +39,15 @@ from kafka_rollout.features.requests import FeatureAction, exit_code
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.run.events import ApprovalOf
-from kafka_rollout.steps.common.approval import refuse_unlisted_approver, require_approval, take_over_run
-from kafka_rollout.steps.common.four_eyes import record_shell_start
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
+from kafka_rollout.steps.common.approval import (
+    record_shell_start,
+    refuse_unlisted_approver,
+    require_approval,
+    take_over_run,
+)
+from kafka_rollout.steps.features.levels import check_for_narrower_nodes
 from kafka_rollout.steps.features.update import observe_features, planned_outcomes
-from kafka_rollout.steps.procedures.features import FEATURES
+from kafka_rollout.steps.procedures.kinds import FEATURES
 from kafka_rollout.steps.runner import Runner
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)

@@ -22,7 +22,7 @@ from kafka_rollout.groups.records import with_records
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.groups import GATE, check_conversion
+from kafka_rollout.steps.gates.checks import GATE, check_conversion
 
 if TYPE_CHECKING:
     from kafka_rollout.kafka.client.requests import ClusterConnections

@@ -25,7 +25,7 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
-from kafka_rollout.steps.planning.rehearsal import planned_releases, releases_between
+from kafka_rollout.steps.planning.plans import planned_releases, releases_between
 
 
 @takes_request(RunOf.UPGRADE, RunOf.DOWNGRADE, plans_only=True)

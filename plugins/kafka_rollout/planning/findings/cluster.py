@@ -30,7 +30,7 @@ from kafka_rollout.features.support import (
     removed_controller_remedy,
     unlisted_controller_lacks,
 )
-from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings
+from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (

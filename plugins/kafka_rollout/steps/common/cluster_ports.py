@@ -2,17 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
-from functools import partial
+from functools import partial, wraps
 from itertools import count
-from typing import TypeVar
+from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
+from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.node_log import find_logged_requests
 from kafka_rollout.model.rights import PINNING, READING, need_of, refuse_without_reading
@@ -78,6 +79,8 @@ class ClusterPorts:
 
 
 _T = TypeVar("_T")
+_Item = TypeVar("_Item")
+Around = Callable[[str, Mapping[str, object]], AbstractContextManager[None]]
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
 _ASKED_AT_ONCE = 8
@@ -105,7 +108,11 @@ def observe(ports: ClusterPorts) -> ClusterState:
     if ports.cluster.manages_nodes:
         refuse_without_reading(ports.cluster, missing)
     if not ports.cluster.controllers:
-        _refuse_zookeeper_mode(ports)
+        modes: dict[int, bool] = {}
+        for node in ports.cluster.brokers:
+            with suppress(TransientError):
+                modes[node.node_id] = ports.admin.features(node).in_zookeeper_mode
+        refuse_zookeeper_mode(ports.cluster, modes)
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
     refused = {one.sentence: need_of(one.right) for one in missing if one.right in READING}
@@ -123,15 +130,6 @@ def observe(ports: ClusterPorts) -> ClusterState:
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if one.right not in READING),
     )
-
-
-def _refuse_zookeeper_mode(ports: ClusterPorts) -> None:
-    """Raise RefusedError if all brokers that respond run in ZooKeeper mode."""
-    modes: dict[int, bool] = {}
-    for node in ports.cluster.brokers:
-        with suppress(TransientError):
-            modes[node.node_id] = ports.admin.features(node).in_zookeeper_mode
-    refuse_zookeeper_mode(ports.cluster, modes)
 
 
 def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterState:
@@ -189,8 +187,7 @@ def observe_some(
     ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.RESPONSES)
     quorum = _ask(ask_quorum, None, unanswered) if brokers else None
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
-    with ThreadPoolExecutor(max_workers=_ASKED_AT_ONCE, thread_name_prefix="observe") as pool:
-        seen = tuple(pool.map(lambda node: observe_node(ports, node, metrics=metrics), nodes))
+    seen = at_once(lambda node: observe_node(ports, node, metrics=metrics), nodes)
     unanswered += [node.problem for node in seen if node.problem]
     observed = {node.node_id: node for node in seen}
     current = find_current_brokers(ports.cluster, quorum, observed)
@@ -226,6 +223,11 @@ def observe_some(
         # The time of the responses, not of the queries: lags and ages are computed from it.
         observed_at=ports.clock.now(),
     )
+
+
+def levels_now(ports: ClusterPorts) -> ClusterState:
+    """Return every node's own response about features, and nothing else."""
+    return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
 
 
 def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
@@ -338,3 +340,53 @@ def _ask(question: Callable[[], _T], otherwise: _T, unanswered: list[str]) -> _T
     except TransientError as error:
         unanswered.append(error.sentence)
         return otherwise
+
+
+Result = TypeVar("Result")
+
+
+def at_once(act: Callable[[_Item], _T], items: Iterable[_Item], *, most: int = _ASKED_AT_ONCE) -> list[_T]:
+    """Act on some items in parallel, at most `most` at a time; return the results. Raise the first error at the end."""
+    with ThreadPoolExecutor(max_workers=most, thread_name_prefix="steps") as pool:
+        return list(pool.map(act, items))
+
+
+def until(
+    clock: Clock, check: Callable[[], Result], is_met: Callable[[Result], bool], *, for_s: float, every_s: float = 0.5
+) -> Result:
+    """Repeat `check` until `is_met` accepts its result or `for_s` have passed; return the last result. All in seconds.
+
+    The check is called at least once, and its errors are raised.
+    """
+    deadline = clock.monotonic() + for_s
+    while not is_met(result := check()) and clock.monotonic() < deadline:
+        clock.sleep(every_s)
+    return result
+
+
+class _Around:
+    def __init__(self, port: object, names: Collection[str], around: Around) -> None:
+        self._port, self._names, self._around = port, names, around
+
+    def __getattr__(self, name: str) -> Any:
+        found: Callable[..., Any] = getattr(self._port, name)
+        if name not in self._names:
+            return found
+
+        @wraps(found)
+        def call(*args: Any, **options: Any) -> Any:
+            with self._around(name, options):
+                return found(*args, **options)
+
+        return call
+
+
+def around_calls(port: _T, names: Collection[str], around: Around) -> _T:
+    """Return the port; its calls with these names run within `around`, which gets the name and the options."""
+    return cast(_T, _Around(port, names, around))
+
+
+def named_directories(ports: ClusterPorts, losses: Iterable[Loss]) -> tuple[Loss, ...]:
+    """Return the losses with directories also shown by path, if the runtime can read the files."""
+    paths = {id_: path for node in ports.cluster.brokers for id_, path in ports.runtime.log_directories(node).items()}
+    return with_paths(losses, paths)

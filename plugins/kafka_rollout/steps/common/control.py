@@ -9,28 +9,91 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.base.errors import StoppedError, TransientError
+from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import Maintenance, parse_maintenance
 from kafka_rollout.gates.check import Condition, Gate, GateCheck, GateKind
-from kafka_rollout.gates.control import RACK, find_due_pause, pause_condition, planned_pause, window_condition
-from kafka_rollout.gates.outside import waits_for_outside_alone
+from kafka_rollout.gates.control import (
+    OUTSIDE_CHECK,
+    Reading,
+    evaluate,
+    find_due_pause,
+    outside_finding,
+    pause_condition,
+    planned_pause,
+    waits_for_outside_alone,
+    window_condition,
+)
 from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.batches import NODE_S, find_racks
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.model.topology import AppliesTo, NodeSpec, OutsideCondition
+from kafka_rollout.planning.batches import NODE_S, RACK, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
-from kafka_rollout.run.projections.nodes import expected_commands_s, expected_node_step_s, is_in_node_step, times_passed
+from kafka_rollout.run.projections.nodes import (
+    expected_commands_s,
+    expected_node_step_s,
+    is_in_node_step,
+    last_act_at,
+    times_passed,
+)
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.common.outside import check_outside
 
+_POINTS: dict[GateKind, AppliesTo] = {
+    GateKind.BEFORE_STOP: "before_stop",
+    GateKind.CONTROLLERS_STOP: "before_stop",
+    GateKind.NODES_STOP: "before_stop",
+    GateKind.AFTER_START: "after_start",
+}
 # So often a gate passes whose condition from outside is not met right after; then the retries count.
 _PASSES = 3
 _NEXT_CHANGE = Gate(kind=GateKind.NEXT_CHANGE)
+
+
+def check_outside(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
+) -> tuple[Condition, ...]:
+    """Return the conditions from outside that apply before a stop or after a start, with their values now.
+
+    `release_step`: None for the stop of all nodes or controllers. A value from before the run's last stop or start says
+    nothing about its effect, so it does not count, nor does one from before `not_before` (epoch seconds).
+    """
+    applying = _applying(ports, plan, release_step, point)
+    if not applying:
+        return ()
+    readings = _read(ports, applying, max(not_before, last_act_at(ports.run.events())))
+    return tuple(evaluate(one, reading) for one, reading in zip(applying, readings, strict=True))
+
+
+def outside_conditions(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[OutsideCondition, ...]:
+    """Return the conditions from outside of a gate."""
+    point = _POINTS.get(gate.kind)
+    return () if point is None else _applying(ports, plan, gate.release_step, point)
+
+
+def find_outside(ports: ClusterPorts, skipped: Sequence[str] = ()) -> Checked:
+    """Evaluate each condition from outside once, for a plan or the check of an inventory."""
+    known = [one for one in ports.cluster.conditions if one.name not in skipped]
+    findings = (outside_finding(one, reading) for one, reading in zip(known, _read(ports, known), strict=True))
+    return OUTSIDE_CHECK.ran(findings, unless="" if known else "The inventory has no condition from outside.")
+
+
+def _applying(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo
+) -> tuple[OutsideCondition, ...]:
+    """A rollback has none: the value can be bad because of the release that it removes."""
+    if release_step is not None and is_rollback_step(plan, release_step):
+        return ()
+    skipped = () if plan.terms is None else plan.terms.skip_conditions
+    return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)
+
+
+def _read(ports: ClusterPorts, conditions: Sequence[OutsideCondition], not_before: float = 0.0) -> list[Reading]:
+    return at_once(partial(ports.outside.read, not_before=not_before), conditions)
 
 
 class HeldError(TransientError):
@@ -115,12 +178,6 @@ def refuse_unsafe_stop(ports: ClusterPorts, gate: Gate, seen: GateCheck, what: s
     raise TransientError(sentence, remedy=remedy)
 
 
-def _end_if_stopped(ports: ClusterPorts, events: Sequence[Event], target: Release) -> None:
-    if stop := find_stop(events):
-        ports.run.record(StoppedByOperator(target=target))
-        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
-
-
 def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
     """Check whether a node step, the stop of all nodes or controllers, or another change begins, without an observation
     of the cluster. No condition: nothing can hold it. `not_before`: as for `check_outside`.
@@ -142,7 +199,9 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
 
     if _has_begun(gate, events):
         return check()
-    _end_if_stopped(ports, events, plan.target if step is None else step.to_release)
+    if stop := find_stop(events):
+        ports.run.record(StoppedByOperator(target=plan.target if step is None else step.to_release))
+        raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
     if pause := find_pause(events):
         found.append(pause_condition(pause.text, pause.at))
     if gate.kind is GateKind.NEXT_CHANGE:

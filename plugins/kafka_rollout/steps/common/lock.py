@@ -1,14 +1,23 @@
-"""The cluster's lock: one change at a time. Every changing step and every check renews its lease."""
+"""The cluster's lock: one change at a time. Every changing step and every check renews its lease.
+
+Each change first checks the fencing token. The protocols of a port say which of its calls change something
+(ports/cluster.py). The check is made at each of these calls. The adapters make it again immediately before each change,
+because a call can take an hour.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
+from dataclasses import replace
 
+from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import LockHeldError, RefusedError, TransientError
-from kafka_rollout.base.lease import Lock
+from kafka_rollout.base.lease import Fence, Lock
+from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.events import LockedOut
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.run.ports import ChangeLock
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls
 
 # Longer than the longest call between two renewals (a controlled shutdown until its deadline), but short enough that
 # a killed run does not block others for long.
@@ -70,3 +79,54 @@ def release_lock(ports: ClusterPorts) -> None:
     lease = ports.lock.holder(ports.cluster.name)
     if lease is not None and lease.holder == ports.run_id:
         ports.lock.release(ports.cluster.name, ports.run_id)
+
+
+FRESH_S = 5.0
+_TRIES = 3
+
+
+def make_fence(lock: ChangeLock, cluster: str, clock: Clock) -> Fence:
+    """Return the check before each change: it raises RefusedError unless this process acts on the cluster now.
+
+    An answer that is older than FRESH_S when it arrives is not used, because the process can have been paused. Raises
+    TransientError if the database does not answer in time.
+    """
+
+    def fence() -> None:
+        for _ in range(_TRIES):
+            asked_at = clock.monotonic()
+            lock.check_acting(cluster)
+            if clock.monotonic() - asked_at <= FRESH_S:
+                return
+        raise TransientError(
+            f"The database did not confirm the lock of cluster {cluster} within {FRESH_S:.0f} s, so nothing was sent.",
+            remedy="Check the load of the database and of this machine, then repeat the step.",
+        )
+
+    return fence
+
+
+def fence_cluster_ports(ports: ClusterPorts) -> ClusterPorts:
+    """Return the ports with a check before each change. A validate-only request is not checked.
+
+    A change raises RefusedError unless this process acts with the newest token of the cluster.
+    """
+    fence = make_fence(ports.lock, ports.cluster.name, ports.clock)
+
+    @contextmanager
+    def check(name: str, options: Mapping[str, object]) -> Iterator[None]:
+        if not options.get("validate_only"):
+            fence()
+        yield
+
+    return replace(
+        ports,
+        admin=around_calls(ports.admin, calls_of(ClusterChanges), check),
+        runtime=around_calls(ports.runtime, calls_of(NodeChanges), check),
+        metadata_logs=around_calls(ports.metadata_logs, calls_of(MetadataLogChanges), check),
+    )
+
+
+def calls_of(protocol: type) -> frozenset[str]:
+    """Return the names of the calls that a protocol itself declares."""
+    return frozenset(name for name, value in vars(protocol).items() if callable(value) and not name.startswith("_"))

@@ -1,4 +1,4 @@
-"""Node steps: the release that a node really runs, and its state in the plan."""
+"""Node steps: the release that a node really runs, its state in the plan, and what a broker has loaded."""
 
 from __future__ import annotations
 
@@ -7,9 +7,13 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
+from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition, led_partitions
+from kafka_rollout.gates.counters import Unchecked
+from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.model.node_log import READ_LINES, LogExcerpt, cut_excerpt, hide_credentials
 from kafka_rollout.model.plan import Plan, ReleaseStep
-from kafka_rollout.model.state import ProcessState
+from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
@@ -102,8 +106,8 @@ def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, nod
 
 def stop_node(
     ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, deadline_s: float, force: bool = False
-) -> float:
-    """Stop the node; return the seconds. Request and result are recorded: a resumed call relies on the request.
+) -> None:
+    """Stop the node. Request and result are recorded: a resumed call relies on the request.
 
     `force`: kill the process at the deadline. Such a node recovers its log at the next start, which takes longer.
     """
@@ -115,24 +119,19 @@ def stop_node(
     ports.run.record(
         Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
     )
-    return took
 
 
-def record_start(
-    ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, seconds: float = 0.0
-) -> ProcessState:
-    """Record that the node was started on the target of the release step; return its process."""
-    process = ports.runtime.process(node)
+def record_start(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, seconds: float = 0.0) -> None:
+    """Record that the node was started on the target of the release step."""
     ports.run.record(
         Started(
             node_id=node.node_id,
             release_step=release_step.key,
             release=release_step.to_release,
-            pid=process.pid,
+            pid=ports.runtime.process(node).pid,
             seconds=round(seconds, 3),
         )
     )
-    return process
 
 
 def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
@@ -167,14 +166,15 @@ def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:
     return release_step.key not in {planned.key for planned in plan.release_steps}
 
 
+def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
+    """Return the release steps of the rollback in their order: the last release step first, each reversed."""
+    return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
+
+
 def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
     """Return the release step and those after it, in its own direction."""
-    way = (
-        tuple(h.reversed() for h in reversed(plan.release_steps))
-        if is_rollback_step(plan, release_step)
-        else plan.release_steps
-    )
-    keys = [h.key for h in way]
+    way = rollback_release_steps(plan) if is_rollback_step(plan, release_step) else plan.release_steps
+    keys = [one.key for one in way]
     return way[keys.index(release_step.key) :]
 
 
@@ -219,3 +219,47 @@ def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
 def _is_refusal(event: LogEvent) -> bool:
     """A broker logs at INFO level that the controller refused its registration."""
     return event.class_name == "BrokerLifecycleManager" and event.message.startswith("Unable to register")
+
+
+LOG_LINES = 20_000  # the start of a broker with many partitions
+
+
+def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
+    """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
+
+    Raises RefusedError for a missing right: the gate after the start needs it too.
+    """
+    if not node.is_broker:
+        return None
+    try:
+        return ports.admin.coordinators(node, state.partitions)
+    except TransientError:
+        return None
+
+
+def check_coordinators(
+    ports: ClusterPorts, state: ClusterState, node: NodeSpec, before: BeforeStop | None
+) -> Condition:
+    """Check a broker whose leaderships are back."""
+    try:
+        answers = ports.admin.coordinators(node, state.partitions)
+    except TransientError as error:
+        return Condition(name=CONDITION, is_met=False, evidence=error.sentence)
+    led = led_partitions(state.partitions, node.node_id)
+    log = ports.runtime.log_tail(node, lines=LOG_LINES) if led else ()
+    return coordinators_condition(state.partitions, node.node_id, answers, before, log)
+
+
+def check_remote_storage(
+    ports: ClusterPorts, state: ClusterState, node: NodeSpec, release: Release, unchecked: Unchecked
+) -> tuple[Condition, ...]:
+    """Check a broker of `release` with tiered storage; empty for a broker without it.
+
+    `state`: with the metrics of the node. `unchecked`: as in Plan.
+    """
+    config = ports.runtime.config(node)
+    if not uses_tiered_storage(config):
+        return ()
+    initialised = check_tiered_storage(node, config, release, ports.runtime.log_tail(node, lines=LOG_LINES))
+    requests = check_remote_requests(node, config, release, state, unchecked)
+    return tuple(condition for condition in (initialised, requests) if condition is not None)

@@ -6,8 +6,7 @@ approval, after the levels are lowered, immediately before the node stops, and w
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Iterable
 from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
@@ -37,10 +36,9 @@ from kafka_rollout.run.step_events import (
     ScanStage,
     Trimmed,
 )
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import named_directories
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, named_directories
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.planning.coordinator_logs import replace_findings
+from kafka_rollout.steps.planning.check import replace_findings
 
 LOSSES = "metadata/losses.json"
 _AT_ONCE = 2  # each starts a JVM
@@ -50,21 +48,18 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     """Scan every node's log for every release of the path, and add the findings to the plan."""
     scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.BEFORE, scans)
+    logs, with_backup = ports.metadata_logs, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable)
+    spaces = [
+        LogSpace(node_id=node.node_id, log_bytes=logs.log_bytes(node), free_bytes=logs.free_bytes(node))
+        for node in ports.cluster.nodes
+        if node.node_id in with_backup
+    ]
     found = (
         *unreadable_log_findings(unreadable, ports.cluster),
         *metadata_findings(plan, scans),
-        *backup_space_findings(_spaces(ports, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable))),
+        *backup_space_findings(spaces),
     )
     return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
-
-
-def _spaces(ports: ClusterPorts, node_ids: Collection[int]) -> list[LogSpace]:
-    logs = ports.metadata_logs
-    return [
-        LogSpace(node_id=node.node_id, log_bytes=logs.log_bytes(node), free_bytes=logs.free_bytes(node))
-        for node in ports.cluster.nodes
-        if node.node_id in node_ids
-    ]
 
 
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
@@ -236,9 +231,7 @@ def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, Metadata
         for node in ports.cluster.nodes
         if node.node_id not in unreadable
     ]
-    scan: Callable[[tuple[NodeSpec, Release]], MetadataScan] = lambda one: _scan(ports, plan, *one)  # noqa: E731
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="metadata-scan") as pool:
-        scans = list(pool.map(scan, asked))
+    scans = at_once(lambda one: _scan(ports, plan, *one), asked, most=_AT_ONCE)
     return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
 
 

@@ -1,35 +1,337 @@
-"""Features of an upgrade: check the support of their levels (KIP-584), finalize them, and prove them by a snapshot."""
+"""Levels of features: check their support (KIP-584), send one UpdateFeatures request, and prove them by a snapshot.
+
+Only one request is in progress at a time; the callers hold the cluster's lock. The levels are read before and after, so
+a lost response or a kill does no harm.
+
+KIP-584's race: a broker with a narrower range registers while a level is being finalized. Kafka refuses one of both:
+the controller refuses the level while such a broker is registered, or it refuses the registration afterwards; or the
+broker exits when it replays the level. The result is a broker that is down or retries its registration.
+`check_for_narrower_nodes` finds it and shows the remedy.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.base.findings import WARNING, Finding, FindingCode, Verdict
-from kafka_rollout.features.requests import FeatureUpdateResult, feature_request_batches
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Verdict
+from kafka_rollout.features.requests import (
+    DROPPED_RANGES,
+    UNSUPPORTED_VERSION,
+    FeatureUpdateResult,
+    feature_request_batches,
+    refused_by_controller,
+)
 from kafka_rollout.features.rules import check_feature_support
+from kafka_rollout.features.support import (
+    FEATURE_UNSUPPORTED,
+    keeps_registrations,
+    support_findings,
+    unlisted_node_findings,
+)
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange, Plan, Undo
-from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState
+from kafka_rollout.model.state import CheckpointFile, CheckpointSummary, ClusterState, NodeState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import finalization
-from kafka_rollout.run.step_events import FeatureSupport, SnapshotLoaded
+from kafka_rollout.run.step_events import FeatureRace, FeatureSupport, Finalized, Finalizing, SnapshotLoaded, Validated
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
-from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.features.sending import (
-    ensure_levels,
-    find_refusals,
+from kafka_rollout.steps.common.cluster_ports import (
+    ClusterPorts,
     levels_now,
-    levels_of_changes,
-    named,
-    refusals,
+    observe,
+    observe_some,
+    until,
+    with_registered_levels,
 )
+from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
+from kafka_rollout.steps.planning.min_isr import refuse_changed_min_isr
+
+# Brokers re-register after metadata.version changes. Until the controller has their new ranges it refuses other
+# features.
+_REGISTRATION_PATIENCE_S = 60.0
+# Seconds in which the levels are read after a lost response, before the result counts as unknown.
+_LOST_ANSWER_PATIENCE_S = 20.0
+# Seconds to wait for a node that responds but does not report the level yet; a node without a connection may never
+# report it.
+_LAGGARD_PATIENCE_S = 10.0
+_SENDS = 2
+
+NOT_SENT = "NOT_SENT"  # used in place of Kafka's error name
+_NOT_SENT_WHY = "Another feature of the same request was refused."
+
+
+CONTROLLER_UNANSWERED = FindingCode(
+    "CONTROLLER-UNANSWERED",
+    BLOCKER,
+    "The controller did not respond to the validate-only request.",
+    "Repeat the command. A failed query blocks the plan.",
+)
+CONTROLLER_CANNOT_VALIDATE = FindingCode(
+    "CONTROLLER-CANNOT-VALIDATE",
+    WARNING,
+    "The release of the controller has no validate-only request.",
+    "UpdateFeatures has validate-only from version 1 (Kafka 3.3). Only this tool's own checks apply.",
+)
+
+
+def ensure_levels(
+    ports: ClusterPorts, batch: Sequence[FeatureChange], *, unsafe: bool = False
+) -> tuple[FeatureUpdateResult, ...]:
+    """Read the levels, validate-only, update, read them again. A refused feature has Kafka's own error.
+
+    After a lost response the request is sent again only if the nodes show for some time that it was not applied. Raises
+    TransientError if the result is unknown.
+    """
+    for attempt in range(_SENDS + 1):
+        state = levels_now(ports)
+        missing = {c.feature: c.target for c in batch if state.finalized.get(c.feature, 0) != c.target}
+        if not missing:
+            ports.run.record(Finalized(levels=levels_of_changes(batch), epoch_after=highest_epoch(state)))
+            return _answers(batch, {})
+        if attempt == _SENDS:
+            break
+        if refused := _validate(ports, missing, unsafe=unsafe):
+            not_sent = {f: FeatureUpdateResult(feature=f, error=NOT_SENT, message=_NOT_SENT_WHY) for f in missing}
+            return _answers(batch, {**not_sent, **refused})
+        ports.run.record(Finalizing(levels=missing, epoch_before=highest_epoch(state)))
+        try:
+            results = ports.admin.update_features(missing, validate_only=False, unsafe=unsafe)
+        except TransientError:  # the result is unknown here; the nodes report it
+            _wait_until_there(ports, missing)
+            continue
+        if refused := {result.feature: result for result in results if not result.accepted}:
+            # Older controllers can apply a part of a request.
+            taken = {feature: level for feature, level in missing.items() if feature not in refused}
+            if taken and _wait_until_there(ports, taken):
+                ports.run.record(Finalized(levels=taken, epoch_after=highest_epoch(levels_now(ports))))
+            return _answers(batch, refused)
+        if not _wait_until_there(ports, missing):
+            break
+    raise TransientError(
+        f"It is unknown whether {format_levels(levels_of_changes(batch))} is finalized: the response was lost, or the "
+        "nodes do not report the level.",
+        remedy="Repeat the command. It reads the current level before it sends anything.",
+    )
+
+
+def find_refusals(
+    ports: ClusterPorts, state: ClusterState, batches: Sequence[Sequence[FeatureChange]], *, unsafe: bool
+) -> tuple[Finding, ...]:
+    """Return the controller's refusals of the first request, by validate-only; later requests depend on its result.
+
+    Where raising metadata.version does not make the brokers re-register, also the later features that a registration
+    lacks. Each of them is sent alone, because one refused feature refuses the whole request.
+    """
+    first, *later = map(levels_of_changes, batches)
+    found = _ask_controller(ports, state, first, unsafe=unsafe)
+    if METADATA_VERSION in first and keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+        for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
+            answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
+            found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES.code)
+    return found
+
+
+def _ask_controller(
+    ports: ClusterPorts, state: ClusterState, levels: Mapping[str, int], *, unsafe: bool
+) -> tuple[Finding, ...]:
+    """Return the findings of the controller's validate-only request; empty if it accepts."""
+    try:
+        results = ports.admin.update_features(levels, validate_only=True, unsafe=unsafe)
+    except TransientError as error:
+        return (
+            CONTROLLER_UNANSWERED.found(
+                "active controller", f"The controller did not respond to the validate-only request: {error.sentence}"
+            ),
+        )
+    if all(result.error == UNSUPPORTED_VERSION for result in results):
+        return (
+            CONTROLLER_CANNOT_VALIDATE.found(
+                "active controller", f"The controller cannot validate the request: {results[0].message}"
+            ),
+        )
+    return refusals(state, levels, results)
+
+
+def refusals(
+    state: ClusterState, levels: Mapping[str, int], results: Sequence[FeatureUpdateResult]
+) -> tuple[Finding, ...]:
+    """Return the controller's refusals with remedies."""
+    return tuple(
+        refused_by_controller(state, result.feature, levels[result.feature], result.error, result.message)
+        for result in results
+        if not result.accepted
+    )
+
+
+def levels_of_changes(changes: Sequence[FeatureChange]) -> dict[str, int]:
+    return {change.feature: change.target for change in changes}
+
+
+def highest_epoch(state: ClusterState) -> int | None:
+    epochs = [n.features.epoch for n in state.nodes.values() if n.features and n.features.epoch is not None]
+    return max(epochs, default=None)
+
+
+def format_levels(levels: Mapping[str, int]) -> str:
+    return ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
+
+
+def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -> dict[str, FeatureUpdateResult]:
+    """Return the refusals of the validate-only request.
+
+    Refusals because of a missing registration are retried once metadata.version is set. A controller without
+    validate-only refuses nothing here.
+    """
+    raises = any(level > 0 for level in levels.values())
+    results = until(
+        ports.clock,
+        lambda: ports.admin.update_features(levels, validate_only=True, unsafe=unsafe),
+        lambda results: not any(_may_pass(result) for result in _refused(results).values()),
+        for_s=_REGISTRATION_PATIENCE_S if METADATA_VERSION not in levels and raises else 0.0,
+    )
+    ports.run.record(
+        Validated(levels=dict(levels), answers={r.feature: f"{r.error} {r.message}".strip() for r in results})
+    )
+    return _refused(results)
+
+
+def _refused(results: Sequence[FeatureUpdateResult]) -> dict[str, FeatureUpdateResult]:
+    return {r.feature: r for r in results if not r.accepted and r.error != UNSUPPORTED_VERSION}
+
+
+def _may_pass(result: FeatureUpdateResult) -> bool:
+    return "not support" in result.message or "has not registered" in result.message
+
+
+def _answers(
+    batch: Sequence[FeatureChange], refused: Mapping[str, FeatureUpdateResult]
+) -> tuple[FeatureUpdateResult, ...]:
+    return tuple(refused.get(c.feature) or FeatureUpdateResult(feature=c.feature, error="NONE") for c in batch)
+
+
+def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
+    """Return whether the levels are finalized, by the newest response.
+
+    The controller responds before brokers have read the level. Brokers that lag get some time, because the caller will
+    use the feature through any of them.
+    """
+    laggards_until = ports.clock.monotonic() + _LAGGARD_PATIENCE_S
+
+    def is_there(state: ClusterState) -> bool:
+        return _has(state.finalized, levels) and (
+            ports.clock.monotonic() >= laggards_until or not _some_lag(state, levels)
+        )
+
+    state = until(ports.clock, partial(levels_now, ports), is_there, for_s=_LOST_ANSWER_PATIENCE_S)
+    return _has(state.finalized, levels)
+
+
+def _some_lag(state: ClusterState, levels: Mapping[str, int]) -> bool:
+    answers = (node.features for node in state.nodes.values() if node.features is not None)
+    # Controllers before 3.5 report no levels.
+    return any(
+        not _has(features.finalized, levels) for features in answers if features.finalized or features.epoch is not None
+    )
+
+
+def _has(finalized: Mapping[str, int], levels: Mapping[str, int]) -> bool:
+    return all(finalized.get(feature, 0) == level for feature, level in levels.items())
+
+
+# A node that exits or re-registers has done so by then.
+_RACE_PAUSES_S = (1.0, 2.0, 4.0, 8.0)
+
+
+NODE_GONE_AFTER_FINALIZING = FindingCode(
+    "NODE-GONE-AFTER-FINALIZING", BLOCKER, "A node does not respond after levels were finalized."
+)
+NARROWER_NODE_JOINED = FindingCode(
+    "NARROWER-NODE-JOINED", BLOCKER, "A node with a narrower range registered while a level was finalized."
+)
+RACE_CHECK = Check(
+    "nodes-after-finalizing",
+    "Nodes, compared with the levels that were finalized",
+    "features.md#responses-of-the-api-and-reactions",
+    (NODE_GONE_AFTER_FINALIZING, NARROWER_NODE_JOINED),
+    of=(CheckOf.FINALIZING,),
+)
+
+
+def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
+    """Check every registered node against the finalized levels; the result is recorded.
+
+    A node that supports less, and a node whose support is unknown after several checks, are blockers: the levels are
+    finalized, and an operator must act.
+    """
+    for pause_s in (*_RACE_PAUSES_S, None):
+        verdict = _check_nodes(ports)
+        if verdict.ok or pause_s is None:
+            break
+        ports.clock.sleep(pause_s)
+    ports.run.record(FeatureRace(ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings)))
+    return verdict
+
+
+def _check_nodes(ports: ClusterPorts) -> Verdict:
+    state = with_registered_levels(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
+    findings: list[Finding] = []
+    levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
+    for feature, level in levels.items():
+        for found in support_findings(ports.cluster, ports.catalogue, state, feature, level):
+            if found.code == FEATURE_UNSUPPORTED.code:
+                sentence = f"A node with a narrower range registered while {feature} was finalized at {level}."
+                sentence = f"{sentence} {found.sentence}"
+                findings.append(NARROWER_NODE_JOINED.found(found.subject, sentence, _remedy(feature)))
+    for node in ports.cluster.nodes:
+        seen = state.nodes[node.node_id]
+        if seen.features is None:
+            findings.append(_unresponsive(ports, node, seen, levels))
+    findings += unlisted_node_findings(ports.cluster, state, levels)
+    return Verdict(question="Does every node support the finalized levels?", findings=tuple(findings))
+
+
+def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
+    """Return a finding for a node that does not respond, with the facts of its installed release."""
+    installed = seen.process.installed
+    details = f"{seen.problem} {read_last_error(ports, node)}".strip()
+    if installed is None or installed not in ports.catalogue:
+        sentence = f"may support less than {format_levels(levels)}: {details}"
+        remedy = (
+            "If its log shows that it does not support a level, upgrade it to a release that does. Otherwise start it."
+        )
+    elif lacking := _lacking(ports.catalogue.get(installed), levels):
+        sentence = f"its installed release {installed} does not support {format_levels(lacking)}: {details}"
+        remedy = _remedy(*lacking)
+    else:
+        sentence = f"its installed release {installed} supports every level: {details}"
+        remedy = "Read in its log why it is down, and start it."
+    return NODE_GONE_AFTER_FINALIZING.found(
+        f"node {node.node_id}", f"Node {node.node_id} does not respond after finalizing, and {sentence}", remedy
+    )
+
+
+def _lacking(facts: ReleaseFacts, levels: Mapping[str, int]) -> Mapping[str, int]:
+    known = {name: feature.supported for name, feature in facts.features.items()}
+    return {name: level for name, level in levels.items() if name not in known or level not in known[name]}
+
+
+def _remedy(*features: str) -> str:
+    ways = [f"--downgrade {feature}:LEVEL" for feature in features]
+    ways += [f"--delete {feature}" for feature in features if feature != METADATA_VERSION]
+    return (
+        "Stop that node and upgrade it to a release that supports the level. Or lower the level (`features "
+        f"update` with {' or '.join(ways)}) while it is not in use."
+    )
+
 
 CONTROLLER_DISAGREES = FindingCode(
     "CONTROLLER-DISAGREES",
@@ -63,13 +365,13 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
 
 def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
     """Return the controller's refusals, and a finding if every node reports support."""
-    named_ = [finding for finding in refused if finding.subject.startswith("feature ")]
-    if not named_:
+    named = [finding for finding in refused if finding.subject.startswith("feature ")]
+    if not named:
         return refused
     return (
         *refused,
         CONTROLLER_DISAGREES.found(
-            f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named_)}",
+            f"features {', '.join(finding.subject.removeprefix('feature ') for finding in named)}",
             "Every node reports that it supports the levels, but the controller refuses them.",
         ),
     )
@@ -91,7 +393,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
     pending = pending_changes(ports, plan)
     if pending:
         require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.acquire_lock(ports, f"Finalize {named(levels_of_changes(pending))}.")
+        lock.acquire_lock(ports, f"Finalize {format_levels(levels_of_changes(pending))}.")
     acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Finalizing") if pending else nullcontext()
     with acting:
         if pending:

@@ -54,7 +54,7 @@ from kafka_rollout.features.rules import (
     check_requests,
 )
 from kafka_rollout.features.support import FEATURE_SUPPORT_UNKNOWN, FEATURE_UNSUPPORTED, held_back_feature_findings
-from kafka_rollout.gates.findings import COUNTER_CHECK, counter_findings, find_unchecked_counters
+from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
@@ -62,28 +62,29 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.checks import unknown_responses
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
-from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
+from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
-from kafka_rollout.steps.features.levels import CONTROLLER_DISAGREES, refuse, with_disagreement
-from kafka_rollout.steps.features.min_isr import refuse_changed_min_isr
-from kafka_rollout.steps.features.sending import (
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe, observe_some
+from kafka_rollout.steps.features.levels import (
     CONTROLLER_CANNOT_VALIDATE,
+    CONTROLLER_DISAGREES,
     CONTROLLER_UNANSWERED,
     NOT_SENT,
     ensure_levels,
     find_refusals,
-    levels_now,
+    format_levels,
     levels_of_changes,
-    named,
     refusals,
+    refuse,
+    with_disagreement,
 )
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.planning.min_isr import plan_min_isr
-from kafka_rollout.steps.planning.plans import freeze, record_observed
+from kafka_rollout.steps.planning.min_isr import plan_min_isr, refuse_changed_min_isr
+from kafka_rollout.steps.planning.plans import freeze
 
 # Findings that the controller's validate-only request can confirm or deny. Changes without permission, and unknown
 # features, are not sent.
@@ -138,7 +139,12 @@ def plan_features(
     default of min.insync.replicas before it raises ELR. Raises UserError for a
     request that no cluster supports (nothing is recorded). Refusals are blockers of the plan.
     """
-    state = _observe(ports)
+    state = observe(ports)
+    if METADATA_VERSION not in state.finalized:
+        raise FatalError(
+            f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
+            remedy="Use this command only for clusters in KRaft mode.",
+        )
     requests = order.requests(ports.cluster, ports.catalogue, state)
     verdict = check_requests(ports.cluster, ports.catalogue, state, requests, unsafe=unsafe)
     if waits:
@@ -150,13 +156,16 @@ def plan_features(
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in impossible)),
         )
     changes = _changes(ports, state, requests)
-    record_observed(ports, state)
+    ports.run.record(observed_of(state))
+    releases = state.releases if order.release is None else [order.release]  # whose default levels the order means
     effects = plan_min_isr(ports, changes, state.partitions, pin=pin)
     checked = (
         *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
         RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
         GAPS_CHECK.ran(
-            gap_findings(ports.catalogue, _releases_of(ports, state, order), OF_FEATURE_PLANS),
+            gap_findings(
+                ports.catalogue, tuple(one for one in sorted(releases) if one in ports.catalogue), OF_FEATURE_PLANS
+            ),
             unless="The request names every level." if order.named else "",
         ),
         # No node restarts, so metadata that a node could not apply stays missing.
@@ -189,12 +198,6 @@ def plan_features(
     return plan
 
 
-def _releases_of(ports: ClusterPorts, state: ClusterState, order: FeatureOrder) -> tuple[Release, ...]:
-    """Return the releases of the catalogue whose default levels the order means."""
-    releases = state.releases if order.release is None else [order.release]
-    return tuple(release for release in sorted(releases) if release in ports.catalogue)
-
-
 def observe_features(ports: ClusterPorts) -> ClusterState:
     """Observe what `describe` needs: every node's response and the registrations, no partitions or groups."""
     state = observe_some(ports, ports.cluster.nodes, metrics=True, brokers=False)
@@ -209,29 +212,15 @@ def observe_features(ports: ClusterPorts) -> ClusterState:
         return replace(state, unanswered=(*state.unanswered, error.sentence))
 
 
-def _observe(ports: ClusterPorts) -> ClusterState:
-    """Observe the whole cluster. Raises FatalError if no node reports a finalized metadata.version."""
-    state = observe(ports)
-    if METADATA_VERSION not in state.finalized:
-        raise FatalError(
-            f"No node of cluster {ports.cluster.name} reports a finalized {METADATA_VERSION}.",
-            remedy="Use this command only for clusters in KRaft mode.",
-        )
-    return state
+def requires_approval(plan: Plan) -> bool:
+    """Return whether the run needs an approval, by the policy that its plan has or by its changes.
 
-
-def needs_approval(plan: Plan) -> bool:
-    """Return whether an approval is always required.
-
-    It is if a level is lowered or deleted, or if Kafka could not undo the change.
+    It always does if a level is lowered or deleted, or if Kafka could not undo the change.
     """
     changes = [change for change in plan.feature_changes if change.target != change.current]
-    return any(change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes)
-
-
-def requires_approval(plan: Plan) -> bool:
-    """Return whether the run needs an approval, by its changes or by the policy that its plan has."""
-    return needs_approval(plan) or (plan.terms is not None and plan.terms.every_change)
+    return (plan.terms is not None and plan.terms.every_change) or any(
+        change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes
+    )
 
 
 def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
@@ -252,7 +241,7 @@ def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...
         refuse_blockers(plan)
         if requires_approval(plan):
             require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.acquire_lock(ports, f"Set {named(levels_of_changes(pending))}.")
+        lock.acquire_lock(ports, f"Set {format_levels(levels_of_changes(pending))}.")
     acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Changing features") if pending else nullcontext()
     with acting:
         if pending:
@@ -341,7 +330,7 @@ def _second_opinion(
         [
             CONTROLLER_WOULD_ACCEPT.found(
                 ", ".join(blocked),
-                f"The controller would accept {named(levels)} (validate-only), but this tool refuses: the "
+                f"The controller would accept {format_levels(levels)} (validate-only), but this tool refuses: the "
                 "controller checks fewer nodes and features, and not their users.",
             ),
         ]

@@ -1,35 +1,94 @@
-"""Gates: check the conditions of the next step and record the check."""
+"""Gates: check the conditions of the next step and record the check; wait until the gate passes or fails."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime
+from functools import cache
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.wording import few
 from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates import node as node_gates
-from kafka_rollout.gates.check import PROCESS, BeforeStop, Condition, Gate, GateCheck, GateKind, GateRef
-from kafka_rollout.gates.controllers import check_before_controllers_stop
+from kafka_rollout.gates.check import (
+    HELD_INTERVAL_S,
+    PROCESS,
+    BeforeStop,
+    Condition,
+    Gate,
+    GateCheck,
+    GateKind,
+    GatePolicy,
+    GateRef,
+    GateWatch,
+    WatchState,
+    WatchStatus,
+)
+from kafka_rollout.gates.cluster import check_before_controllers_stop
 from kafka_rollout.gates.counters import expected_errors, no_metadata_errors
+from kafka_rollout.groups.findings import find_unserved_on_path
+from kafka_rollout.groups.records import conversion_conditions, no_members_condition
+from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
-from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
-from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.control import check_begin
-from kafka_rollout.steps.common.coordinators import check_coordinators, check_remote_storage
-from kafka_rollout.steps.common.node_steps import NodeStepState, is_rollback_step, node_step_state, read_last_error
-from kafka_rollout.steps.common.outside import check_outside
+from kafka_rollout.steps.common.control import check_begin, check_outside, outside_conditions
+from kafka_rollout.steps.common.node_steps import (
+    NodeStepState,
+    check_coordinators,
+    check_remote_storage,
+    is_rollback_step,
+    node_step_state,
+    read_last_error,
+    read_log_excerpt,
+)
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
-from kafka_rollout.steps.gates.groups import check_groups
 from kafka_rollout.steps.offline.outage import check_service
 from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
+
+GATE = "groups"
+
+
+def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
+    """Check what the plan's next step needs of groups.
+
+    An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
+    groups of an earlier release's preview then lose their coordinator when the first node starts.
+    """
+    releases = [release_step.to_release for release_step in plan.release_steps]
+    if plan.direction is Direction.DOWNGRADE:
+        lowered = [c for c in plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
+        kinds = frozenset() if plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
+        return check_conversion(ports, kinds, releases)
+    finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
+    unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
+    conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+
+
+def check_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
+    """Check whether groups of these types are converted, and whether the releases can load their records."""
+    conditions: tuple[Condition, ...] = ()
+    if kinds or releases:
+        groups = ports.admin.groups() if kinds else ()
+        conditions = conversion_conditions(
+            groups,
+            ports.logs.group_records(by_spark=True),
+            kinds,
+            catalogue=ports.catalogue,
+            releases=tuple(dict.fromkeys(releases)),
+        )
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+
 
 MIN_ISR_AGE_S = 60.0  # of min.insync.replicas while a gate waits
 
@@ -111,13 +170,6 @@ def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep,
     return before
 
 
-def _stopped_by_us(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
-    return (
-        load_before_stop(ports, plan, release_step, node.node_id) is not None
-        and ports.runtime.process(node).pid is None
-    )
-
-
 def observe_all(ports: ClusterPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
     """Observe what the gates before a stop need. `min_isr_age_s`: as for `ClusterQueries.partitions`."""
     return observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s)
@@ -135,7 +187,8 @@ def _before_stop(
         return _nothing_to_wait_for(
             ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
         )
-    if _stopped_by_us(ports, plan, release_step, node):
+    before = load_before_stop(ports, plan, release_step, node.node_id)
+    if before is not None and ports.runtime.process(node).pid is None:
         return _nothing_to_wait_for(
             ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
@@ -297,15 +350,9 @@ def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         ),
         "due": f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
-    return replace(seen, conditions=tuple(_with_due(c, details["due"]) for c in seen.conditions), details=details)
-
-
-def _with_due(condition: Condition, due: str) -> Condition:
-    return (
-        condition
-        if condition.is_met
-        else replace(condition, evidence=f"{condition.evidence}, expected by {due} at the latest")
-    )
+    expected = f"expected by {details['due']} at the latest"
+    conditions = (c if c.is_met else replace(c, evidence=f"{c.evidence}, {expected}") for c in seen.conditions)
+    return replace(seen, conditions=tuple(conditions), details=details)
 
 
 def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
@@ -361,3 +408,133 @@ def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
 def _nothing_to_wait_for(ports: ClusterPorts, gate: Gate, evidence: str) -> GateCheck:
     condition = Condition(name="nothing to wait for", is_met=True, evidence=evidence)
     return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
+
+
+_GROUPS_INTERVALS = 10  # one check reads a whole log
+
+
+def policy_of(ports: ClusterPorts, kind: GateKind, request: Request, plan: Plan | None = None) -> GatePolicy:
+    """Return the policy of a kind of gate, the same for the DAG and the command line.
+
+    Only a node that was just started must pass several consecutive checks and soak. A snapshot gets the longest
+    snapshot interval of the nodes in addition to the gate timeout. Groups are checked every tenth interval. Soak and
+    checks are at least those of the inventory, and those that were approved with the plan.
+    """
+    asked = request.at_least(ports.cluster, None if plan is None else plan.terms)
+    after_start = kind is GateKind.AFTER_START
+    timeout_s = asked.gate_timeout_s
+    if kind is GateKind.SNAPSHOT:
+        timeout_s += max(snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes) / 1000
+    return GatePolicy(
+        checks=asked.checks if after_start else 1,
+        interval_s=asked.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
+        timeout_s=timeout_s,
+        soak_s=asked.soak_s if after_start else 0.0,
+    )
+
+
+def watch_of(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
+    """Return a new watch of a gate. Every check passes at least as long as the conditions from outside require."""
+    times = [one.for_s for one in outside_conditions(ports, plan, gate)]
+    return GateWatch(policy=replace(policy, soak_s=max(policy.soak_s, *times, 0.0)))
+
+
+def wait_for_gate(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    policy: GatePolicy,
+    on_check: Callable[[GateCheck, str], None] | None = None,
+) -> None:
+    """Check until the gate passes by its policy. `on_check` receives every check and the watch's message.
+
+    For the command line; the DAG's sensors defer instead. Raises RefusedError if the gate fails or its timeout expires.
+    """
+
+    def on_check_of(gate: Gate, seen: GateCheck, message: str) -> None:
+        if on_check is not None:
+            on_check(seen, message)
+
+    wait_for_gates(ports, plan, (gate,), policy, on_check_of)
+
+
+def wait_for_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    policy: GatePolicy,
+    on_check: Callable[[Gate, GateCheck, str], None],
+) -> None:
+    """Check gates in turn until each passes.
+
+    A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
+    """
+    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
+    while not check_gates(ports, plan, gates, watches, on_check).done:
+        held = any(watch.is_held for watch in watches)
+        ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
+    if failed := [
+        f"The gate {gate.name} {watch.status.message}."
+        for gate, watch in zip(gates, watches, strict=True)
+        if watch.status is not None and watch.status.state is WatchState.FAILED
+    ]:
+        ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
+        if plan.offline:
+            ways = "fix the cause, then continue the same run"
+        raise RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
+
+
+def log_of(node_id: int) -> str:
+    """Return the name of the document with the log of a node when its gate failed last."""
+    return f"logs/node-{node_id}.json"
+
+
+def check_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    watches: Sequence[GateWatch],
+    on_check: Callable[[Gate, GateCheck, str], None] | None = None,
+) -> WatchStatus:
+    """Check once each gate whose watch is not over, and record the result of each that ends.
+
+    Return the status of all: it waits until every watch is over, and then fails if one has failed.
+    """
+    # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
+    # right before the stop reads all of them again.
+    observed = cache(lambda: observe_all(ports, min_isr_age_s=MIN_ISR_AGE_S))
+    for gate, watch in zip(gates, watches, strict=True):
+        if watch.is_done:
+            continue
+        seen = check_gate(ports, plan, gate, observed)
+        status = watch.add(seen, ports.clock.now())
+        if on_check is not None:
+            on_check(gate, seen, status.message)
+        record_outcome(ports, gate.ref, seen, status)
+    return _joined(gates, watches)
+
+
+def _joined(gates: Sequence[Gate], watches: Sequence[GateWatch]) -> WatchStatus:
+    found = [(gate, watch.status) for gate, watch in zip(gates, watches, strict=True) if watch.status is not None]
+    for state in (WatchState.WAITING, WatchState.FAILED, WatchState.PASSED):
+        of_state = [(gate, status.message) for gate, status in found if status.state is state]
+        if of_state and len(gates) == 1:
+            return WatchStatus(state=state, message=of_state[0][1])
+        if of_state:
+            shown = few([f"{gate.name} {message}" for gate, message in of_state], limit=3)
+            return WatchStatus(state=state, message=shown)
+    raise ValueError("No gate was checked.")
+
+
+def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
+    """Record that the watch is over, with its last check; does nothing while it waits."""
+    if not status.done:
+        return
+    RECENT.record(ports, ref, seen, last=True)
+    if status.state is WatchState.FAILED and ref.node_id is not None:  # a retry or a rollback writes on into the log
+        ports.run.attach(log_of(ref.node_id), read_log_excerpt(ports, ports.cluster.node(ref.node_id)))
+    ports.run.record(
+        GatePassed(ref=ref, gate=seen.gate, message=status.message)
+        if status.state is WatchState.PASSED
+        else GateFailed(ref=ref, gate=seen.gate, message=status.message)
+    )

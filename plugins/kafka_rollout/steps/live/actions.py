@@ -4,19 +4,31 @@ The snapshot at the lower level is written and proved before the stop; after it 
 controllers start again on the same release. Running brokers fetch the snapshot, because it ends beyond their own logs.
 
 Everything between the stop and the start is one action. Each controller is handled on its own: one that does not
-respond is left out, and the others continue if they are a majority. If the action fails, undo.py decides from the files
-of the stopped controllers whether they start with their old logs. A killed call is continued by the next one.
+respond is left out, and the others continue if they are a majority. A killed call is continued by the next one.
+
+If the action fails, `undo_or_continue` kills the controllers whose hosts respond, reads their files, reads the brokers'
+files, and decides whether they start with their old logs. The files cannot change after the stop.
+metadata_log/log_choice.py has the invariants.
 """
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager, ExitStack
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
+from typing import NoReturn, TypeVar
 
-from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.check import Gate, GateKind
-from kafka_rollout.metadata_log.log_choice import UnreadableLogError
+from kafka_rollout.metadata_log.log_choice import (
+    NodeLog,
+    SnapshotUse,
+    UnreadableLogError,
+    decide_snapshot_use,
+    epoch_after_return,
+    has_majority,
+)
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import majority
 from kafka_rollout.model.topology import NodeSpec
@@ -24,19 +36,25 @@ from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections import offline as projections
-from kafka_rollout.run.step_events import LiveLowered, OfflineLeftBehind, OfflineStopping
+from kafka_rollout.run.step_events import (
+    LiveFailed,
+    LiveKept,
+    LiveLowered,
+    OfflineLeftBehind,
+    OfflineRestored,
+    OfflineStopping,
+    OfflineUndoing,
+    OfflineUndone,
+)
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
-from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.common.node_steps import read_last_error
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.live.controllers import READY_WITHIN_S, Controllers, serves_at_level
-from kafka_rollout.steps.live.undo import finish_undo, undo_or_continue
 from kafka_rollout.steps.offline.snapshot import (
     SNAPSHOTS,
-    at_once,
     choose_once,
     chosen_node,
     install_on,
@@ -49,6 +67,11 @@ from kafka_rollout.steps.offline.snapshot import (
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
+# The controllers are killed: the active one would wait in its shutdown for a new leader, which stopped controllers
+# cannot elect. Kafka checks the whole metadata log at every start (KafkaRaftLog.createLog: no clean shutdown).
+STOP_S = 0.0
+READY_WITHIN_S = 60.0
+T = TypeVar("T")
 READY_EVERY_S = 0.1
 OTHERS_AFTER_S, EXITED_EVERY_S = 20.0, 2.0
 _GATE, _STOP = Gate(kind=GateKind.CONTROLLERS_STOP), "The stop of the controllers"
@@ -78,7 +101,7 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
         if projections.is_undoing(ports.run.events()):
             finish_undo(ports, plan)
         if nothing_was_stopped(ports):
-            if not _lacks(ports, plan):
+            if not quorum_lacks(ports, plan):
                 return f"metadata.version is {plan.levels[METADATA_VERSION]} already."
             refuse_held(ports, plan, _GATE, _STOP)
             # Before the gate: the operator's commands can take an hour.
@@ -147,7 +170,9 @@ def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None, o
     with ports.runtime.short_timeouts():
         if prepared is not None:
             controllers.refuse_silent_hosts()
-            _record_stop(ports)
+            voters = tuple(voter.replica_id for voter in ports.admin.quorum().voters)
+            sentence = f"The controllers are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
+            ports.run.record(OfflineStopping(voters=voters, unwritable=(), sentence=sentence))
         try:
             if controllers.snapshot_has_majority:
                 _install_on_others(controllers)
@@ -159,13 +184,6 @@ def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None, o
         except BaseException as error:
             undo_or_continue(controllers, error)
         return _lowered(controllers)
-
-
-def _record_stop(ports: ClusterPorts) -> None:
-    quorum = ports.admin.quorum()
-    voters = tuple(voter.replica_id for voter in quorum.voters)
-    sentence = f"The controllers are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
-    ports.run.record(OfflineStopping(voters=voters, unwritable=(), sentence=sentence))
 
 
 def _install(controllers: Controllers, prepared: PreparedSnapshot) -> None:
@@ -203,7 +221,11 @@ def _start_until_ready(controllers: Controllers) -> str:
 
     def wait(seconds: float) -> str:
         return until(
-            ports.clock, lambda: _lacks(ports, plan), lambda found: not found, for_s=seconds, every_s=READY_EVERY_S
+            ports.clock,
+            lambda: quorum_lacks(ports, plan),
+            lambda found: not found,
+            for_s=seconds,
+            every_s=READY_EVERY_S,
         )
 
     had_log = {node_id for node_id, event in projections.installed_on(ports.run.events()).items() if event.had_log}
@@ -267,5 +289,291 @@ def _start_left_behind(ports: ClusterPorts, plan: Plan) -> list[str]:
     return [*started.done.values(), *still]
 
 
-def _lacks(ports: ClusterPorts, plan: Plan) -> str:
-    return quorum_lacks(ports, plan.levels[METADATA_VERSION])
+@dataclass(slots=True)
+class Controllers:
+    """The controllers during one call.
+
+    `silent`: node id → reason, of controllers whose host did not respond. They are not asked again, so that a host is
+    waited for once. `problems`: node id → the last error of a controller, also of those that respond.
+    """
+
+    ports: ClusterPorts
+    plan: Plan
+    silent: dict[int, str] = field(default_factory=dict)
+    problems: dict[int, str] = field(default_factory=dict)
+
+    @property
+    def responding(self) -> tuple[NodeSpec, ...]:
+        return tuple(node for node in self.ports.cluster.controllers if node.node_id not in self.silent)
+
+    @property
+    def without_snapshot(self) -> tuple[NodeSpec, ...]:
+        """The controllers on which this try has not installed the snapshot, as far as their hosts respond."""
+        done = projections.installed_on(self.ports.run.events())
+        return tuple(node for node in self.responding if node.node_id not in done)
+
+    @property
+    def voters(self) -> tuple[int, ...]:
+        """The quorum before the first stop."""
+        before = projections.voters_before_stop(self.ports.run.events())
+        return before or tuple(node.node_id for node in self.ports.cluster.controllers)
+
+    @property
+    def snapshot_has_majority(self) -> bool:
+        """Whether the snapshot is on a majority of the voters, so no controller with an old log can be elected."""
+        installed = projections.installed_on(self.ports.run.events())
+        return has_majority(self.voters, [node_id for node_id, event in installed.items() if event.had_log])
+
+    @property
+    def problem_lines(self) -> list[str]:
+        return [f"controller {node_id}: {reason}" for node_id, reason in sorted(self.problems.items())]
+
+    def each(self, act: Callable[[NodeSpec], T], chosen: Iterable[NodeSpec]) -> Mapping[int, T]:
+        """Act on controllers in parallel; return node id → result of those that succeeded. Errors become problems."""
+        found = on_each(act, tuple(chosen))
+        for node_id, error in found.failed.items():
+            self.problems[node_id] = error.sentence
+            if isinstance(error, TransientError):
+                self.silent[node_id] = error.sentence
+        return found.done
+
+    def refuse_silent_hosts(self) -> None:
+        """Raise TransientError, with nothing stopped, unless the host of every controller responds now."""
+        silent = on_each(self.ports.runtime.process, self.ports.cluster.controllers).failed
+        if silent:
+            raise TransientError(
+                f"Not every controller's host responds: {few(error.sentence for error in silent.values())}",
+                remedy="Nothing was stopped. Repeat the step when every host responds.",
+            )
+
+    def stop(self, chosen: Iterable[NodeSpec]) -> None:
+        """Kill controllers at once. One that cannot be stopped counts as one of a silent host: it can run."""
+        stop, process = self.ports.runtime.stop, self.ports.runtime.process
+
+        def kill(node: NodeSpec) -> None:
+            try:
+                stop(node, deadline_s=STOP_S, force=True)
+                if process(node).pid is not None:
+                    raise TransientError(f"Node {node.node_id} ({node.name}) was started again after its stop.")
+            except RolloutError as error:
+                self.silent[node.node_id] = error.sentence
+                raise
+
+        self.each(kill, chosen)
+
+    def start(self, chosen: Iterable[NodeSpec], *, again: bool = False) -> Mapping[int, object]:
+        """Start controllers that have no process; return those that run. `again`: also those of silent hosts."""
+
+        def start(node: NodeSpec) -> None:
+            if self.ports.runtime.process(node).pid is None:
+                self.ports.runtime.start(node)
+            self.silent.pop(node.node_id, None)
+
+        return self.each(start, [node for node in chosen if again or node.node_id not in self.silent])
+
+    def all_run(self, chosen: Sequence[NodeSpec]) -> bool:
+        seen = self.each(self.ports.runtime.process, [node for node in chosen if node.node_id not in self.silent])
+        return len(seen) == len(chosen) and all(process.pid is not None for process in seen.values())
+
+    def left_behind(self) -> Mapping[int, str]:
+        """Node id → reason, of the controllers without this try's snapshot, and of those whose host is silent."""
+        installed = projections.installed_on(self.ports.run.events())
+        left = {
+            node.node_id: f"it was started with its old log and fetches the snapshot: {self.problems[node.node_id]}"
+            for node in self.ports.cluster.controllers
+            if node.node_id not in installed and node.node_id in self.problems
+        }
+        return dict(sorted({**left, **self.silent}.items()))
+
+
+def serves_at_level(ports: ClusterPorts, plan: Plan) -> bool:
+    """Return whether the active controller reports the planned metadata.version."""
+    return served_level(ports) == plan.levels[METADATA_VERSION]
+
+
+def served_level(ports: ClusterPorts) -> int | None:
+    """Return metadata.version as the active controller reports it; None without a leader or an answer."""
+    try:
+        leader = ports.admin.quorum(through_brokers=False).leader_id
+        return ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION) if leader >= 0 else None
+    except TransientError:
+        return None
+
+
+def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
+    """React to a failure with controllers stopped.
+
+    Returns if the controllers serve at the new level. Else raises, with every controller started that can serve:
+    RefusedError if the old logs are used again, TransientError if they are not and if too few hosts respond.
+    """
+    ports, plan = controllers.ports, controllers.plan
+    why = error.sentence if isinstance(error, RolloutError) else f"{type(error).__name__}."
+    if serves_at_level(ports, plan):
+        controllers.start(ports.cluster.controllers, again=True)
+    elif projections.snapshot_is_written(ports.run.events()):
+        _decide(controllers, why, error)
+    else:
+        ports.run.record(OfflineUndoing(sentence="No controller has the snapshot."))
+        _return_to_old_logs(controllers, why, error, epoch=None)
+    if not isinstance(error, RolloutError):
+        raise error
+
+
+def finish_undo(ports: ClusterPorts, plan: Plan) -> None:
+    """Finish an undo that was interrupted, or that did not reach every controller.
+
+    Returns when every controller was restored, or when a leader was elected on the snapshot in the meantime: then the
+    downgrade continues. Raises as undo_or_continue.
+    """
+    controllers = Controllers(ports, plan)
+    why = "The undo was interrupted."
+    with ports.runtime.short_timeouts():
+        level = served_level(ports)
+        restored = projections.restored_nodes(ports.run.events())
+        if level == plan.levels[METADATA_VERSION]:
+            ports.run.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
+        elif level is not None or has_majority(controllers.voters, restored):
+            _return_to_old_logs(controllers, why, None, epoch=None)
+        elif projections.snapshot_is_written(ports.run.events()):
+            _decide(controllers, why, None)
+        else:
+            _return_to_old_logs(controllers, why, None, epoch=None)
+
+
+def _decide(controllers: Controllers, why: str, error: BaseException | None) -> None:
+    """Decide whether the old logs can be used again. Returns if the controllers serve at the new level."""
+    ports = controllers.ports
+    answering = controllers.each(ports.runtime.process, ports.cluster.controllers)
+    for node_id in answering:
+        controllers.silent.pop(node_id, None)
+    if not has_majority(controllers.voters, answering):
+        _wait_for_hosts(controllers, why)
+    controllers.stop(node for node in ports.cluster.controllers if node.node_id in answering)
+    logs = controllers.each(_read_log(controllers), controllers.responding)
+    of_brokers = on_each(_read_log(controllers), ports.cluster.brokers_alone).done
+    chosen = projections.chosen_log(ports.run.events())
+    if chosen is None:
+        raise FatalError("The run history has a snapshot without its log.", remedy="Report this as a bug.") from error
+    match decide_snapshot_use(chosen, controllers.voters, logs, of_brokers.values()):
+        case SnapshotUse.UNUSED:
+            ports.run.record(OfflineUndoing(sentence="The controllers have no leader at the new level."))
+            everything = [*logs.values(), *of_brokers.values()]
+            _return_to_old_logs(controllers, why, error, epoch=epoch_after_return(chosen, everything))
+        case SnapshotUse.USED:
+            _continue_with_snapshot(controllers, why)
+        case SnapshotUse.UNKNOWN:
+            _wait_for_hosts(controllers, why)
+
+
+def _read_log(controllers: Controllers) -> Callable[[NodeSpec], NodeLog]:
+    return lambda node: controllers.ports.metadata_logs.node_log(node, cluster_id=controllers.plan.cluster_id)
+
+
+def _continue_with_snapshot(controllers: Controllers, why: str) -> None:
+    """Start the controllers again after a leader was elected on the snapshot; raise TransientError until they serve."""
+    ports, plan = controllers.ports, controllers.plan
+    ports.run.record(LiveKept(sentence="A leader was elected on the snapshot, so the old logs are not used again."))
+    controllers.start(ports.cluster.controllers, again=True)
+    if not until(ports.clock, lambda: serves_at_level(ports, plan), bool, for_s=READY_WITHIN_S):
+        raise TransientError(
+            f"A leader was elected at the new level, but the controllers do not serve yet: {why}",
+            remedy="The controllers that respond were started. Repeat the step.",
+        )
+
+
+def _wait_for_hosts(controllers: Controllers, why: str) -> NoReturn:
+    """Raise TransientError: too few controllers can be read to decide. Start what is safe whatever the others have."""
+    started = "No controller was started, because it is unknown which log the others have."
+    if controllers.snapshot_has_majority:
+        controllers.start(controllers.ports.cluster.controllers, again=True)
+        started = "The controllers that respond were started with the snapshot, which is on a majority of them."
+    raise TransientError(
+        f"Too few controllers could be read to decide which log continues: {few(controllers.problem_lines)} {why}",
+        remedy=f"{started} Repeat the step when more hosts respond.",
+    )
+
+
+def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException | None, *, epoch: int | None) -> None:
+    """Restore the controllers, each on its own, and start them. Raises unless `error` is None and all are restored.
+
+    `epoch`: the epoch that they store first; None if no controller with the snapshot can be elected anyway.
+    """
+    ports, plan = controllers.ports, controllers.plan
+
+    def restore(node: NodeSpec) -> None:
+        if node.node_id not in projections.restored_nodes(ports.run.events()):
+            if projections.snapshot_is_written(ports.run.events()):
+                _stop_spare(controllers, node)
+            elif ports.runtime.process(node).pid is not None:
+                _record_restored(ports, node, "It runs on its old log.")  # no controller has the snapshot
+                return
+            _restore(ports, plan, node, epoch)
+        if ports.runtime.process(node).pid is None:
+            ports.runtime.start(node)
+
+    done = on_each(restore, ports.cluster.controllers)
+    problems = [f"controller {node_id}: {sentence}" for node_id, sentence in done.problems.items()]
+    started = f"{nodes(done.done).capitalize()} run on their old logs"
+    silent = all(isinstance(one, TransientError) for one in done.failed.values())
+    wait_s = READY_WITHIN_S if has_majority(controllers.voters, done.done) else 0.0
+    waits_for = until(ports.clock, lambda: _unserved(ports), lambda found: not found, for_s=wait_s)
+    if not done.failed:
+        restored = sorted(projections.restored_nodes(ports.run.events()))
+        sentence = f"Controllers started on their old logs: {', '.join(map(str, restored)) or 'none'}."
+        ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
+    if waits_for or done.failed:
+        first = next((node for node in ports.cluster.controllers if node.node_id in done.done), None)
+        shown = (
+            "" if first is None or not waits_for else f" Controller {first.node_id}: {read_last_error(ports, first)}."
+        )
+        serves = f" They do not serve: {waits_for}" if waits_for else ""
+        kind = TransientError if done.failed and silent else FatalError
+        raise kind(
+            f"metadata.version was not lowered: {why} {started}.{serves} Not every controller runs on its old log "
+            f"again: {few(problems)}"
+            if problems
+            else f"metadata.version was not lowered: {why} {started}, but they do not serve: {waits_for}",
+            remedy="Fix the cause, or wait until the host responds, then repeat the step: it restores and starts this "
+            f"controller first. Do not start it by hand.{shown}"
+            if problems
+            else f"Read the logs of the controllers.{shown}",
+        ) from error
+    if error is None:
+        return
+    failed = f"metadata.version was not lowered: {why} The controllers run on their old logs again."
+    ports.run.record(LiveFailed(sentence=failed))
+    if isinstance(error, RolloutError):
+        raise RefusedError(failed, remedy=error.remedy or "Fix the cause, then repeat the step.") from error
+
+
+def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
+    """Stop a controller that is to be restored, unless the others would lose their majority by it."""
+    ports = controllers.ports
+    if ports.runtime.process(node).pid is None:
+        return
+    others = [other for other in ports.cluster.controllers if other != node]
+    running = [one for one, seen in on_each(ports.runtime.process, others).done.items() if seen.pid is not None]
+    if served_level(ports) is not None and not has_majority(controllers.voters, running):
+        raise TransientError(f"Controller {node.node_id} runs, and the quorum has no other spare controller.")
+    ports.runtime.stop(node, deadline_s=STOP_S, force=True)
+
+
+def _restore(ports: ClusterPorts, plan: Plan, node: NodeSpec, epoch: int | None) -> None:
+    try:
+        sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id, keep_epoch=True)
+        if epoch is not None:
+            ports.metadata_logs.raise_epoch(node, epoch=epoch, cluster_id=plan.cluster_id)
+    except UnreadableLogError:
+        return  # its disk was lost: there is nothing to restore
+    _record_restored(ports, node, sentence or "No snapshot was installed.")
+
+
+def _record_restored(ports: ClusterPorts, node: NodeSpec, found: str) -> None:
+    ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {found}"))
+
+
+def _unserved(ports: ClusterPorts) -> str:
+    try:
+        return "" if ports.admin.quorum(through_brokers=False).leader_id >= 0 else "the quorum has no leader."
+    except TransientError as error:
+        return error.sentence

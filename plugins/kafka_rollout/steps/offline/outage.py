@@ -1,33 +1,37 @@
-"""The outage of an offline downgrade: the facts for its approval, and the measured outage.
+"""What an approval shows of an outage and of each undo, and the measured outage of an offline downgrade.
 
 The measured outage is observed, recorded once, and read from the run history.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import (
+    UNAVAILABLE,
     WITHOUT_QUORUM_S,
+    AbsenceEstimate,
     OutageEstimate,
+    absence_estimate,
     expected,
     not_serving,
     outage_estimate,
     unwritable,
 )
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import FeatureChange, Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.lowering import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.offline import outages, unwritable_before
 from kafka_rollout.run.step_events import OfflineServed, OfflineWritable
 from kafka_rollout.steps.common.approval import OUTAGE_FACTS, shown_once
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some, until
 
 
 def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
@@ -70,9 +74,10 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
 
 def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> OutageReport:
     """Return the outages for the report. `expected_s`: seconds if no controller is killed, and if one is."""
+    total_s, longest_s = expected_s or (None, None)
     return OutageReport(
-        expected_s=None if expected_s is None else expected_s[0],
-        expected_at_most_s=None if expected_s is None else expected_s[1],
+        expected_s=total_s,
+        expected_at_most_s=longest_s,
         expected=None if expected_s is None else expected(*expected_s),
         measured=tuple(MeasuredOutage.of(one) for one in outages(events)),
     )
@@ -87,22 +92,7 @@ def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | N
     return f"{seen[-1].sentence}{approved}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OfflineFacts:
-    """Sentences for the approval, true at any time of the run. `backups`: a path on every node's host."""
-
-    outage: OutageEstimate
-    no_return: str
-    backups: str
-    forced: str
-    undo: str
-
-    @property
-    def lines(self) -> tuple[str, ...]:
-        return (self.outage.sentence, self.no_return, self.backups, self.forced, self.undo)
-
-
-def estimate_outage(ports: ClusterPorts, plan: Plan) -> OutageEstimate:
+def estimate_outage(ports: ClusterPorts) -> OutageEstimate:
     """Estimate the outage of an offline downgrade from the metadata logs and the replicas of the cluster."""
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     sizes = log_sizes(ports, ports.cluster.nodes)
@@ -125,19 +115,19 @@ def log_sizes(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> list[int]:
     return sizes
 
 
-def offline_facts(ports: ClusterPorts, plan: Plan) -> OfflineFacts:
-    """Compute the facts from the current metadata logs and the replicas of the cluster."""
-    return OfflineFacts(
-        outage=estimate_outage(ports, plan),
-        no_return=describe_no_return(ports.cluster),
-        backups="Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint "
-        "are copied to __cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. "
-        "Remove that folder when you no longer need the old release.",
-        forced="A controller can hang in its shutdown when the other controllers are stopped. After "
-        f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the "
-        "log recovery at the next start.",
-        undo=f"Undo command: kafka-rollout rollback --cluster {plan.cluster} --run {ports.run_id} "
-        "--as <name> --reason <text>",
+def offline_facts(ports: ClusterPorts, plan: Plan, estimated: OutageEstimate) -> tuple[str, ...]:
+    """Return the facts for the approval, true at any time of the run."""
+    return (
+        estimated.sentence,
+        describe_no_return(ports.cluster),
+        "Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are copied to "
+        "__cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder when you no "
+        "longer need the old release.",
+        "A controller can hang in its shutdown when the other controllers are stopped. After "
+        f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
+        "the next start.",
+        f"Undo command: kafka-rollout rollback --cluster {plan.cluster} --run {ports.run_id} --as <name> "
+        "--reason <text>",
     )
 
 
@@ -145,11 +135,69 @@ def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
     """Return the facts as the approval shows them."""
 
     def compute() -> dict[str, Any]:
-        facts = offline_facts(ports, plan)
+        estimated = estimate_outage(ports)
         return {
-            "lines": list(facts.lines),
-            "outage_s": round(facts.outage.total_s, 1),
-            "outage_at_most_s": round(facts.outage.longest_s, 1),
+            "lines": list(offline_facts(ports, plan, estimated)),
+            "outage_s": round(estimated.total_s, 1),
+            "outage_at_most_s": round(estimated.longest_s, 1),
         }
 
     return tuple(shown_once(ports, plan, OUTAGE_FACTS, compute)["lines"])
+
+
+FACTS = "live/facts.json"
+
+
+def estimate_absence(ports: ClusterPorts) -> AbsenceEstimate:
+    """Estimate the time without an active controller from the controllers' metadata logs."""
+    return absence_estimate(log_sizes(ports, ports.cluster.controllers))
+
+
+def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
+    """Compute the facts from the current state of the controllers."""
+    change = next(c for c in plan.snapshot_changes if c.feature == METADATA_VERSION)
+    return (
+        estimate_absence(ports).sentence,
+        *UNAVAILABLE,
+        "The controllers are killed (SIGKILL): in an ordinary stop, the active one waits for a new leader, which the "
+        "stopped controllers cannot elect. Every committed record is on the disks of a majority.",
+        "If this fails before the controllers have a leader at the new level, the run starts them on their old logs.",
+        f"After that, kafka_features can raise metadata.version to {change.current} again while every node runs "
+        f"{plan.source}. Lost metadata is not restored.",
+        "Each controller's metadata log and bootstrap.checkpoint are copied to "
+        "__cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir first. Remove that folder when "
+        "you no longer need it.",
+    )
+
+
+def shown_live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
+    """Return the facts as the approval shows them."""
+    return tuple(shown_once(ports, plan, FACTS, lambda: {"lines": list(live_facts(ports, plan))})["lines"])
+
+
+UNDOS = "live/level_undos.json"
+
+
+def shown_level_undos(ports: ClusterPorts, plan: Plan, changes: Iterable[FeatureChange]) -> tuple[LevelUndo, ...]:
+    """Return the methods as the approval shows them. `changes`: of the plan, with the controller's own answers."""
+
+    def compute() -> dict[str, Any]:
+        state = observe(ports)
+        undos = (level_undo(ports.cluster, ports.catalogue, state, plan, change) for change in changes)
+        return {"undos": [asdict(_with_time(ports, plan, undo)) for undo in undos]}
+
+    kept = shown_once(ports, plan, UNDOS, compute)["undos"]
+    return tuple(
+        LevelUndo(feature=one["feature"], method=UndoMethod(one["method"]), reason=one["reason"]) for one in kept
+    )
+
+
+def _with_time(ports: ClusterPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
+    if undo.method not in {UndoMethod.LIVE, UndoMethod.OFFLINE}:
+        return undo
+    if not log_sizes(ports, ports.cluster.controllers):
+        why = "The run can read no controller's metadata log, so it cannot write a snapshot at the lower level."
+        return replace(undo, method=UndoMethod.UNKNOWN, reason=why)
+    live = undo.method is UndoMethod.LIVE
+    estimate = estimate_absence(ports) if live else estimate_outage(ports)
+    return replace(undo, reason=f"{undo.reason} {estimate.sentence}")

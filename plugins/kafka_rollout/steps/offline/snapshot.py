@@ -6,8 +6,7 @@ A repeated call continues with what the run history and the directories show.
 from __future__ import annotations
 
 import socket
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
@@ -22,14 +21,11 @@ from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.run.step_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.directories import named_directories
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, named_directories
 
 SNAPSHOTS = "offline"  # folder of the run's private path
 NO_NODES: Mapping[int, str] = MappingProxyType({})
-_AT_ONCE = 8
 T = TypeVar("T")
-_Item = TypeVar("_Item")
 
 
 def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
@@ -178,8 +174,9 @@ def chosen_node(ports: ClusterPorts) -> NodeSpec | None:
     return None if chosen is None else ports.cluster.node(chosen.node_id)
 
 
-def quorum_lacks(ports: ClusterPorts, level: int) -> str:
-    """Return why the controllers do not serve at a metadata.version yet; empty if they do."""
+def quorum_lacks(ports: ClusterPorts, plan: Plan) -> str:
+    """Return why the controllers do not serve at the planned metadata.version yet; empty if they do."""
+    level = plan.levels[METADATA_VERSION]
     try:
         leader = ports.admin.quorum(through_brokers=False).leader_id
         if leader < 0:
@@ -269,12 +266,6 @@ def on_each(
 
     at_once(one_after_the_other, turns.values())
     return OnEach(done=dict(sorted(done.items())), failed=dict(sorted(failed.items())))
-
-
-def at_once(act: Callable[[_Item], object], items: Iterable[_Item]) -> None:
-    """Act on some nodes or groups of nodes in parallel; raise the first error when all are done."""
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="offline") as pool:
-        list(pool.map(act, items))
 
 
 def host_of(node: NodeSpec) -> Hashable:

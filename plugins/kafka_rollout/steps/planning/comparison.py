@@ -1,18 +1,27 @@
 """The state of a cluster before the first change of a run, and its comparison after the roll and after the levels.
 
-Differences that the plan does not name need an approver. The approval accepts exactly the listed differences.
+Differences that the plan does not name need an approver. The approval accepts exactly the listed differences. A
+downgrade compares its contents alone.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.outside_text import escape_markdown
+from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.contents import PARTS, ClusterInventory, Difference, compare_states, digest, new_settings
+from kafka_rollout.model.contents import (
+    PARTS,
+    ClusterInventory,
+    Difference,
+    compare_inventories,
+    compare_states,
+    digest,
+    find_unserved_types,
+    new_settings,
+)
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.rehearsal.result import read_inventory
@@ -25,9 +34,8 @@ from kafka_rollout.run.projections.approvals import (
 )
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
-from kafka_rollout.steps.common.approval import heading, refuse_unproved
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.common.approval import refuse_unproved
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, until
 from kafka_rollout.steps.step import SkippedStepError
 
 BEFORE = "state/before.json"
@@ -35,7 +43,6 @@ COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
 _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
 _RECORDED = 20
-_SHOWN = 100
 
 
 def record_state(ports: ClusterPorts) -> ClusterInventory:
@@ -101,10 +108,10 @@ def _accepted(ports: ClusterPorts, plan: Plan) -> frozenset[str]:
     compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
     if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
         return frozenset()
-    return frozenset(one["sentence"] for one in compared["differences"] if _counts(one))
+    return frozenset(one["sentence"] for one in compared["differences"] if counts(one))
 
 
-def _counts(difference: Mapping[str, Any]) -> bool:
+def counts(difference: Mapping[str, Any]) -> bool:
     """Return whether a stored difference needs an approver."""
     return not (difference["foretold"] or difference["by_clients"] or difference["accepted"])
 
@@ -136,25 +143,39 @@ def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
         )
 
 
-def differences_body(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str:
-    """Return the Markdown text: one line for each difference that counts, then those that clients made.
+CONTENTS_BEFORE = "inventory/before.json"
+CONTENTS_COMPARED = "inventory/compared.json"
 
-    It has no times and no numbers: a text that Airflow showed before stays valid while it lists every difference.
+
+def take_inventory(ports: ClusterPorts) -> ClusterInventory:
+    """Store the contents in the run history.
+
+    After the first change of the run, the first inventory stays as the base.
     """
-    compared = ports.run.attachment(COMPARED[after])
-    found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
-    counting = [one["sentence"] for one in found if _counts(one)]
-    title = {ComparedAfter.ROLL: "nodes were replaced", ComparedAfter.LEVELS: "levels were changed"}[after]
-    parts = [
-        f"**Cluster {plan.cluster} differs from its state before the run, after the {title}.**",
-        heading("Differences that the plan does not name"),
-        "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_SHOWN]),
-    ]
-    if len(counting) > _SHOWN:
-        parts.append(f"- … and {len(counting) - _SHOWN} more. `{COMPARED[after]}` of the run history contains all.")
-    parts.append(
-        "A client, the active controller or a changed file of a broker made these changes. To undo them, reject, "
-        "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
-        "approval accepts exactly these differences, and the run continues."
+    kept: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
+    if kept is not None and has_acted(ports.run.events()):
+        return kept
+    found = ports.admin.inventory()
+    ports.run.attach(CONTENTS_BEFORE, found)
+    ports.run.record(ContentsTaken(counts=found.counts))
+    return found
+
+
+def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
+    """Return and record every difference. Raises FatalError if the run has no inventory from before."""
+    before: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
+    if before is None:
+        raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
+    after = ports.admin.inventory(configured_groups=before.group_configs)
+    found = compare_inventories(before, after, unserved=find_unserved_types(levels_now(ports).finalized))
+    ports.run.attach(
+        CONTENTS_COMPARED,
+        {
+            "before": before.counts,
+            "after": after.counts,
+            "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
+            "differences": found,
+        },
     )
-    return "\n\n".join([*parts, f"---\n\nPlan `{plan.hash[:12]}`."])
+    ports.run.record(ContentsCompared(counts=after.counts, differences=len(found)))
+    return found

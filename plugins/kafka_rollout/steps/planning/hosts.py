@@ -1,4 +1,4 @@
-"""Checks of each node's configuration and Java for the releases that it will run.
+"""Checks of each node's configuration, dynamic values, Java and host for its coming releases, and of an inventory.
 
 Kafka's own classes validate the configuration when the plan is made. Immediately before a stop they validate it again
 if it changed: the running process never reads the file again, but the next process would fail.
@@ -9,28 +9,45 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from dataclasses import replace
+from dataclasses import dataclass, replace
 
-from kafka_rollout.base.errors import NotObservableError, TransientError, UserError
-from kafka_rollout.base.findings import Checked, Finding
-from kafka_rollout.model.configs import with_inventory_values
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
+from kafka_rollout.base.wording import count
+from kafka_rollout.model.configs import DynamicConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
+from kafka_rollout.model.state import ProcessState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
-from kafka_rollout.planning.findings.configuration import config_findings, effective_config, java_findings
-from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, host_problems
-from kafka_rollout.planning.findings.jvm_properties import (
-    JVM_PROPERTIES_CHECK,
-    jvm_findings,
-    needs_jvm_arguments,
+from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
+from kafka_rollout.planning.findings.cluster import NODE_DOWN
+from kafka_rollout.planning.findings.configuration import (
+    config_findings,
+    effective_config,
+    java_findings,
+    planned_configs,
 )
+from kafka_rollout.planning.findings.dynamic_configs import (
+    DYNAMIC_CONFIGURATION_CHECK,
+    dynamic_config_findings,
+    find_removed_settings,
+    unread_config_finding,
+)
+from kafka_rollout.planning.findings.hosts import (
+    HOST_REFUSED,
+    HOST_RIGHT_MISSING,
+    HOST_UNREACHABLE,
+    HOSTS_CHECK,
+    host_problems,
+)
+from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK, jvm_findings, needs_jvm_arguments
+from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-
-_AT_ONCE = 8
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.control import find_outside
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
@@ -41,8 +58,7 @@ def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
             return ports.runtime.config(node)
         return None
 
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="configs") as pool:
-        found = list(zip(ports.cluster.nodes, pool.map(read, ports.cluster.nodes), strict=True))
+    found = zip(ports.cluster.nodes, at_once(read, ports.cluster.nodes), strict=True)
     return {node.node_id: config for node, config in found if config is not None}
 
 
@@ -101,9 +117,8 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
 def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None) -> Checked:
     """Check the hosts of nodes (default: all) that will run `releases`."""
     asked = ports.cluster.nodes if nodes is None else nodes
-    with ThreadPoolExecutor(max_workers=_AT_ONCE, thread_name_prefix="hosts") as pool:
-        seen = pool.map(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
-        hosts = {node_id: host for node_id, host in seen if host is not None}
+    seen = at_once(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
+    hosts = {node_id: host for node_id, host in seen if host is not None}
     managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
     return HOSTS_CHECK.ran(
         host_problems(ports.cluster, ports.catalogue, hosts, releases),
@@ -158,3 +173,189 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
 def _fingerprint(config: Mapping[str, str]) -> str:
     """A hash: a configuration can hold passwords."""
     return hashlib.sha256(json.dumps(dict(config), sort_keys=True).encode()).hexdigest()
+
+
+_CHECKED = "plan/dynamic-configs.json"
+
+
+def check_dynamic_configs(
+    ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
+) -> tuple[Checked, ...]:
+    """Check the configuration for all releases of the plan. `configs`: the current configuration by node.
+
+    A dynamic value has precedence over a changed default, so both are judged together.
+    """
+    dynamic = _read_dynamic(ports)
+    if isinstance(dynamic, Finding):
+        if not ports.cluster.manages_nodes:
+            dynamic = not_observable(dynamic.subject, "Dynamic configurations")
+        unread = CHANGED_SETTINGS_CHECK.ran(unknown="The dynamic configuration is unknown.")
+        return unread, DYNAMIC_CONFIGURATION_CHECK.ran([dynamic])
+    releases = plan.path[1:]
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    of_brokers = {
+        node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
+    }
+    unresolved = unresolved_dynamic_findings(dynamic)
+    found = [
+        finding for release in releases for finding in _check_dynamic(ports, plan, release, planned[release], dynamic)
+    ]
+    ports.run.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
+    return (
+        CHANGED_SETTINGS_CHECK.ran(
+            changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
+            unless="" if releases else NO_RESTART,
+        ),
+        DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
+    )
+
+
+def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
+    """Return the findings for a release if the dynamic configuration changed since it was checked last."""
+    dynamic = _read_dynamic(ports)
+    if isinstance(dynamic, Finding):
+        return (dynamic,)
+    checked = dict(ports.run.attachment(_CHECKED) or {})
+    if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
+        return ()
+    configs = {
+        node.node_id: effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
+        for node in ports.cluster.brokers
+    }
+    found = _check_dynamic(ports, plan, release, configs, dynamic)
+    if not any(finding.severity is Severity.BLOCKER for finding in found):
+        ports.run.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
+    return found
+
+
+def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:
+    try:
+        return ports.admin.dynamic_configs()
+    except (TransientError, RefusedError) as error:
+        return unread_config_finding(error.sentence, error.remedy)
+
+
+def _check_dynamic(
+    ports: ClusterPorts,
+    plan: Plan,
+    release: Release,
+    configs: Mapping[int, Mapping[str, str]],
+    dynamic: DynamicConfigs,
+) -> tuple[Finding, ...]:
+    brokers = {
+        node.node_id: with_inventory_values(node, configs[node.node_id])
+        for node in ports.cluster.brokers
+        if node.node_id in configs
+    }
+    problems = (
+        *ports.classes.dynamic_config_problems(release, brokers, dynamic),
+        *find_removed_settings(ports.catalogue, plan.source, release, dynamic),
+    )
+    return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
+
+
+def _dynamic_fingerprint(dynamic: DynamicConfigs) -> str:
+    """A hash: a configuration can hold secrets."""
+    kinds = (dynamic.topics, dynamic.brokers, dynamic.groups, dynamic.subscriptions, dynamic.quotas)
+    parts = [sorted((str(name), sorted(values.items())) for name, values in kind.items()) for kind in kinds]
+    return hashlib.sha256(repr((parts, sorted(dynamic.all_brokers.items()))).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedNode:
+    """A node as the runtime reports it. A value that was not reported is None, with a finding."""
+
+    node: NodeSpec
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
+    """Return every node and all findings. `releases`: those that the nodes must have."""
+    nodes = tuple(at_once(lambda node: _check_node(ports, node, releases), ports.cluster.nodes))
+    of_nodes = (finding for node in nodes for finding in node.findings)
+    findings = (*_rights(ports), *of_nodes, *find_outside(ports).findings)
+    return nodes, Verdict(question=f"Is the inventory of {ports.cluster.name} complete?", findings=findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Readiness:
+    """What is ready, in one line, and the commands that print what is missing."""
+
+    ok: bool
+    sentence: str
+    commands: tuple[str, ...] = ()
+
+
+def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdict) -> Readiness:
+    """Return the last line of the check of an inventory."""
+    missing = {finding.code for finding in verdict.findings}
+    commands = []
+    if HOST_RIGHT_MISSING.text in missing or any("sudoers" in finding.remedy for finding in verdict.findings):
+        commands.append(f"kafka-rollout inventory sudoers --cluster {cluster.name}")
+    if RIGHT_MISSING.text in missing:
+        commands.append(f"kafka-rollout inventory acls --cluster {cluster.name}")
+    if verdict.blockers:
+        ready = sum(not any(f.severity is Severity.BLOCKER for f in one.findings) for one in nodes)
+        sentence = (
+            f"Not ready: {count(len(verdict.blockers), 'blocker')}. {ready} of {count(len(nodes), 'node')} without one."
+        )
+        return Readiness(ok=False, sentence=sentence, commands=tuple(commands))
+    can = "observe and manage" if cluster.manages_nodes else "observe"
+    dry = "" if cluster.manages_nodes else " Each run is a dry run, because the runtime is none."
+    sentence = f"Ready: a run can {can} {'the node' if len(nodes) == 1 else f'all {len(nodes)} nodes'}.{dry}"
+    return Readiness(ok=True, sentence=sentence, commands=tuple(commands))
+
+
+def read_configurations(ports: ClusterPorts) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:
+    """Return the configuration of each node, and the reason for those that cannot be read.
+
+    It is the file on the host, or, while sudo does not permit to read it, what the node itself reports.
+    """
+
+    def read(node: NodeSpec) -> Mapping[str, str] | str:
+        try:
+            return ports.runtime.config(node)
+        except RolloutError as error:
+            try:
+                return ports.admin.node_config(node)
+            except RolloutError as other:
+                return f"{error.sentence} {other.sentence}"
+
+    found = dict(zip(ports.cluster.nodes, at_once(read, ports.cluster.nodes), strict=True))
+    configs = {node.node_id: one for node, one in found.items() if not isinstance(one, str)}
+    return configs, {node.node_id: one for node, one in found.items() if isinstance(one, str)}
+
+
+def _rights(ports: ClusterPorts) -> tuple[Finding, ...]:
+    try:
+        return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
+    except RolloutError as error:
+        return (NODE_DOWN.found("brokers", error.sentence, error.remedy),)
+
+
+def _check_node(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
+    """The first error of the runtime ends the check of a node, because the others would repeat it."""
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: list[Finding] = []
+    try:
+        process = ports.runtime.process(node)
+        findings += check_hosts(ports, releases, (node,)).findings
+        ports.runtime.config(node)
+        java = ports.runtime.java_version(node)
+        alone = replace(ports.cluster, nodes=(node,))
+        findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
+    except NotObservableError as error:
+        findings.append(
+            not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)
+        )
+    except RolloutError as error:
+        code = HOST_UNREACHABLE if isinstance(error, TransientError) else HOST_REFUSED
+        findings.append(code.found(f"node {node.node_id}", error.sentence, error.remedy))
+    try:
+        ports.admin.features(node)
+    except RolloutError as error:
+        findings.append(NODE_DOWN.found(f"node {node.node_id}", error.sentence, error.remedy))
+    return CheckedNode(node=node, process=process, java=java, findings=tuple(findings))

@@ -1,19 +1,19 @@
-"""Plan an upgrade or a downgrade from the observed state, and freeze the plan."""
+"""Plan an upgrade or a downgrade from the observed state, freeze the plan, and rehearse it on a copy of the cluster."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
 from kafka_rollout.features.requests import FeatureRequest
-from kafka_rollout.gates.outside import OUTSIDE_CHECK
-from kafka_rollout.model.plan import Plan, RunTerms
+from kafka_rollout.gates.control import OUTSIDE_CHECK
+from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK, window_findings
@@ -23,19 +23,35 @@ from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADA
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import make_plan
-from kafka_rollout.planning.release_path import find_release_steps, find_restart_steps, with_configured_classes
+from kafka_rollout.planning.release_path import (
+    find_release_steps,
+    find_restart_steps,
+    plan_release_steps,
+    source_release,
+    with_configured_classes,
+)
 from kafka_rollout.planning.request import Request
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, Outcome, RehearsalResult, passed
+from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.projections.observations import observed_of
+from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
-from kafka_rollout.steps.common.outside import find_outside
-from kafka_rollout.steps.planning.check import planned_overrides
-from kafka_rollout.steps.planning.coordinator_logs import check_logs
-from kafka_rollout.steps.planning.dynamic_configs import check_dynamic_configs
-from kafka_rollout.steps.planning.hosts import check_hosts, check_jvm, config_problems, java_versions, node_configs
+from kafka_rollout.steps.common.control import find_outside
+from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
+from kafka_rollout.steps.planning.hosts import (
+    check_dynamic_configs,
+    check_hosts,
+    check_jvm,
+    config_problems,
+    java_versions,
+    node_configs,
+)
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
+from kafka_rollout.steps.step import SkippedStepError
 
+REHEARSAL_RESULT = "rehearsal/result.json"
 _LATER = "It is checked later in the run, before the approval."
 
 
@@ -45,28 +61,27 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     `terms`: of the run that carries out the plan; None if it is started later. Raises UserError for a target, level or
     pattern that cannot be planned (nothing is recorded).
     """
-    observed = observe_for_plan(ports, request, run_of)
+    observed = observe_files(ports, observe(ports), request, run_of)
     ports = replace(ports, catalogue=observed.catalogue)
-    plan = _with_files(ports, make_plan(observed, request, run_of), observed)
+    plan = make_plan(observed, request, run_of)
+    plan = plan.with_checked(check_files(ports, plan, observed), unknown_values(observed, plan.path))
     if run_of is RunOf.UPGRADE:
-        plan = _with_min_isr_and_logs(ports, plan, observed, request)
+        effects = min_isr_effects(ports, plan, observed, request)
+        logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+        plan = plan.with_checked([check_min_isr(plan, effects), logs])
+        plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
     else:
         plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
     plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request), _outside(ports, plan, request)])
-    record_observed(ports, observed.state)
+    ports.run.record(observed_of(observed.state))
     freeze(ports, plan, run_of)
     return plan
 
 
-def observe_for_plan(ports: ClusterPorts, request: Request, run_of: RunOf) -> Observation:
-    """Observe the cluster, and the nodes' files for the releases on which the nodes will start."""
-    return observe_files(ports, observe(ports), request, run_of)
-
-
 def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> Observation:
-    """Add the nodes' files to the state, as in `observe_for_plan`."""
+    """Return the state with the nodes' files, for the releases on which the nodes will start."""
     down = run_of is RunOf.DOWNGRADE
     configs, java = node_configs(ports), java_versions(ports)
     catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
@@ -87,10 +102,6 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
         registrations=read_registrations(ports, state) if can_migrate(state) else None,
     )
-
-
-def _with_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> Plan:
-    return plan.with_checked(check_files(ports, plan, observed), unknown_values(observed, plan.path))
 
 
 def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple[Checked, ...]:
@@ -130,17 +141,6 @@ def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:
     return PENDING_CHECK.ran(pending_findings(restarted, observed.configs, effective))
 
 
-def _with_min_isr_and_logs(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> Plan:
-    """Add what raising eligible.leader.replicas.version changes, and the findings of the run's scan.
-
-    A missing result of a requested scan is a blocker.
-    """
-    effects = min_isr_effects(ports, plan, observed, request)
-    logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
-    plan = plan.with_checked([check_min_isr(plan, effects), logs])
-    return replace(plan, default_changes=effects.changes)
-
-
 def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> MinIsrEffects:
     """Return what raising eligible.leader.replicas.version changes, in this run or in a later one."""
     next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
@@ -173,6 +173,53 @@ def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence
     )
 
 
-def record_observed(ports: ClusterPorts, state: ClusterState) -> None:
-    """Record the observed releases, finalized levels and health."""
-    ports.run.record(observed_of(state))
+def rehearse_plan(
+    ports: ClusterPorts, plan: Plan, request: Request, on_progress: Callable[[str], None]
+) -> RehearsalResult:
+    """Rehearse the plan; add the findings to it and the result to the run.
+
+    Raises SkippedStepError where no rehearsal is possible, with the reason.
+    """
+    releases = (plan.source, *(release_step.to_release for release_step in plan.release_steps))
+    job = order_rehearsal(request, plan.cluster, plan.direction, releases, gate_timeout_s=GATE_TIMEOUT_S)
+    try:
+        result = ports.rehearsals.rehearse(job, on_progress)
+    except (RefusedError, UserError) as error:
+        raise SkippedStepError(error.sentence) from error
+    ports.run.attach(REHEARSAL_RESULT, result)
+    ports.run.record(
+        Rehearsed(
+            outcome=result.outcome,
+            sentence=result.sentence,
+            seconds=result.seconds,
+            node_seconds=result.node_seconds,
+            findings=tuple(str(finding) for finding in result.findings),
+        )
+    )
+    shown = (passed(result), *result.findings) if result.outcome is Outcome.PASSED else result.findings
+    replace_findings(ports, REHEARSAL_CHECK.ran(shown))
+    return result
+
+
+def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+    """Return the direction and the releases of all release steps, the source first.
+
+    Raises UserError if the nodes run different releases: a copy starts on one release.
+    """
+    state = observe(ports)
+    source = source_release(ports.cluster, state)
+    if len(state.releases) > 1:
+        raise UserError(
+            f"The nodes of {ports.cluster.name} run different releases: "
+            f"{', '.join(str(release) for release in sorted(state.releases))}.",
+            remedy="Finish the change that was interrupted. A copy starts on one release.",
+        )
+    catalogue = with_configured_classes(ports.catalogue, ports.cluster, node_configs(ports))
+    return releases_between(catalogue, source, target)
+
+
+def releases_between(catalogue: Catalogue, source: Release, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+    """Return the direction and the releases of all release steps, the source first."""
+    down = target < source
+    steps = plan_release_steps(catalogue, source, target, down=down)
+    return Direction.DOWNGRADE if down else Direction.UPGRADE, (source, *(to for _, to, _ in steps))

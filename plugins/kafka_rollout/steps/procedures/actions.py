@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import asdict
 from typing import Any
 
@@ -10,26 +11,32 @@ from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.requests import Result
+from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.run.events import Begun, Observed, Rolled, newest
+from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
-from kafka_rollout.steps.downgrade import contents, metadata_logs
-from kafka_rollout.steps.features import levels, min_isr, update
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.planning import comparison, plans
-from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
-from kafka_rollout.steps.planning.rehearsal import rehearse_plan
-from kafka_rollout.steps.report.run import SCAN_VERDICT
+from kafka_rollout.steps.downgrade import metadata_logs
+from kafka_rollout.steps.features import levels, update
+from kafka_rollout.steps.features.levels import check_for_narrower_nodes
+from kafka_rollout.steps.planning import comparison, min_isr, plans
+from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
+from kafka_rollout.steps.report import SCAN_VERDICT
 from kafka_rollout.steps.step import StepCall
 
 _SHOWN = 20
+
+
+def _log(call: StepCall, lines: Iterable[object]) -> None:
+    for line in lines:
+        call.log.info("%s", line)
 
 
 def acquire_for_planning(call: StepCall) -> None:
@@ -54,15 +61,14 @@ def observe_cluster(call: StepCall) -> dict[str, Any]:
         ports.run.record(Begun(dag_id=call.dag_id, triggered_by=call.triggered_by))
     acquire_for_planning(call)
     state = observe(ports)
-    plans.record_observed(ports, state)
+    ports.run.record(observed_of(state))
     for node in ports.cluster.nodes:
         seen = state.nodes[node.node_id]
         call.log.info("%s (node %s) runs %s. %s", node.name, node.node_id, seen.release, seen.problem)
         call.log.info("  Java %s", seen.metrics.java_version if seen.metrics else "unknown")
     call.log.info("Finalized: %s", dict(state.finalized))
     findings = all_findings(check_cluster(ports.cluster, ports.catalogue, state))
-    for finding in findings:
-        call.log.info("%s", finding)
+    _log(call, findings)
     return {
         "cluster_id": state.cluster_id,
         "releases": {str(node_id): str(node.release) for node_id, node in state.nodes.items()},
@@ -83,12 +89,9 @@ def plan_change(call: StepCall, run_of: RunOf) -> dict[str, Any]:
 def rehearse(call: StepCall) -> dict[str, Any]:
     """Try the planned change on a copy of the cluster; its findings become part of the plan."""
 
-    def log(line: str) -> None:
-        call.log.info("%s", line)
-
-    result = rehearse_plan(call.ports, call.plan, call.request, call.on_progress or log)
-    for finding in result.findings:
-        call.log.info("%s", finding)
+    on_progress = call.on_progress or (lambda line: _log(call, [line]))
+    result = plans.rehearse_plan(call.ports, call.plan, call.request, on_progress)
+    _log(call, result.findings)
     return {"outcome": result.outcome.value, "seconds": result.seconds, "findings": [str(f) for f in result.findings]}
 
 
@@ -104,16 +107,14 @@ def plan_features(call: StepCall) -> dict[str, Any]:
         terms=call.request.terms(call.ports.cluster),
     )
     outcomes = update.planned_outcomes(plan)
-    for outcome in outcomes:
-        call.log.info("%s", outcome)
+    _log(call, outcomes)
     would_be = {outcome.feature: f"{outcome.result} {outcome.sentence}".strip() for outcome in outcomes}
     return {**planned(call, plan), "would_be": would_be}
 
 
 def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
     """Log the plan and return its summary."""
-    for finding in plan.findings:
-        call.log.info("%s", finding)
+    _log(call, plan.findings)
     for release_step in plan.release_steps:
         call.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
     return {
@@ -130,8 +131,7 @@ def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
 def check_features(call: StepCall) -> dict[str, Any]:
     """Check that every broker and controller supports the levels to be finalized (KIP-584)."""
     verdict = levels.check_support(call.ports, call.plan)
-    for finding in verdict.findings:
-        call.log.info("%s", finding)
+    _log(call, verdict.findings)
     levels.refuse(verdict)
     return {"question": verdict.question, "findings": [str(finding) for finding in verdict.findings]}
 
@@ -146,8 +146,7 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
     if result is not None and not result.logs:
         # No group and no transaction ever existed: nothing to load, nothing unknown.
         verdict = Verdict(question=verdict.question)
-    for finding in verdict.findings:
-        call.log.info("%s", finding)
+    _log(call, verdict.findings)
     sentence = " ".join(finding.sentence for finding in verdict.findings) or (
         f"{previous} can still load all {records} records of the coordinator logs."
     )
@@ -207,8 +206,7 @@ def update_features(call: StepCall) -> dict[str, str]:
     """Change the levels. A repeated call reads the levels first and sends nothing twice."""
     outcomes = update.apply_features(call.ports, call.plan)
     call.results["update"] = outcomes
-    for outcome in outcomes:
-        call.log.info("%s", outcome)
+    _log(call, outcomes)
     failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.ok)
     if any(outcome.result is Result.UNKNOWN for outcome in outcomes):
         raise TransientError(failed)  # the next try reads the level
@@ -229,8 +227,7 @@ def scan_metadata_logs(call: StepCall) -> dict[str, Any]:
     """Replay every node's metadata log and snapshot by the older releases; adds the coordinator logs' findings."""
     plan = metadata_logs.scan_metadata_logs(call.ports, call.plan)
     plan = replace_coordinator_log_findings(call.ports, plan)
-    for finding in plan.findings:
-        call.log.info("%s", finding)
+    _log(call, plan.findings)
     return {"findings": [str(finding) for finding in plan.findings], "blockers": len(plan.blockers)}
 
 
@@ -254,7 +251,15 @@ def report_losses(call: StepCall) -> dict[str, Any]:
 
 def record_state(call: StepCall) -> dict[str, int]:
     """Record configuration, contents and ACLs before anything is changed."""
-    found = comparison.record_state(call.ports)
+    return _counts(call, comparison.record_state(call.ports))
+
+
+def take_inventory(call: StepCall) -> dict[str, int]:
+    """Record everything in the cluster before anything is changed."""
+    return _counts(call, comparison.take_inventory(call.ports))
+
+
+def _counts(call: StepCall, found: ClusterInventory) -> dict[str, int]:
     call.log.info("%s", found.counts)
     return dict(found.counts)
 
@@ -280,16 +285,9 @@ def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
     return {"differences": len(found), "not_in_the_plan": sum(difference.fails for difference in found)}
 
 
-def take_inventory(call: StepCall) -> dict[str, int]:
-    """Record everything in the cluster before anything is changed."""
-    found = contents.take_inventory(call.ports)
-    call.log.info("%s", found.counts)
-    return dict(found.counts)
-
-
 def compare_inventory(call: StepCall) -> dict[str, int]:
     """Compare everything in the cluster with the inventory before; fails on a difference that is not expected."""
-    found = contents.compare_inventory(call.ports)
+    found = comparison.compare_inventory(call.ports)
     for difference in found:
         call.log.warning("%s%s", difference.sentence, " (expected)" if difference.foretold else "")
     if unexpected := [difference.sentence for difference in found if not difference.foretold]:

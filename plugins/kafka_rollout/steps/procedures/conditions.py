@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.run.events import Observed, newest
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.steps.step import Events
+from kafka_rollout.steps.step import Condition, Events
 
 
 def is_dry_run(plan: Plan | None, request: Request, events: Events) -> str | None:
@@ -51,20 +53,18 @@ def no_features(plan: Plan | None, request: Request, events: Events) -> str | No
     return "Every feature level of the target is finalized." if plan is not None and not plan.feature_changes else None
 
 
-def replaces_no_node(plan: Plan | None, request: Request, events: Events) -> str | None:
-    return None if plan is not None and plan.release_steps else "No node is replaced."
+def _unless(changes: Callable[[Plan], object], reason: str) -> Condition:
+    """Return the condition that skips a step with this reason, unless there is a plan that `changes` something."""
+    return lambda plan, request, events: None if plan is not None and changes(plan) else reason
 
 
-def changes_nothing(plan: Plan | None, request: Request, events: Events) -> str | None:
-    return None if plan is not None and (plan.release_steps or plan.feature_changes) else "The plan changes nothing."
-
-
-def changes_no_level(plan: Plan | None, request: Request, events: Events) -> str | None:
-    return None if plan is not None and plan.feature_changes else "The plan changes no level."
-
-
-def pins_no_default(plan: Plan | None, request: Request, events: Events) -> str | None:
-    return None if plan is not None and plan.pinned_defaults else "The plan sets no cluster-wide default."
+replaces_no_node = _unless(lambda plan: plan.release_steps, "No node is replaced.")
+changes_nothing = _unless(lambda plan: plan.release_steps or plan.feature_changes, "The plan changes nothing.")
+changes_no_level = _unless(lambda plan: plan.feature_changes, "The plan changes no level.")
+pins_no_default = _unless(lambda plan: plan.pinned_defaults, "The plan sets no cluster-wide default.")
+keeps_controllers = _unless(
+    lambda plan: plan.live, "The controllers are not stopped at the same time: no live downgrade is planned."
+)
 
 
 def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str | None:
@@ -104,13 +104,6 @@ def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | No
         else "Kafka lowers the levels itself"
     )
     return f"{how}: the nodes are not stopped all at once."
-
-
-def keeps_controllers(plan: Plan | None, request: Request, events: Events) -> str | None:
-    """Skip the live section unless the plan is live."""
-    if plan is not None and plan.live:
-        return None
-    return "The controllers are not stopped at the same time: no live downgrade is planned."
 
 
 def does_not_wait(plan: Plan | None, request: Request, events: Events) -> str | None:

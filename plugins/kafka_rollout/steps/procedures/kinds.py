@@ -1,11 +1,16 @@
-"""The kinds of runs: the DAGs, the pages, the commands and the reports read this list."""
+"""The kinds of runs, with their procedures, each defined once: UPGRADE, DOWNGRADE, FEATURES and RESTART.
+
+The DAGs, the pages, the commands and the reports read this list.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from functools import partial
 
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
@@ -14,14 +19,348 @@ from kafka_rollout.report.cluster_status import RunState, action_after
 from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
 from kafka_rollout.run.projections.runs import RunEnd, run_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.features import FEATURES
-from kafka_rollout.steps.procedures.restart import DOC, RESTART, build_restart_report
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.report.kinds import build_downgrade_report, build_feature_report
-from kafka_rollout.steps.report.run import build_report, find_logs
-from kafka_rollout.steps.step import Events, Procedure
-from kafka_rollout.steps.step_history import step_lines
+from kafka_rollout.steps.procedures import actions, approval_requests, conditions, parts
+from kafka_rollout.steps.report import (
+    SCAN_VERDICT,
+    build_downgrade_report,
+    build_feature_report,
+    build_report,
+    build_restart_report,
+    find_logs,
+)
+from kafka_rollout.steps.step import (
+    CHANGES,
+    READS_LOGS,
+    Events,
+    Jump,
+    OnResume,
+    Procedure,
+    RunsAfter,
+    Section,
+    Step,
+    step_lines,
+)
+
+FINALIZING = Section(
+    id="finalizing",
+    doc="From the rolled nodes to proven levels.",
+    parts=(
+        Step(
+            id="check_features",
+            label="Feature support",
+            doc="Checks that every node supports the levels to be finalized (KIP-584).",
+            progress="querying every node for the features that it supports",
+            act=actions.check_features,
+            skip=conditions.no_features,
+            runs_after=RunsAfter.SKIPPED,
+            on_resume=OnResume.KEEP,
+        ),
+        replace(
+            parts.SCAN,
+            id="scan_coordinator_logs",
+            doc="A Spark job reads the coordinator logs as they are now.",
+            scan=SCAN_VERDICT,
+            skip=conditions.no_scan_before_finalizing,
+            files=(SCAN_VERDICT,),
+        ),
+        Step(
+            id="scan_verdict",
+            label="Rollback check",
+            doc="Checks that the previous release could still load the coordinator logs.",
+            progress="checking whether the previous release could load the coordinator logs",
+            act=actions.evaluate_scan,
+            skip=conditions.no_scan_before_finalizing,
+            on_resume=OnResume.KEEP,
+        ),
+        Step(
+            id="finalize_now",
+            label="Finalize policy",
+            doc="The finalize policy *later* ends a run that rolled nodes here.",
+            act=actions.record_rolled,
+            jump=Jump(past="approve_level_differences", when=conditions.finalizes_later),
+        ),
+        Step(
+            id="approve_finalize",
+            label="Approval to finalize",
+            doc="An approver approves the new levels. After this, a rollback is not possible: only a downgrade undoes "
+            "them.",
+            approval=approval_requests.FINALIZE,
+        ),
+        parts.PIN_MIN_ISR,
+        parts.FINALIZE,
+        replace(parts.GATE_FINALIZED, proves=True),
+        replace(parts.GATE_SNAPSHOT, proves=True),
+        parts.PROVE_SNAPSHOT,
+        replace(parts.GATE_METADATA_VERSION, proves=True),
+        parts.COMPARE_AFTER_LEVELS,
+        parts.APPROVE_LEVEL_DIFFERENCES,
+    ),
+)
+
+UPGRADE = Procedure(
+    name="upgrade",
+    dry_run_body=approval_requests.upgrade_body,
+    parts=(
+        replace(parts.OBSERVE, act=actions.observe_for_upgrade),
+        parts.SCAN,
+        replace(
+            parts.PLAN,
+            doc="Plans the release steps to the target and freezes the plan. Every later task checks its hash.",
+            act=partial(actions.plan_change, run_of=RunOf.UPGRADE),
+            runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
+        ),
+        parts.REHEARSAL,
+        replace(parts.end_dry_run(past="stop_traffic"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
+        parts.APPROVE_PLAN,
+        replace(
+            parts.GATE_GROUPS,
+            label="Groups of a preview",
+            doc="Waits until no group uses a preview that the next release does not serve.",
+            progress="groups that the next release does not serve",
+        ),
+        parts.RECORD_STATE,
+        replace(parts.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
+        parts.roll(
+            parts.VIA,
+            ReleaseStepPosition.VIA,
+            "First to a release that tolerates newer coordinator records (KIP-915).",
+        ),
+        parts.roll(parts.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
+        parts.COMPARE_AFTER_ROLL,
+        parts.APPROVE_ROLL_DIFFERENCES,
+        FINALIZING,
+        parts.roll_back(),
+        *parts.END,
+    ),
+)
+
+
+LOWERING = Section(
+    id="lowering",
+    doc="From the approved levels to metadata logs that the older release can read.",
+    parts=(
+        replace(
+            parts.FINALIZE,
+            id="lower_features",
+            label="Lowered levels",
+            doc="Lowers the levels, metadata.version last.",
+            progress="lowering the features, metadata.version last",
+        ),
+        parts.GATE_FINALIZED,
+        Step(
+            id="pass_levels",
+            label="Snapshot and log checks",
+            doc="Skips the snapshot and metadata-log tasks that this plan does not need.",
+            jump=Jump(past="check_metadata_logs", when=conditions.nothing_to_prove, by_plan=True),
+        ),
+        replace(
+            parts.GATE_SNAPSHOT,
+            doc="Waits until every node has a snapshot at the new level, after every record that the older release "
+            "cannot read.",
+        ),
+        parts.PROVE_SNAPSHOT,
+        replace(parts.GATE_METADATA_VERSION, id="gate_metadata_version"),
+        parts.gate(
+            "check_metadata_logs",
+            GateKind.METADATA_LOG,
+            "Readable metadata logs",
+            "Waits until the older release can read every node's metadata log, after a trim where it needs one.",
+            "metadata logs that the older release can read",
+            limits=READS_LOGS,
+        ),
+    ),
+)
+PROVING = Section(
+    id="proving",
+    doc="Levels, and everything that the cluster contained before.",
+    parts=(
+        parts.gate(
+            "verify_levels",
+            GateKind.LEVELS,
+            "Levels on every node",
+            "Waits until every node, on the older release, reports the planned levels.",
+            "the planned levels of every node",
+            runs_after=RunsAfter.SKIPPED,
+            on_resume=OnResume.REPEAT,
+            proves=True,
+        ),
+        replace(
+            parts.GATE_METADATA_VERSION,
+            progress="CurrentMetadataVersion of every node, on the older release",
+            gate=GateKind.FINAL_METADATA_VERSION,
+            on_resume=OnResume.REPEAT,
+            proves=True,
+        ),
+        Step(
+            id="inventory_after",
+            label="Comparison of contents",
+            doc="Compares everything in the cluster with the inventory before.",
+            progress="comparing the contents of the cluster with the contents before",
+            act=actions.compare_inventory,
+        ),
+    ),
+)
+
+DOWNGRADE = Procedure(
+    name="downgrade",
+    dry_run_body=approval_requests.downgrade_body,
+    parts=(
+        parts.OBSERVE,
+        replace(
+            parts.PLAN,
+            doc="Plans the levels and the release steps and freezes the plan. Every later task checks its hash.",
+            act=partial(actions.plan_change, run_of=RunOf.DOWNGRADE),
+        ),
+        replace(parts.SCAN, on_resume=OnResume.KEEP_APPROVED),
+        Step(
+            id="scan_metadata_logs",
+            label="Metadata log scan",
+            doc="Replays every node's metadata log and snapshot with the older releases' own classes.",
+            progress="replaying every node's metadata log with the older release's classes",
+            act=actions.scan_metadata_logs,
+            limits=READS_LOGS,
+            runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
+            on_resume=OnResume.KEEP_APPROVED,
+        ),
+        Step(
+            id="report_losses",
+            label="Loss report",
+            doc="Reports what the lower metadata.version loses, before the controller is asked.",
+            progress="writing the metadata at the lower level to find the losses",
+            act=actions.report_losses,
+            limits=READS_LOGS,
+            on_resume=OnResume.KEEP_APPROVED,
+        ),
+        parts.REHEARSAL,
+        replace(parts.end_dry_run(past="stop_traffic"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
+        Step(
+            id="approve_levels",
+            label="Approval of the levels",
+            doc="An approver approves the lower levels and what is lost.",
+            approval=approval_requests.LEVELS,
+        ),
+        replace(
+            parts.GATE_GROUPS,
+            doc="Waits until groups that lose their type are converted, their tombstones are written, and the older "
+            "releases can load the rest.",
+        ),
+        Step(
+            id="inventory_before",
+            label="Contents before",
+            doc="Records topics, offsets, groups, ACLs, configurations, users and quotas.",
+            progress="recording the contents of the cluster",
+            act=actions.take_inventory,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        parts.START_TRAFFIC,
+        LOWERING,
+        Step(
+            id="approve_roll",
+            label="Approval of the downgrade",
+            doc="An approver approves the rolling downgrade with each trim, with the time without controllers of a "
+            "live downgrade, or the outage of an offline downgrade.",
+            approval=approval_requests.ROLL_DOWN,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        parts.LIVE_SECTION,
+        parts.roll(
+            parts.VIA,
+            ReleaseStepPosition.VIA,
+            "First to a release that ignores newer coordinator records (KIP-915).",
+            brokers_first=True,
+        ),
+        parts.roll(
+            parts.ROLL,
+            ReleaseStepPosition.TARGET,
+            "Every node to the target release: brokers, then controllers.",
+            brokers_first=True,
+        ),
+        parts.OFFLINE_SECTION,
+        PROVING,
+        parts.roll_back(brokers_first=True),
+        *parts.END,
+    ),
+)
+
+
+FEATURES = Procedure(
+    name="features",
+    dry_run_body=approval_requests.upgrade_body,
+    parts=(
+        parts.OBSERVE,
+        replace(
+            parts.PLAN,
+            doc="Checks every rule of KIP-584 on every node and freezes the plan. Every later task checks its hash.",
+            act=actions.plan_features,
+        ),
+        parts.end_dry_run(past="approve_level_differences"),
+        Step(
+            id="approve",
+            label="Approval of the levels",
+            doc="An approver approves the changes, with the users of each feature.",
+            approval=approval_requests.FEATURES,
+        ),
+        replace(parts.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        parts.RECORD_STATE,
+        parts.PIN_MIN_ISR,
+        Step(
+            id="update",
+            label="Changed levels",
+            doc="Changes the levels: metadata.version first when raised, last when lowered.",
+            progress="changing the feature levels",
+            act=actions.update_features,
+            limits=CHANGES,
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        # A node that does not support the levels is named before a gate waits for it.
+        Step(
+            id="look_again",
+            label="Nodes that joined",
+            doc="Checks that no node with a narrower range joined during the change (KIP-584).",
+            progress="querying every node again for the features that it supports",
+            act=actions.check_narrower_nodes,
+        ),
+        replace(parts.GATE_FINALIZED, skip=conditions.does_not_wait),
+        replace(parts.GATE_METADATA_VERSION, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
+        parts.COMPARE_AFTER_LEVELS,
+        parts.APPROVE_LEVEL_DIFFERENCES,
+        replace(parts.REPORT, skip=conditions.does_not_wait),  # the command prints each feature's result instead
+        parts.OUTCOME,
+    ),
+)
+
+
+RESTART = Procedure(
+    name="restart",
+    dry_run_body=approval_requests.upgrade_body,
+    parts=(
+        parts.OBSERVE,
+        replace(
+            parts.PLAN,
+            doc="Plans the order of the nodes, and freezes the plan.",
+            act=partial(actions.plan_change, run_of=RunOf.RESTART),
+        ),
+        parts.end_dry_run(past="stop_traffic"),
+        replace(parts.APPROVE_PLAN, approval=approval_requests.RESTART),
+        parts.RECORD_STATE,
+        replace(parts.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
+        parts.roll(
+            parts.ROLL,
+            ReleaseStepPosition.TARGET,
+            "Every planned node on the release that it runs, one at a time.",
+            steps=parts.restart_steps(),
+        ),
+        replace(parts.COMPARE_AFTER_ROLL, label="Comparison after the restart"),
+        replace(
+            parts.APPROVE_ROLL_DIFFERENCES,
+            label="Differences after the restart",
+            doc="An approver accepts or rejects what the restart has changed, for example the configuration that the "
+            "nodes read when they started. Skipped without differences.",
+            approval=replace(approval_requests.ROLL_DIFFERENCES, offers_roll_back=False),
+        ),
+        *parts.END,
+    ),
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -80,6 +419,21 @@ A **dry run** ends with the plan. A change always needs an approval if it lowers
 undo it. The approval lists the users of the feature. A level that is already finalized is not sent again.
 """
 
+_RESTART_DOC = """\
+### Restart of the nodes of the Kafka cluster {name}
+
+Use it for what a node reads only when it starts: its configuration file, its Java version, its host's patches.
+
+1. Reads the state of the cluster, and checks the configuration of every node with the classes of its own release.
+2. Asks for an approval of the plan.
+3. Restarts one node at a time, on the release that it runs. The next node is stopped after the gate of the previous
+   node has passed: a new process, in every ISR again, and caught up with the quorum.
+4. Compares configuration, contents and ACLs with the state before the run. An approver accepts what has changed.
+
+A **dry run** ends with the plan and its findings. A restart has no rollback: if a node does not start, correct its
+configuration, and answer **Retry**.
+"""
+
 KINDS: Mapping[RunOf, KindOfRun] = {
     RunOf.UPGRADE: KindOfRun(
         procedure=UPGRADE,
@@ -110,7 +464,7 @@ KINDS: Mapping[RunOf, KindOfRun] = {
         dag_prefix="kafka_restart_",
         command=RUN_COMMANDS[RunOf.RESTART].name,
         description="Restarts the nodes of the Kafka cluster {name}, one at a time, on the release that they run.",
-        doc=DOC,
+        doc=_RESTART_DOC,
         build_report=build_restart_report,
     ),
 }

@@ -9,20 +9,19 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass
+from enum import StrEnum
 from functools import cache
 from threading import Lock
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
-from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
-from kafka_rollout.run.events import ApprovalOf
-from kafka_rollout.run.projections.nodes import (
-    has_acted_on_node,
-)
+from kafka_rollout.run.events import ApprovalOf, Event
+from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
+from kafka_rollout.run.step_events import GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
@@ -32,6 +31,7 @@ from kafka_rollout.steps.common.node_steps import (
     node_step_state,
     read_last_error,
     record_start,
+    rollback_release_steps,
     run_commands_before_stop,
     running_release,
     stop_node,
@@ -44,36 +44,22 @@ from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsa
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class NodeReplaced:
-    """Result of a replacement.
-
-    `acted` False: the node already ran the release. `started_at`: epoch seconds; durations: s.
-    """
-
-    node_id: int
-    release_step: str
-    release: str
-    acted: bool
-    started_at: float | None
-    stop_s: float = 0.0
-    start_s: float = 0.0
-
-
 def needs_replacement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
     return node_step_state(ports, plan, release_step, node) is NodeStepState.NEEDED
 
 
-def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
-    """Replace the binary of one node, as `replace_nodes`."""
-    return replace_nodes(ports, plan, release_step, (node,))[0]
+def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Replace the binary of one node, as `replace_nodes`. Return whether it was started now."""
+    return bool(replace_nodes(ports, plan, release_step, (node,)))
 
 
 def replace_nodes(
     ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
-) -> tuple[NodeReplaced, ...]:
+) -> tuple[int, ...]:
     """Replace the binary of the nodes of a batch: check findings and gates, record their states, stop, install, start.
+
+    Returns the ids of the nodes that were started now.
 
     No node is stopped before every node can be stopped and has its state recorded. Then they are stopped and started at
     the same time. Returns after the starts; the gate AFTER_START shows whether a node is back. Idempotent and resumable
@@ -89,15 +75,14 @@ def replace_nodes(
     what = words.nodes(node.node_id for node in nodes)
     _begin(ports, plan, release_step, what, "Replace")
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing {what}"):
-        done: dict[int, NodeReplaced] = {}
+        needed: list[NodeSpec] = []
         stopping: list[NodeSpec] = []
         for node in nodes:
             process = ports.runtime.process(node)
-            state = node_step_state(ports, plan, release_step, node)
-            if state is not NodeStepState.NEEDED:
-                done[node.node_id] = _nothing_to_do(release_step, node, process)
+            if not needs_replacement(ports, plan, release_step, node):
                 continue
             _refuse_other_release(ports, release_step, node)
+            needed.append(node)
             if process.pid is not None:
                 stopping.append(node)
             else:
@@ -111,12 +96,13 @@ def replace_nodes(
         if len(nodes) > 1 and stopping:
             check_batch(ports, plan, release_step, nodes, stopping)
 
-        def act(node: NodeSpec) -> NodeReplaced:
-            stop_s = _stop(ports, release_step, node) if node in stopping else 0.0
-            return _start(ports, plan, release_step, node, stop_s)
+        def act(node: NodeSpec) -> None:
+            if node in stopping:
+                _stop(ports, release_step, node)
+            _start(ports, plan, release_step, node)
 
-        acted = _at_the_same_time(act, [node for node in nodes if node.node_id not in done])
-        return tuple(done.get(node.node_id) or acted[node.node_id] for node in nodes)
+        _at_the_same_time(act, needed)
+        return tuple(node.node_id for node in needed)
 
 
 def is_under_way(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
@@ -131,32 +117,31 @@ def is_under_way(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nod
     return stop_is_under_way(ports, release_step, node)
 
 
-def _at_the_same_time(act: Callable[[NodeSpec], NodeReplaced], nodes: Sequence[NodeSpec]) -> dict[int, NodeReplaced]:
-    """Return the results by node. Every node is finished; then the worst error of one of them is raised."""
-    if len(nodes) == 1:
-        return {nodes[0].node_id: act(nodes[0])}
-    if not nodes:
-        return {}
+def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]) -> None:
+    """Act on every node; then raise the worst error of one of them."""
+    if len(nodes) < 2:
+        for node in nodes:
+            act(node)
+        return
     with ThreadPoolExecutor(max_workers=len(nodes), thread_name_prefix="replace") as pool:
-        futures = {node.node_id: pool.submit(act, node) for node in nodes}
-    errors = [error for future in futures.values() if (error := future.exception()) is not None]
-    if errors:
+        futures = [pool.submit(act, node) for node in nodes]
+    if errors := [error for future in futures if (error := future.exception()) is not None]:
         raise min(errors, key=lambda error: isinstance(error, TransientError))
-    return {node_id: future.result() for node_id, future in futures.items()}
 
 
-def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeReplaced:
+def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Carry out *Retry*: start a node again that this run stopped or started; for another node its node step begins
     again.
     """
     if has_acted_on_node(ports.run.events(), release_step.key, node.node_id):
-        return restart_node(ports, plan, release_step, node)
-    return replace_node(ports, plan, release_step, node)
+        restart_node(ports, plan, release_step, node)
+    else:
+        replace_node(ports, plan, release_step, node)
 
 
 def restart_node(
     ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, together: Sequence[NodeSpec] = ()
-) -> NodeReplaced:
+) -> None:
     """Start the node on the release of the release step again; kill a hanging process first.
 
     `together`: nodes of its batch that are down too. Raises TransientError if the rest of the cluster cannot spare a
@@ -170,19 +155,13 @@ def restart_node(
             remedy="Wait for its node step.",
         )
     with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node.node_id}"):
-        stop_s = 0.0
         _refuse_other_release(ports, release_step, node)
         if ports.runtime.process(node).pid is not None:
             run_commands_before_stop(ports, release_step, node)
             refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
             # *Retry* comes from a named approver, which is required for a kill.
-            stop_s = _stop(ports, release_step, node, force=True)
-        return _start(ports, plan, release_step, node, stop_s)
-
-
-def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
-    """Return the release steps of the rollback in their order: the last release step first, each reversed."""
-    return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
+            _stop(ports, release_step, node, force=True)
+        _start(ports, plan, release_step, node)
 
 
 def was_stopped(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> bool:
@@ -214,9 +193,11 @@ def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
         return True
     state = node_step_state(ports, plan, release_step, node)
     ours = was_stopped(ports, plan, release_step, node.node_id)
-    return (state is NodeStepState.NEEDED and (ours or not _is_down_since_another_step(ports, plan, node))) or (
-        state is NodeStepState.RUNS_TARGET and ours
-    )
+    if state is not NodeStepState.NEEDED:
+        return state is NodeStepState.RUNS_TARGET and ours
+    # A node that failed to start on the via release never reached the last release step: nothing is to roll back there.
+    is_down = ports.runtime.process(node).pid is None
+    return ours or not (is_down and any(was_stopped(ports, plan, one, node.node_id) for one in plan.release_steps))
 
 
 def refuse_restart(plan: Plan) -> None:
@@ -226,14 +207,6 @@ def refuse_restart(plan: Plan) -> None:
             f"The run restarts nodes on {plan.target}, so there is no release to return to.",
             remedy="Correct the configuration of the node, then run `kafka-rollout retry`.",
         )
-
-
-def _is_down_since_another_step(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
-    """A node that failed to start on the via release never reached the last release step, so nothing is to roll back
-    there.
-    """
-    down = ports.runtime.process(node).pid is None
-    return down and any(was_stopped(ports, plan, release_step, node.node_id) for release_step in plan.release_steps)
 
 
 def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: str, verb: str) -> None:
@@ -254,16 +227,6 @@ def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: 
             f"stays on {release_step.to_release}.",
             remedy=f"Set its installed release to {release_step.to_release} again, or start an upgrade or a downgrade.",
         )
-
-
-def _nothing_to_do(release_step: ReleaseStep, node: NodeSpec, process: ProcessState) -> NodeReplaced:
-    return NodeReplaced(
-        node_id=node.node_id,
-        release_step=release_step.key,
-        release=str(release_step.to_release),
-        acted=False,
-        started_at=process.started_at,
-    )
 
 
 def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -294,12 +257,12 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
         )
 
 
-def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> float:
+def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> None:
     lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    return stop_node(ports, release_step, node, deadline_s=STOP_DEADLINE_S, force=force)
+    stop_node(ports, release_step, node, deadline_s=STOP_DEADLINE_S, force=force)
 
 
-def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, stop_s: float) -> NodeReplaced:
+def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     began = ports.clock.monotonic()
     with _METADATA_LOGS:
         make_readable(ports, plan, release_step, node)
@@ -308,14 +271,74 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
     if not release_step.restarts:
         ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
     ports.runtime.start(node)
-    took = ports.clock.monotonic() - began
-    started = record_start(ports, release_step, node, seconds=took)
-    return NodeReplaced(
-        node_id=node.node_id,
-        release_step=release_step.key,
-        release=str(release),
-        acted=True,
-        started_at=started.started_at,
-        stop_s=stop_s,
-        start_s=took,
+    record_start(ports, release_step, node, seconds=ports.clock.monotonic() - began)
+
+
+class Part(StrEnum):
+    GATE_BEFORE = "gate before the stop"
+    REPLACEMENT = "replacement"
+    GATE_AFTER = "gate after the start"
+    NOTHING = "nothing"
+
+
+def next_part(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> Part:
+    """Return what is left of a node step. `events`: of the run, with all of this node.
+
+    After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
+    started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
+    RefusedError for a release outside the release step, TransientError if the node does not respond.
+    """
+    state = node_step_state(ports, plan, release_step, node)
+    if state is NodeStepState.PAST:
+        return Part.NOTHING
+    after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id)
+    passed = gate_is_passed(events, after)
+    if state is NodeStepState.RUNS_TARGET:
+        return Part.NOTHING if passed else Part.GATE_AFTER
+    last = last_act_on_node(events, release_step.key, node.node_id)
+    if isinstance(last, Started):
+        # With another release after a passed gate, an operator has started it: its node step begins again.
+        reverted = passed and running_release(ports, node) is not None
+        return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
+    return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
+
+
+def next_part_of_batch(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], events: Sequence[Event]
+) -> tuple[Part, tuple[NodeSpec, ...]]:
+    """Return the next part of the node steps of a batch, and its nodes. What this run has begun is finished first.
+
+    The gates after the start are one part of all nodes that have begun, so that their soaks are at the same time. A
+    replacement also has the nodes that already run the release: they can still be recovering.
+    """
+    of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
+    for node in nodes:
+        part = next_part(ports, plan, release_step, node, events)
+        if part is Part.GATE_BEFORE and is_under_way(ports, plan, release_step, node):
+            part = Part.REPLACEMENT
+        of_part[part].append(node)
+    if replaced := of_part[Part.REPLACEMENT]:
+        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(ports, plan, release_step, one)]
+        return Part.REPLACEMENT, (*replaced, *started)
+    for part in (Part.GATE_AFTER, Part.GATE_BEFORE):
+        if of_part[part]:
+            return part, tuple(of_part[part])
+    return Part.NOTHING, ()
+
+
+def has_failed(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> bool:
+    """Return whether *Retry* starts the node again: its stop hangs, its process is gone or its last gate failed."""
+    if not isinstance(last_act_on_node(events, release_step.key, node.node_id), Started):
+        return True
+    gates = (
+        event
+        for event in reversed(events)
+        if isinstance(event, Started | GateFailed) and _node_of(event) == node.node_id
     )
+    return isinstance(next(gates, None), GateFailed) or ports.runtime.process(node).pid is None
+
+
+def _node_of(event: Started | GateFailed) -> int | None:
+    return event.node_id if isinstance(event, Started) else event.ref.node_id

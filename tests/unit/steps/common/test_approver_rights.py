@@ -20,9 +20,8 @@ from kafka_rollout.run.events import (
     TakenOver,
     events_of,
 )
-from kafka_rollout.steps.common.approval import record_approval, require_approval, take_over_run
+from kafka_rollout.steps.common.approval import record_approval, record_shell_start, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.four_eyes import record_shell_start
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade

@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import StoppedError, UserError
 from kafka_rollout.gates.check import GateKind
-from kafka_rollout.gates.outside import Reading
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
@@ -31,9 +31,8 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError
 from kafka_rollout.steps.live.actions import lower_live
-from kafka_rollout.steps.offline.actions import install_snapshot, stop_all
+from kafka_rollout.steps.offline.actions import install_snapshot, stop_all, undo_offline
 from kafka_rollout.steps.offline.outage import shown_facts
-from kafka_rollout.steps.offline.undo import undo_offline
 from kafka_rollout.steps.planning.plans import plan_change
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports

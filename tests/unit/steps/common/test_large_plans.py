@@ -10,7 +10,8 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.request import Request
-from kafka_rollout.steps.common.approval import approval_body, findings_part, refuse_blockers
+from kafka_rollout.steps.common.approval import refuse_blockers
+from kafka_rollout.steps.procedures.approval_requests import approval_body, findings_part
 from tests.unit.builders import R431, cluster, observation, partition, state
 
 MOST = 20_000

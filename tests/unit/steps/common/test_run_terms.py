@@ -15,12 +15,11 @@ from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import ApprovalPolicy, Request
-from kafka_rollout.steps.common.approval import approval_body
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import apply_features
-from kafka_rollout.steps.gates.waiting import policy_of
+from kafka_rollout.steps.gates.checks import policy_of
 from kafka_rollout.steps.procedures import actions
-from kafka_rollout.steps.procedures.approval_requests import roll_body
+from kafka_rollout.steps.procedures.approval_requests import approval_body, roll_body
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

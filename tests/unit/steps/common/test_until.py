@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import pytest
 
-from kafka_rollout.steps.common.until import until
+from kafka_rollout.steps.common.cluster_ports import until
 from tests.fakes.clock import FakeClock
 
 

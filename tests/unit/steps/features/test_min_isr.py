@@ -21,8 +21,8 @@ from kafka_rollout.run.step_events import DefaultSet
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
-from kafka_rollout.steps.features.min_isr import pin_min_isr
 from kafka_rollout.steps.features.update import apply_features, plan_features
+from kafka_rollout.steps.planning.min_isr import pin_min_isr
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.plans import plan_upgrade

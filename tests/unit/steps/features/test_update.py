@@ -25,13 +25,12 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.race import check_for_narrower_nodes
-from kafka_rollout.steps.features.sending import ensure_levels
+from kafka_rollout.steps.features.levels import check_for_narrower_nodes, ensure_levels
 from kafka_rollout.steps.features.update import (
     apply_features,
-    needs_approval,
     plan_features,
     planned_outcomes,
+    requires_approval,
 )
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
@@ -136,11 +135,11 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     cluster.finalized = {"metadata.version": 29, "transaction.version": 2}
-    assert needs_approval(plan_for(ports, down="transaction.version:1", approve=False))
-    assert needs_approval(plan_for(ports, up="metadata.version:30", approve=False))
-    assert not needs_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
+    assert requires_approval(plan_for(ports, down="transaction.version:1", approve=False))
+    assert requires_approval(plan_for(ports, up="metadata.version:30", approve=False))
+    assert not requires_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
     plan = plan_for(ports, up="group.version:1", approve=False)
-    assert not needs_approval(plan)
+    assert not requires_approval(plan)
     assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
     with pytest.raises(RefusedError, match="is not approved"):
         apply_features(ports, plan_for(ports, delete="group.version", approve=False))

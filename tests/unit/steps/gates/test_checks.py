@@ -14,8 +14,7 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import GateChecked, Started
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import CHECKS, check_gate
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import CHECKS, check_gate, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import gate_of, in_step
@@ -35,8 +34,8 @@ def test_every_kind_of_gate_has_a_check() -> None:
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert cluster.topics["orders-1"].leader != 12
-    seen = wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
-    assert seen.passes
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
+    assert gate_is_passed(ports.run.events(), AFTER)
     assert cluster.topics["orders-1"].leader == 12
 
 

@@ -16,8 +16,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.steps.common.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.gates.checks import check_gate, check_gates
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, FakeMetrics, in_step

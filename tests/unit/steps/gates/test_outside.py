@@ -12,18 +12,19 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.gates.check import GateKind, GatePolicy
-from kafka_rollout.gates.outside import Reading
+from kafka_rollout.gates.control import Reading
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, ResumeAsked, events_of
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started
-from kafka_rollout.steps.common.approval import approval_body, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.inventory import check_inventory
+from kafka_rollout.steps.planning.hosts import check_inventory
 from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster

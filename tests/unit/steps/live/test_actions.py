@@ -27,8 +27,7 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
-from kafka_rollout.steps.live import undo
-from kafka_rollout.steps.live.facts import shown_live_facts
+from kafka_rollout.steps.offline.outage import shown_live_facts
 from kafka_rollout.steps.offline.snapshot import install_on
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.dying_files import KilledError
@@ -226,7 +225,7 @@ def test_once_a_leader_was_elected_on_the_snapshot_the_old_logs_are_not_used_aga
     plan = approved(ports)
     with monkeypatch.context() as patched:
         patched.setattr(live, "quorum_lacks", lambda *given: "the quorum has no leader.")
-        patched.setattr(undo, "serves_at_level", lambda *given: False)
+        patched.setattr(live, "serves_at_level", lambda *given: False)
         with pytest.raises(TransientError, match=r"but the controllers do not serve yet: .* after 60 s"):
             live.lower_live(ports, plan)
     assert world.replaced.keys() == CONTROLLERS

@@ -15,7 +15,6 @@ from kafka_rollout.run.events import has, newest
 from kafka_rollout.run.step_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
-from kafka_rollout.steps.live import undo
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.unit.steps.live.test_actions import CONTROLLERS, approved, is_lowered
@@ -55,7 +54,7 @@ def test_files_of_controllers_that_still_run_do_not_decide(
     with monkeypatch.context() as patched:
         patched.setattr(FakeMetadataLogs, "node_log", before_the_election)
         patched.setattr(live, "quorum_lacks", lambda *given: "ssh: connection reset")
-        patched.setattr(undo, "serves_at_level", lambda *given: False)
+        patched.setattr(live, "serves_at_level", lambda *given: False)
         with pytest.raises(TransientError, match="A leader was elected at the new level"):
             live.lower_live(ports, plan)
     assert has(ports.run.events(), LiveKept)

@@ -24,11 +24,10 @@ from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
-from kafka_rollout.steps.offline.outage import offline_facts
-from kafka_rollout.steps.offline.undo import gates_after_undo, undo_offline
+from kafka_rollout.steps.offline.actions import gates_after_undo, undo_offline
+from kafka_rollout.steps.offline.outage import estimate_outage, offline_facts
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
@@ -334,12 +333,13 @@ def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
 
 
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:
-    facts = offline_facts(ports, approved(ports))
-    assert 30 < facts.outage.total_s < 300
-    assert "the first broker starts at the new level" in facts.no_return
+    estimated = estimate_outage(ports)
+    assert 30 < estimated.total_s < 300
+    outage, no_return, _, _, undo = offline_facts(ports, approved(ports), estimated)
+    assert outage == estimated.sentence
+    assert "the first broker starts at the new level" in no_return
     command = "kafka-rollout rollback --cluster fake --run run-1 --as <name> --reason <text>"
-    assert facts.undo.endswith(command)
-    assert len(facts.lines) == 5
+    assert undo.endswith(command)
 
 
 def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_return(tmp_path: Path) -> None:
@@ -357,7 +357,7 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
     world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
     ports = fake_ports(world, tmp_path)
     plan = approved(ports)
-    assert "the controllers start at the new level" in offline_facts(ports, plan).no_return
+    assert "the controllers start at the new level" in offline_facts(ports, plan, estimate_outage(ports))[1]
     go(ports, plan, FORWARD[:5])
     assert can_be_undone(ports.run.events())
     offline.start_controllers(ports, plan)

@@ -13,7 +13,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.offline import actions as offline
-from kafka_rollout.steps.offline.undo import undo_offline
+from kafka_rollout.steps.offline.actions import undo_offline
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import gate_of
 from tests.unit.steps.offline.test_actions import (

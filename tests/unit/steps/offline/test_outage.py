@@ -17,13 +17,12 @@ from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline import outage
 from kafka_rollout.steps.offline.outage import shown_facts
 from kafka_rollout.steps.offline.snapshot import quorum_lacks
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.kinds import build_report_of_run
+from kafka_rollout.steps.procedures.kinds import DOWNGRADE, build_report_of_run
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports, gate_of
 from tests.integration.harness.faults.without_live import stage_no_live

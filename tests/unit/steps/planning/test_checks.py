@@ -16,7 +16,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.planning.coordinator_logs import replace_coordinator_log_findings
+from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_downgrade, plan_upgrade

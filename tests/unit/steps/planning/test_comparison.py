@@ -19,11 +19,9 @@ from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.comparison import BEFORE, COMPARED, record_state
-from kafka_rollout.steps.procedures.features import FEATURES
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.rehearsal.quiet import RehearsalServices
-from kafka_rollout.steps.rehearsal.run import SaysLines
-from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.procedures.kinds import FEATURES, UPGRADE
+from kafka_rollout.steps.rehearsal import RehearsalServices, SaysLines
+from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure, SkippedStepError
 from tests.fakes.cluster import R391, R431, FakeCluster

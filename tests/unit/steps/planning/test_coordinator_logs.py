@@ -20,7 +20,7 @@ from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL, find_new_in_logs
+from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL, find_new_in_logs
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
@@ -86,7 +86,7 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
 def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS, UNKNOWN_TYPE)
     world.written_since.append(UNKNOWN_TYPE)
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
 
 
 def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(

@@ -45,7 +45,7 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan
 ) -> None:
     cluster.dynamic_config_problems[R431] = (REJECTED,)
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)).acted, (
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)), (
         "the same configuration is not validated again"
     )
     assert len(cluster.validated) == 1
@@ -73,10 +73,10 @@ def test_a_harmless_change_is_validated_once(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan, changed: DynamicConfigs
 ) -> None:
     cluster.dynamic_configs = changed
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2))
     for _ in range(10):
         cluster.advance()
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
     assert len(cluster.validated) == 2  # for the plan, and after the change
 
 

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.inventory import check_inventory, readiness
+from kafka_rollout.steps.planning.hosts import check_inventory, readiness
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_upgrade

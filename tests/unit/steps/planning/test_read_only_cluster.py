@@ -14,13 +14,13 @@ from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.steps.checks import verify
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs
-from kafka_rollout.steps.features.min_isr import pin_min_isr
 from kafka_rollout.steps.features.update import apply_features, plan_features
-from kafka_rollout.steps.planning.inventory import check_inventory
-from kafka_rollout.steps.verify import verify
+from kafka_rollout.steps.planning.hosts import check_inventory
+from kafka_rollout.steps.planning.min_isr import pin_min_isr
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, hidden_bench
 from tests.plans import plan_downgrade, plan_upgrade

@@ -17,10 +17,9 @@ from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
-from kafka_rollout.steps.procedures.kinds import build_report_of_run
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
+from kafka_rollout.steps.procedures.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step_history import step_lines
+from kafka_rollout.steps.step import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

@@ -14,7 +14,7 @@ from kafka_rollout.model.topology import Role
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
-from kafka_rollout.steps.planning.rehearsal import planned_releases
+from kafka_rollout.steps.planning.plans import planned_releases
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.plans import plan_downgrade, plan_upgrade

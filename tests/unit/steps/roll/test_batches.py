@@ -23,13 +23,14 @@ from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.nodes import node_step_seconds, time_of_node_steps
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
-from kafka_rollout.steps.common.approval import approval_body, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.gates.waiting import check_gates
+from kafka_rollout.steps.gates.checks import check_gates
 from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.report.run import build_report
+from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.roll.node import replace_nodes
 from kafka_rollout.steps.roll.walk import Progress as WalkProgress
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps

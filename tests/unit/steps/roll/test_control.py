@@ -31,11 +31,12 @@ from kafka_rollout.run.events import (
     events_of,
 )
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopping
-from kafka_rollout.steps.common.approval import approval_body, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import check_begin
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
 from kafka_rollout.steps.procedures import actions
+from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress as ProgressLines
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps

@@ -42,7 +42,7 @@ def plan(ports: ClusterPorts) -> Plan:
 
 def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     assert planned_trims(ports.run.events()) == (NODE,)
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
@@ -114,5 +114,5 @@ def test_a_trim_that_fails_leaves_a_node_that_can_be_retried(
     with pytest.raises(FatalError, match=r"is stopped and cannot be started on 3\.4\.1: The backup needs"):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     monkeypatch.setattr(ports.metadata_logs, "trim", trim)
-    assert restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)

@@ -10,7 +10,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import GatePassed, Started, Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.next_part import Part, next_part
+from kafka_rollout.steps.roll.node import Part, next_part
 from tests.fakes.cluster import R391, R431, FakeCluster
 
 KEY = "3.9.1-to-4.3.1"

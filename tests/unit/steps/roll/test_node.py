@@ -20,16 +20,14 @@ from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import NodeStepState, last_started_release, node_step_state
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.roll.node import (
-    needs_replacement,
-    plan_rollback,
-    replace_node,
-    restart_node,
-    retry_node,
+from kafka_rollout.steps.common.node_steps import (
+    NodeStepState,
+    last_started_release,
+    node_step_state,
     rollback_release_steps,
 )
+from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback, replace_node, restart_node, retry_node
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
@@ -145,9 +143,9 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
 
 def test_a_node_on_the_release_is_left_alone(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     assert needs_replacement(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert not needs_replacement(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
-    assert not replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert not replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert starts_on(cluster, NODE, R431) == 1
 
 
@@ -220,7 +218,7 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, NODE),
     ).passes
     cluster.cannot_start.clear()
-    assert retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.release_of(NODE) == R431
 
 
@@ -240,7 +238,7 @@ def test_a_start_before_this_run_s_stop_does_not_count(
         with pytest.raises(TransientError):
             replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert not cluster.runs(NODE)
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.release_of(NODE) == R431
 
 
@@ -275,7 +273,7 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
             plan,
             gate_of(ports, plan, GateKind.BEFORE_STOP, node_step[0], node_step[1]),
         ).passes
-        assert replace_node(ports, plan, *in_step(ports, plan, *node_step)).acted
+        assert replace_node(ports, plan, *in_step(ports, plan, *node_step))
         after = GateRef(kind=GateKind.AFTER_START, release_step=node_step[0], node_id=node_step[1])
         check_gate(ports, plan, after.resolve(plan, ports.cluster))
         assert check_gate(ports, plan, after.resolve(plan, ports.cluster)).passes
@@ -329,7 +327,7 @@ def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(
         with pytest.raises(FatalError, match="still shutting down"):
             replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.nodes[NODE].running == R391
-    assert restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.nodes[NODE].running == R431
 
 
@@ -402,7 +400,7 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_re
     assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
-        assert replace_node(ports, plan, *in_step(ports, plan, *node_step)).acted
+        assert replace_node(ports, plan, *in_step(ports, plan, *node_step))
         cluster.advance()
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
@@ -431,6 +429,6 @@ def test_a_process_that_a_package_started_before_a_kill_is_stopped_and_installed
     with pytest.raises(Killed):
         replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.release_of(NODE) == R431
-    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert (installs, cluster.stops) == ([NODE, NODE], [NODE, NODE])
     assert node_step_state(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE)) is NodeStepState.RUNS_TARGET

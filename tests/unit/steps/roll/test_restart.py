@@ -18,8 +18,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
-from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.roll.node import plan_rollback, replace_node, retry_node
 from kafka_rollout.steps.roll.walk import roll_release_steps
@@ -48,9 +47,9 @@ def test_a_node_is_needed_until_its_process_is_a_new_one(ports: ClusterPorts, cl
     plan = planned(ports)
     at = in_step(ports, plan, STEP, NODE)
     assert node_step_state(ports, plan, *at) is NodeStepState.NEEDED
-    assert replace_node(ports, plan, *at).acted
+    assert replace_node(ports, plan, *at)
     assert node_step_state(ports, plan, *at) is NodeStepState.RUNS_TARGET
-    assert not replace_node(ports, plan, *at).acted
+    assert not replace_node(ports, plan, *at)
     assert cluster.nodes[NODE].running == R391
     assert starts(cluster) == {NODE: 1}
 
@@ -130,7 +129,7 @@ def test_a_node_that_does_not_start_is_retried_and_never_rolled_back(ports: Clus
     with pytest.raises(RefusedError, match="no release to return to"):
         plan_rollback(ports, plan)
     cluster.cannot_start.clear()
-    assert retry_node(ports, plan, *at).acted
+    retry_node(ports, plan, *at)
     wait_for_gate(ports, plan, gate_of(ports, plan, GateKind.AFTER_START, STEP, NODE), QUICK)
 
 
@@ -162,7 +161,7 @@ def test_a_restart_installs_nothing_and_writes_no_file(
     plan = planned(ports)
     assert plan.config_changes == ()
     monkeypatch.delattr(FakeRuntime, "install")
-    assert replace_node(ports, plan, *in_step(ports, plan, STEP, NODE)).acted
+    assert replace_node(ports, plan, *in_step(ports, plan, STEP, NODE))
     assert starts(cluster) == {NODE: 1}
 
 

@@ -18,7 +18,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.coordinator_logs import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster

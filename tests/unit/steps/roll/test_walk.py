@@ -16,12 +16,13 @@ from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.common.approval import approval_body, record_approval
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
-from kafka_rollout.steps.gates.waiting import wait_for_gate
+from kafka_rollout.steps.gates.checks import wait_for_gate
+from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
-from kafka_rollout.steps.report.run import GROUPS_WATCHED
+from kafka_rollout.steps.report import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster

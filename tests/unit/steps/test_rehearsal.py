@@ -12,7 +12,7 @@ from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import RehearsalStoppedError, order_rehearsal
 from kafka_rollout.rehearsal.result import Contents, Outcome, RehearsalResult, read_contents
-from kafka_rollout.steps.rehearsal.run import Rehearsal
+from kafka_rollout.steps.rehearsal import Rehearsal
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

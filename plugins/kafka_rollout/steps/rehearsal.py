@@ -1,4 +1,4 @@
-"""One rehearsal: the copy starts on the source release, goes through the procedure of the run, and is compared.
+"""Runs the rehearsal in the sandbox: the copy is started, goes through the procedure of the run, and is compared.
 
 It is the procedure of the real run, by the same runner, with the same gates. Only predictions are left out, because
 the nodes of the copy are started.
@@ -6,18 +6,25 @@ the nodes of the copy are started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.wording import count, few
+from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
+from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
+from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.state import CheckpointSummary, ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.ports.cluster import KafkaClasses
 from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.result import (
     NO_ROLLBACK,
@@ -34,25 +41,109 @@ from kafka_rollout.rehearsal.result import (
 )
 from kafka_rollout.rehearsal.selection import find_spareless_topics
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Event, events_of
+from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder, events_of
+from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.projections.nodes import find_last_node_event, node_step_seconds
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.coordinators import check_coordinators
-from kafka_rollout.steps.common.node_steps import read_last_error
-from kafka_rollout.steps.features.sending import levels_now
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe_some
+from kafka_rollout.steps.common.node_steps import check_coordinators, read_last_error
 from kafka_rollout.steps.planning.comparison import COMPARED
-from kafka_rollout.steps.procedures.downgrade import DOWNGRADE
-from kafka_rollout.steps.procedures.upgrade import UPGRADE
-from kafka_rollout.steps.rehearsal.quiet import (
-    RehearsalAnswers,
-    RehearsalServices,
-    UnpredictedConfigs,
-    UnpredictedLogs,
-)
+from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.steps.roll.walk import Progress
 from kafka_rollout.steps.runner import Runner
+
+_APPROVER = "rehearsal"
+
+
+class RehearsalAnswers:
+    """Approves every request, because the cluster of the sandbox is a copy, but no difference from its state before."""
+
+    @property
+    def terminal(self) -> None:
+        return None
+
+    @property
+    def present(self) -> bool:
+        return False
+
+    def ask(self, question: Question) -> Answer | None:
+        if question.what is ApprovalOf.DIFFERENCES:
+            return None  # the runner refuses, and the rehearsal reports the differences
+        responder = Responder(channel=Channel.SHELL, user=_APPROVER, host="sandbox")
+        return Answer(by=_APPROVER, decision=Decision.APPROVED, reason="Rehearsal on a copy.", responder=responder)
+
+    def show(self, body: str) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class RehearsalServices:
+    """No test traffic, no monitor, no report. A scan has no finding: the started nodes load the logs themselves."""
+
+    ports: ClusterPorts
+
+    def scan(self, file: str) -> None:
+        """Store a scan in which every release loads everything."""
+        verdicts = (
+            ReleaseVerdict(release=release, topic=GROUPS_TOPIC, partition=0, verdict=LoadVerdict.LOADS)
+            for release in self.ports.catalogue
+        )
+        cluster, now = self.ports.cluster.name, self.ports.clock.now()
+        self.ports.run.attach(
+            file, ScanResult(cluster=cluster, scanned_at=now, logs=(), classes=(), verdicts=tuple(verdicts))
+        )
+
+    def monitor_groups(self) -> None: ...
+
+    def start_traffic(self) -> None: ...
+
+    def stop(self) -> None: ...
+
+    def report(self, *, dry_run: bool) -> None: ...
+
+
+@dataclass(frozen=True, slots=True)
+class UnpredictedLogs:
+    """CoordinatorLogs without findings."""
+
+    read_at: float
+
+    def scan_small(self) -> ScanResult:
+        raise RefusedError("A rehearsal scans no coordinator logs.", remedy="Scan those of the cluster.")
+
+    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+        return before
+
+    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+        return GroupRecords(read_at=self.read_at, offsets=0)
+
+
+@dataclass(frozen=True, slots=True)
+class UnpredictedConfigs:
+    """KafkaClasses that accept every configuration: the started nodes show whether they do. Snapshots are loaded."""
+
+    classes: KafkaClasses
+
+    def config_problems(
+        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
+    ) -> tuple[str, ...]:
+        return ()
+
+    def config_problems_of(
+        self,
+        release: Release,
+        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
+    ) -> Mapping[int, tuple[str, ...]]:
+        return dict.fromkeys(nodes, ())
+
+    def dynamic_config_problems(
+        self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
+    ) -> tuple[ConfigProblem, ...]:
+        return ()
+
+    def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
+        return self.classes.load_checkpoint(release, path)
+
 
 _POLL_S = 0.5
 _SHOWN_SETTINGS = 100
@@ -295,8 +386,8 @@ class Rehearsal:
 
     def _finding(self, error: RolloutError) -> Finding:
         """Return the finding of an error. A gate that waits for clients ends a rehearsal early without a failure."""
-        events = self.ports.run.events()
-        if _ended_at_groups(events):
+        failures = events_of(self.ports.run.events(), GateFailed)
+        if failures and failures[-1].ref.kind is GateKind.GROUPS:
             return incomplete(error.sentence)
         return failed(error.sentence, error.remedy or "Fix the cause on the cluster, then rehearse again.")
 
@@ -314,8 +405,3 @@ def _expected_of_copy(ports: ClusterPorts, state: ClusterState, node: NodeSpec, 
         ),
         was_active_controller=False,
     )
-
-
-def _ended_at_groups(events: Sequence[Event]) -> bool:
-    failures = events_of(events, GateFailed)
-    return bool(failures) and failures[-1].ref.kind is GateKind.GROUPS

@@ -1,1 +1,0 @@
-"""The report of a run, from its history and one last observation."""
