@@ -17,6 +17,7 @@ from kafka_rollout.base.maintenance import Maintenance, parse_maintenance
 from kafka_rollout.gates.check import Condition, Gate, GateCheck, GateKind
 from kafka_rollout.gates.control import (
     OUTSIDE_CHECK,
+    RACK,
     Reading,
     evaluate,
     find_due_pause,
@@ -28,7 +29,7 @@ from kafka_rollout.gates.control import (
 )
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, NodeSpec, OutsideCondition
-from kafka_rollout.planning.batches import NODE_S, RACK, find_racks
+from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.nodes import (
     expected_commands_s,
