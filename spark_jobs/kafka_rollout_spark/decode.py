@@ -473,7 +473,7 @@ class TableRows:
         tags = hashed & 0xFFFFFFFF
         return {
             "path": [self._paths[path] for path in hashed >> 33],
-            "tag": np.where(tags < 1 << 31, tags, tags - (1 << 32)),  # a Java int, as wire.messages has it
+            "tag": np.where(tags < 1 << 31, tags, tags - (1 << 32)),  # a Java int, as formats.messages has it
         }
 
     def states(self, memory: Memory) -> pa.RecordBatch:

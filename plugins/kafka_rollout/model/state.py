@@ -95,7 +95,7 @@ class NodeMetrics:
     `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
     has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
     partitions of the cluster; None for a node that is not a controller. `requests`: RequestsPerSec; empty if the agents
-    do not report it, because a running broker has requests of other nodes. `counters`: name (model/cluster/counters.py)
+    do not report it, because a running broker has requests of other nodes. `counters`: name (model/counters.py)
     → value; a counter that no agent exports is missing. `unanswered`: agents that did not respond (`prometheus`,
     `jolokia`); it separates a missing response from a metric that the release does not have.
     """

@@ -1,7 +1,7 @@
 """What the steps need of a cluster: its admin API, its nodes, their metrics, logs and Kafka's own classes.
 
 A port that can change the cluster has two protocols: its queries, and its changes. Each change is fenced, by the caller
-(steps/common/fenced.py) and by the adapter immediately before it sends the change.
+(steps/common/lock.py) and by the adapter immediately before it sends the change.
 """
 
 from __future__ import annotations

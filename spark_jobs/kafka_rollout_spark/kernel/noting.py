@@ -32,7 +32,7 @@ def versions_code(key_at: int, key_size: int, value_at: int, value_size: int) ->
     """Return the class code (tables.py) of a record whose key and value parse with all layouts."""
     of_key = int16_at(key_at) & 0xFFFF if key_size >= 2 else t.NO_VERSION
     of_value = t.NO_VERSION
-    if value_size >= 0:  # a value below two bytes: wire.coordinator_records.UNREADABLE_VALUE
+    if value_size >= 0:  # a value below two bytes: formats.coordinator_records.UNREADABLE_VALUE
         of_value = int16_at(value_at) & 0xFFFF if value_size >= 2 else 0xFFFF
     return (of_key << t.VERSION_BITS | of_value) << 2 * t.LAYOUT_BITS
 

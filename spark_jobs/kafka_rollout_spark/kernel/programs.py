@@ -1,8 +1,8 @@
 """The input of a scan's workers, apart from the logs. The driver creates it (scan.py); picklable.
 
-Layouts (wire.layouts) are programs: rows of four integers that walking.py executes.
+Layouts (formats.layouts) are programs: rows of four integers that walking.py executes.
 
-A program accepts and refuses the same messages as wire.messages.decode; tests/contract compares the two.
+A program accepts and refuses the same messages as formats.messages.decode; tests/contract compares the two.
 """
 
 from __future__ import annotations

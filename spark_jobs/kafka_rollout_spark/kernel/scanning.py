@@ -1,6 +1,6 @@
 """Reads record batches (format v2, KIP-98) in one pass and fills the tables.
 
-It accepts and refuses the same batches as wire.record_batch, which also provides the sentence for damaged batches.
+It accepts and refuses the same batches as formats.record_batch, which also provides the sentence for damaged batches.
 """
 
 from __future__ import annotations

@@ -63,7 +63,7 @@ def _length(at: int, end: int, compact: int, width: int) -> tuple[int, int]:
 
 @compiled
 def is_bad_subscription(at: int, end: int) -> bool:
-    """Do the same as wire.field_rules.is_bad_subscription, for the bytes from `at` to `end`."""
+    """Do the same as formats.coordinator_records.is_bad_subscription, for the bytes from `at` to `end`."""
     at += 2
     if end - at < 4:
         return False
@@ -84,7 +84,7 @@ def is_bad_subscription(at: int, end: int) -> bool:
 
 @compiled
 def walk(steps: int, tags: int, pc: int, at: int, end: int, marks: int, seen: int, skip: int) -> int:
-    """Return the end of the message at `at`; FAILED if it does not parse or breaks a rule (wire.field_rules).
+    """Return the end of the message at `at`; FAILED if it does not parse or breaks a rule (coordinator_records).
 
     `steps`, `tags`, `marks`, `seen`: addresses of blocks of numbers. `pc`: first step of the program. The number of
     tagged fields is written to TAGS_SEEN of `marks`. Path and tag of up to TAGS_AT_ONCE tagged fields, after the first

@@ -1,4 +1,4 @@
-"""Connections to a SQLite file stay open between transactions."""
+"""Connections to a SQLite file stay open for the transactions that follow at once."""
 
 from __future__ import annotations
 
@@ -11,7 +11,9 @@ from pathlib import Path
 import pytest
 from sqlalchemy import text
 
+from kafka_rollout.run.store import database as store
 from kafka_rollout.run.store.database import Database
+from tests.waiting import wait_until
 
 
 @pytest.fixture
@@ -71,6 +73,27 @@ def test_threads_and_transactions_share_one_connection(database: Database) -> No
     for number in range(5):
         add(database, f"note {number}")
         assert open_files(database.file) == 1
+
+
+def test_an_unused_file_is_closed_and_has_no_other_files(
+    database: Database, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So an operator can replace it, also by `mv` or `cp`, which leave the files of an open connection."""
+    monkeypatch.setattr(store, "_KEPT_S", 0.2)
+    assert database.file is not None
+    for copy in (shutil.copy, shutil.move):
+        add(database, "first")
+        shutil.copy(database.file, tmp_path / "backup.db")
+        before = names(database)
+        add(database, "second")
+        wait_until(lambda: not list(tmp_path.glob("kafka-rollout.db-*")), 10)
+        assert open_files(database.file) == 0
+        copy(tmp_path / "backup.db", database.file)
+        assert names(database) == before
+        add(database, "third")
+        with closing(sqlite3.connect(database.file)) as connection:
+            assert connection.execute("PRAGMA integrity_check").fetchall() == [("ok",)]
+        assert names(Database(f"sqlite:///{database.file}")) == [*before, "third"]
 
 
 def test_a_copy_of_the_file_has_every_transaction(database: Database, tmp_path: Path) -> None:

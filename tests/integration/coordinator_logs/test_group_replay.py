@@ -1,4 +1,4 @@
-"""wire.group_replay beside the coordinators' own code (GroupCoordinatorShard), record by record, on random logs."""
+"""formats.group_replay beside the coordinators' own code (GroupCoordinatorShard), record by record, on random logs."""
 
 from __future__ import annotations
 

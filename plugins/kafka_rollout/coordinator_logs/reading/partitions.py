@@ -1,7 +1,7 @@
 """Reads one partition of a coordinator log in this process, with the same results as the compiled kernel.
 
 A second reading of a partition finds groups with a record that a release refuses after the records before it
-(wire.group_replay), and groups that were deleted while a transaction committed offsets for them (wire.pending_commits).
+(formats.group_replay), and groups that were deleted while a transaction committed offsets for them (there too).
 """
 
 from __future__ import annotations

@@ -458,7 +458,8 @@ def _described(
             if kind is ResourceType.GROUP and error in _UNSUPPORTED:
                 raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
             what = f"the configuration of {_NAMES.get(kind, kind.name.lower())} {result.resource_name}".rstrip()
-            raise_for_error(result, what, target, "DESCRIBE_CONFIGS")
+            right = "DESCRIBE_CONFIGS on TOPIC" if kind is ResourceType.TOPIC else "DESCRIBE_CONFIGS"
+            raise_for_error(result, what, target, right)
             yield result
 
 

@@ -60,7 +60,7 @@ class JvmKafkaClasses:
         """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and why it
         would not start with the format of the directories.
 
-        Values of config providers are not resolved (node_properties), and no sentence contains a secret.
+        Values of config providers are not resolved (node_configs), and no sentence contains a secret.
         KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
         loads those of PLUGINS as well, and ends if one is missing.
         """

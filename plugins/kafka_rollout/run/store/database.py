@@ -11,11 +11,13 @@ import fcntl
 import os
 import sqlite3
 import stat
+import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from pathlib import Path
 from threading import Lock as ThreadLock
+from threading import Timer
 from typing import Any
 from weakref import WeakSet
 
@@ -44,6 +46,7 @@ from kafka_rollout.base.system.files import make_private, private_lock_file
 from kafka_rollout.base.system.links import shut_after
 from kafka_rollout.run.store.tables import REVISION
 
+_KEPT_S = 1.0  # SQLite: time that a connection stays open after a transaction
 _BUSY_S = 30.0  # SQLite: time that a writer waits for another writer
 _CONNECT_S = 10  # PostgreSQL: connection timeout
 # PostgreSQL: a connection counts as lost after about 25 s without an answer, also while data was sent (milliseconds).
@@ -78,9 +81,14 @@ def close_idle_connections() -> None:
         database._close_idle()
 
 
+def _forget_threads() -> None:
+    for database in tuple(_opened):
+        database._guard, database._closer = ThreadLock(), None
+
+
 # In a child, SQLite would count the locks of the parent's connections as its own, and it has none of them ("How To
-# Corrupt An SQLite Database File", 2.6, on sqlite.org).
-os.register_at_fork(before=close_idle_connections)
+# Corrupt An SQLite Database File", 2.6, on sqlite.org). The threads of the parent do not exist there.
+os.register_at_fork(before=close_idle_connections, after_in_child=_forget_threads)
 
 
 class Database:
@@ -99,6 +107,8 @@ class Database:
         self._engine: Engine | None = None
         self._pid = 0
         self._checked = False
+        self._used_at = 0.0
+        self._closer: Timer | None = None
         _opened.add(self)
 
     @property
@@ -121,7 +131,7 @@ class Database:
     def begin(self) -> Iterator[Connection]:
         """Run one transaction: commit at the end, roll back on an error. Raises errors of this project."""
         self._check_once()
-        with self.convert_errors(), self._engine_of_process().begin() as connection:
+        with self.convert_errors(), self._used(), self._engine_of_process().begin() as connection:
             yield connection
 
     @contextmanager
@@ -134,6 +144,7 @@ class Database:
         self._check_once()
         with (
             self.convert_errors(),
+            self._used(),
             self._engine_of_process().execution_options(**{_READS: True}).begin() as connection,
         ):
             yield connection
@@ -288,9 +299,38 @@ class Database:
     def _identify_file(self) -> tuple[int, int] | None:
         try:
             found = os.stat(str(self.file))
-        except FileNotFoundError:
+        except OSError:  # SQLite tells what is wrong when it opens the file
             return None
         return found.st_dev, found.st_ino
+
+    @contextmanager
+    def _used(self) -> Iterator[None]:
+        """Keep the connections to a SQLite file for the transactions that follow at once, and no longer.
+
+        While none is open, SQLite has no other files, so an operator can copy or replace the file.
+        """
+        try:
+            yield
+        finally:
+            if self.is_sqlite:
+                self._used_at = time.monotonic()
+                with self._guard:
+                    if self._closer is None:
+                        self._close_later(_KEPT_S)
+
+    def _close_later(self, seconds: float) -> None:
+        self._closer = Timer(seconds, self._close_unless_used)
+        self._closer.daemon = True
+        self._closer.start()
+
+    def _close_unless_used(self) -> None:
+        with self._guard:
+            left = self._used_at + _KEPT_S - time.monotonic()
+            if left > 0:
+                self._close_later(left)
+                return
+            self._closer = None
+        self._close_idle()
 
     def _close_idle(self) -> None:
         if self.is_sqlite and self._engine is not None:
@@ -395,7 +435,7 @@ def _sqlite_settings(connection: Any, _record: Any) -> None:
     if not isinstance(connection, sqlite3.Connection):
         return
     connection.isolation_level = None  # _sqlite_begin begins transactions
-    # Connections stay open, so the log of writes would keep the newest transactions. A copy of the file must have them.
+    # A connection stays open for a while, but a copy of the file must have the newest transactions, not the log alone.
     for setting in ("journal_mode = WAL", "wal_autocheckpoint = 1", "synchronous = FULL", "foreign_keys = ON"):
         connection.execute(f"PRAGMA {setting}")
 

@@ -81,14 +81,15 @@ class SqlNotifications:
             connection.execute(update(notifications).filter_by(**which).values(**changed))
             return True
 
-    def record(self, notification: Notification, channel: str, problem: str = "") -> None:
+    def record(self, notification: Notification, channel: str, problem: str | None = None) -> None:
         """Record that the channel accepted the notification, or why not.
 
         `problem`: a sentence without the text of the channel's error.
         """
         with self._database.begin() as connection:
             now = self._database.now(connection)
-            values = {"state": _FAILED if problem else _SENT, "problem": problem, "changed_at": now}
+            state = _SENT if problem is None else _FAILED
+            values = {"state": state, "problem": problem or "", "changed_at": now}
             connection.execute(update(notifications).filter_by(**_row(notification, channel)).values(**values))
 
     def set_problem(self, problem: str) -> None:

@@ -251,7 +251,7 @@ class SqlCheckHistory:
 
     def newest(self, at_most: int = KEPT) -> tuple[KeptCheck, ...]:
         """Return the stored checks, newest first."""
-        rows = self._database.read(self._newest_first(checks).limit(at_most))
+        rows = self._database.read(self._newest_first(checks.c.run_id, checks.c.at, checks.c.body).limit(at_most))
         return tuple(KeptCheck(run_id=row.run_id, at=row.at, document=json.loads(row.body)) for row in rows)
 
     def newest_id(self) -> tuple[str, float] | None:

@@ -1,4 +1,4 @@
-"""Programs made of layouts take, refuse and find what wire.messages.decode takes, refuses and finds."""
+"""Programs made of layouts take, refuse and find what formats.messages.decode takes, refuses and finds."""
 
 from __future__ import annotations
 
