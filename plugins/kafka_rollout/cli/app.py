@@ -312,7 +312,7 @@ def _fail(error: RolloutError, result: JsonResult | None, kind: str = "") -> int
     sentence = " ".join(f"{error.sentence} {error.remedy}".split())
     show.err.print(show.as_text(sentence), style="red", soft_wrap=True)
     if result is not None and not result.is_written:
-        kind = kind or next(kind for of, kind in ERROR_KINDS if isinstance(error, of))
+        kind = kind or next((kind for of, kind in ERROR_KINDS if isinstance(error, of)), "unexpected")
         shown = {"kind": kind, "sentence": error.sentence, "remedy": error.remedy, "exit_code": error.exit_code}
         show.print_json({"error": shown, **({"run": result.run} if result.run else {})})
     return error.exit_code

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import OfflineLeftBehind
+from kafka_rollout.steps.offline import actions as offline
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster
@@ -63,8 +67,6 @@ def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, w
 def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps.offline import actions as offline
-
     record_before = offline._record_before
 
     def and_somebody_cordons_a_directory(*given: object) -> None:
@@ -81,6 +83,19 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     assert outcome(record) == "rolled_back"
 
 
+def lose_the_first_connection(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the first attempt of *Retry* at a gate fail."""
+    start_again, lost = offline.start_again, list[TransientError]()
+
+    def lose_it_once(*given: Any) -> None:
+        if not lost:
+            lost.append(TransientError("The host did not respond."))
+            raise lost[0]
+        start_again(*given)
+
+    monkeypatch.setattr(offline, "start_again", lose_it_once)
+
+
 def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it_is_mended(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -94,6 +109,7 @@ def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it
 
     monkeypatch.setattr(FakeCluster, "start", starts_once_its_disk_is_new)
     world.no_log = {1}
+    lose_the_first_connection(monkeypatch)
     gate = "offline.gate_after_controller-1"
     runs.answers[gate] = ["Retry"]
     state, states, record = run(runs, "4.2.1", where_refused="offline")

@@ -20,6 +20,7 @@ from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.procedures.parts import REPLACE
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
+from tests.dags.runs.test_downgrade_offline import lose_the_first_connection
 from tests.dags.runs.test_downgrade_run import releases
 from tests.dags.runs.test_downgrade_run import run as run_downgrade
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome
@@ -269,6 +270,7 @@ def test_the_gates_of_an_offline_downgrade_are_one_task(runs: FakeRuns, monkeypa
 
     monkeypatch.setattr(FakeCluster, "start", start_once_its_disk_is_new)
     runs.world.no_log = {1}
+    lose_the_first_connection(monkeypatch)
     gate = "offline.gate_after_nodes"
     runs.answers[gate] = ["Retry"]
     state, states, record = run_downgrade(runs, "4.2.1", where_refused="offline")

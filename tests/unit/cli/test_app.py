@@ -27,6 +27,7 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
+from kafka_rollout.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
 from kafka_rollout.run.projections.approvals import open_question
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -115,6 +116,18 @@ def test_ctrl_c_ends_a_command_with_a_sentence(
     said = capsys.readouterr()
     assert said.err == "Stopped by Ctrl-C before the end. To do the rest, repeat it.\n"
     assert not json_option or json.loads(said.out)["error"]["kind"] == "interrupted"
+
+
+def test_an_error_of_no_known_kind_is_a_result_too(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def stopped() -> None:
+        raise RehearsalStoppedError("The rehearsal was stopped.")
+
+    monkeypatch.setattr(cluster_commands, "list_readable_clusters", stopped)
+    assert cli.run_main(["clusters", "--json"]) == RehearsalStoppedError.exit_code
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (error["kind"], error["sentence"]) == ("unexpected", "The rehearsal was stopped.")
 
 
 def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFixture[str]) -> None:

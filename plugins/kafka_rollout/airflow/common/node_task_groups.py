@@ -16,7 +16,7 @@ from kafka_rollout.gates.check import GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import rollback_release_steps
+from kafka_rollout.steps.common.node_steps import offline_release_step, rollback_release_steps
 from kafka_rollout.steps.roll.node import must_roll_back
 
 ACTIVE_CONTROLLER = "active_controller"
@@ -130,6 +130,24 @@ def list_node_task_groups(
         )
         for index, (name, node_id) in enumerate(places)
     ]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartedNodes:
+    """All nodes, which an offline downgrade or its undo (`is_rollback`) has started, controllers first."""
+
+    is_rollback: bool
+
+    def find(
+        self, ports: ClusterPorts, plan: Plan, after: GateRef | None = None
+    ) -> Iterator[tuple[ReleaseStep, tuple[NodeSpec, ...]]]:
+        """Yield each node, from the node of the gate `after`, if it is given."""
+        planned = offline_release_step(plan)
+        release_step = planned.reversed() if self.is_rollback else planned
+        nodes = ports.cluster.controllers_first
+        begin = 0 if after is None else [node.node_id for node in nodes].index(after.node_id or 0)
+        for node in nodes[begin:]:
+            yield release_step, (node,)
 
 
 class Nodes(StrEnum):

@@ -25,11 +25,11 @@ from kafka_rollout.airflow.common.base import (
     skip_if,
 )
 from kafka_rollout.airflow.gates.trigger import GateTrigger
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Decision
-from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.checks import check_gates, policy_of, watch_of
@@ -80,7 +80,7 @@ class GateSensor(RolloutOperator):
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the gate failed."""
         with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
-            name = self.name_of(self.gate(ports, frozen_plan(ports, context)))
+            name = gate_name(self.gate(ports, frozen_plan(ports, context)))
             answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             record_decision(context, ports, name, answer)
@@ -89,10 +89,6 @@ class GateSensor(RolloutOperator):
     def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
         """Return the gate that the task waits for."""
         return Gate(kind=self.kind)
-
-    def name_of(self, gate: Gate) -> str:
-        """Return the name of a gate in requests and decisions."""
-        return gate_name(gate)
 
     @property
     def options(self) -> tuple[Decision, ...]:
@@ -105,7 +101,7 @@ class GateSensor(RolloutOperator):
 
     def ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> NoReturn:
         """Request a decision after the gate failed."""
-        ask_how_to_continue(context, ports, what=self.name_of(gate), why=message, options=self.options)
+        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=self.options)
 
     def passed(self, message: str) -> Any:
         """Return the XCom after the gate passed."""
@@ -114,23 +110,20 @@ class GateSensor(RolloutOperator):
 
 
 class OfflineGateSensor(GateSensor):
-    """The gate after a node's start. `kafka_node`: None for all nodes, controllers first.
+    """The gate after a node's start.
 
     `is_rollback`: after an undo. It offers no rollback and no *Retry*, because a broker may have registered.
     """
 
-    def __init__(self, *, kafka_node: int | None, is_rollback: bool = False, **kwargs: Any) -> None:
+    def __init__(self, *, kafka_node: int, is_rollback: bool = False, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.kafka_node = kafka_node
         self.is_rollback = is_rollback
 
     def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
-        """Return the gate of the node; of all nodes the first one that has not passed, or the last one."""
-        step, events, cluster = offline_release_step(plan), ports.run.events(), ports.cluster
+        step = offline_release_step(plan)
         step = step.reversed() if self.is_rollback else step
-        nodes = cluster.controllers_first if self.kafka_node is None else (cluster.node(self.kafka_node),)
-        gates = [Gate(kind=self.kind, release_step=step, node=node) for node in nodes]
-        return next((gate for gate in gates if not gate_is_passed(events, gate.ref)), gates[-1])
+        return Gate(kind=self.kind, release_step=step, node=ports.cluster.node(self.kafka_node))
 
     @property
     def options(self) -> tuple[Decision, ...]:
@@ -139,8 +132,15 @@ class OfflineGateSensor(GateSensor):
     def start_node_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
         plan = frozen_plan(ports, context)
-        if (node := self.gate(ports, plan).node) is not None:
-            actions.start_again(ports, plan, node)
+        for left in reversed(range((self.retries or 0) + 1)):  # a retry of Airflow would only wait for the gate
+            try:
+                actions.start_again(ports, plan, ports.cluster.node(self.kafka_node))
+                break
+            except TransientError as error:
+                if not left:
+                    raise
+                self.log.warning("%s", error)
+                ports.clock.sleep(self.retry_delay.total_seconds())
         return self.act(context, ports)
 
 

@@ -28,8 +28,8 @@ from kafka_rollout.airflow.common.base import (
     frozen_plan,
     request_in,
 )
-from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup
-from kafka_rollout.airflow.gates.sensor import OfflineGateSensor, watch_gates
+from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup, StartedNodes
+from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.begin import BEGAN, refuse_wrong_order, require_canary_approvals
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base import wording as words
@@ -44,6 +44,7 @@ from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_nod
 from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
+from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
 from kafka_rollout.steps.roll.node import Part, has_failed, next_part_of_batch, replace_nodes, restart_node
 from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
@@ -75,7 +76,9 @@ class RollNodesOperator(RolloutOperator):
     Takes the batches one after the other: waits for gates, acts, and requests a decision after a failure.
     """
 
-    def __init__(self, *, step: Step, nodes: NodeStepsOfTask | NodeTaskGroup, begin: str = "", **kwargs: Any) -> None:
+    def __init__(
+        self, *, step: Step, nodes: NodeStepsOfTask | NodeTaskGroup | StartedNodes, begin: str = "", **kwargs: Any
+    ) -> None:
         """`begin`: the task that began the release step or rollback of a node task group."""
         super().__init__(**kwargs)
         self.step = step
@@ -146,6 +149,12 @@ class RollNodesOperator(RolloutOperator):
         self.starts_again = True
         return self.act(context, ports)
 
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        """Observe what is left of the node steps of a batch: the next part, and its nodes."""
+        return next_part_of_batch(ports, plan, *batch, events)
+
     def _finish(
         self,
         context: Context,
@@ -162,7 +171,7 @@ class RollNodesOperator(RolloutOperator):
         errors = cast(int, store.get(key, 0))
         while True:
             try:
-                part, nodes = next_part_of_batch(ports, plan, *batch, ports.run.events())
+                part, nodes = self.next_part(ports, plan, batch, ports.run.events())
                 if part is Part.NOTHING:
                     break
                 if self.starts_again:
@@ -226,7 +235,7 @@ class RollNodesOperator(RolloutOperator):
     def _is_left(self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]) -> bool:
         """Return whether a part of the batch is left, or cannot be observed now."""
         try:
-            return next_part_of_batch(ports, plan, *batch, events)[0] is not Part.NOTHING
+            return self.next_part(ports, plan, batch, events)[0] is not Part.NOTHING
         except (RefusedError, TransientError):
             return True
 
@@ -262,7 +271,17 @@ class RollNodesOperator(RolloutOperator):
     ) -> NoReturn:
         has_one_node = isinstance(self.nodes, NodeTaskGroup) and self.nodes.node_id is not None
         subject = name_of(batch) if has_one_node else _SUBJECT
-        _ask_about(context, ports, plan, batch, why, subject=subject, options=self.options, is_pause=is_pause)
+        ask_how_to_continue(
+            context,
+            ports,
+            what=name_of(batch),
+            why=f"{places(plan, batch)}: {why}",
+            options=self.options,
+            meanings=_MEANINGS,
+            subject=f"{subject} waits for a decision",
+            note=_NOTE,
+            is_pause=is_pause,
+        )
 
     def _what_failed(self, ports: ClusterPorts, plan: Plan) -> str:
         """Return what the newest request is about, without a refusal: an answer must never be lost."""
@@ -362,51 +381,28 @@ def places(plan: Plan, batch: Batch) -> str:
     return f"{place(plan, release_step.key, first.node_id)}{more}"
 
 
-def _ask_about(
-    context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, why: str, *, subject: str, **how: Any
-) -> NoReturn:
-    ask_how_to_continue(
-        context,
-        ports,
-        what=name_of(batch),
-        why=f"{places(plan, batch)}: {why}",
-        meanings=_MEANINGS,
-        subject=f"{subject} waits for a decision",
-        note=_NOTE,
-        **how,
-    )
+class OfflineGatesOperator(RollNodesOperator):
+    """The gates after the start of all nodes, controllers first. `is_rollback`: after an undo."""
 
+    def __init__(self, *, is_rollback: bool = False, **kwargs: Any) -> None:
+        super().__init__(nodes=StartedNodes(is_rollback=is_rollback), **kwargs)
 
-class OfflineGatesOperator(OfflineGateSensor):
-    """The gates after the start of all nodes, one after the other."""
+    def next_part(
+        self, ports: ClusterPorts, plan: Plan, batch: Batch, events: Sequence[Event]
+    ) -> tuple[Part, tuple[NodeSpec, ...]]:
+        release_step, nodes = batch
+        ref = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=nodes[0]).ref
+        return (Part.NOTHING, ()) if gate_is_passed(events, ref) else (Part.GATE_AFTER, nodes)
 
-    def __init__(self, **kwargs: Any) -> None:
-        super().__init__(kafka_node=None, **kwargs)
+    def start_again(self, ports: ClusterPorts, plan: Plan, batch: Batch) -> bool:
+        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
+        actions.start_again(ports, plan, batch[1][0])
+        return True
 
-    def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan, began = frozen_plan(ports, context), ports.clock.monotonic()
-        while not gate_is_passed(ports.run.events(), (gate := self.gate(ports, plan)).ref):
-            is_patient = ports.clock.monotonic() - began < WORKS_S
-            status = watch_gates(self, context, ports, plan, [gate], is_patient=is_patient)
-            if status.state is WatchState.FAILED:
-                self.ask(context, ports, gate, status.message)
-            self.log.info("The gate passed: %s", status.message)
-        return {"node_steps": len(ports.cluster.nodes)}
+    @property
+    def options(self) -> tuple[Decision, ...]:
+        """After an undo there is no *Retry*: a broker may have registered."""
+        return (Decision.WAIT_ON, *(() if self.nodes.is_rollback else (Decision.RETRY,)), Decision.STOP_HERE)
 
-    def watched(self, context: Context, event: dict[str, Any]) -> Any:
-        is_passed = not is_answer(event) and event["state"] == WatchState.PASSED
-        return self.attempt(context, "act") if is_passed else super().watched(context, event)
-
-    def name_of(self, gate: Gate) -> str:
-        return name_of(_batch_of(gate))
-
-    def ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> NoReturn:
-        plan = frozen_plan(ports, context)
-        _ask_about(context, ports, plan, _batch_of(gate), message, subject=_SUBJECT, options=self.options)
-
-
-def _batch_of(gate: Gate) -> Batch:
-    """Return the node of a gate after a start."""
-    if gate.release_step is None or gate.node is None:
-        raise TypeError(f"The gate {gate.kind.value} is not of a node.")
-    return gate.release_step, (gate.node,)
+    def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
+        return False  # only a failed gate asks, as at the gates of single nodes

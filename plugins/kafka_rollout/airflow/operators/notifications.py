@@ -369,7 +369,13 @@ class NotifyOperator(OneLineLogs, BaseOperator):
     def _read_run(self, cluster: str, run_id: str, holder: str, settings: Settings) -> RunHistory | None:
         from kafka_rollout.wiring.runs import read_run
 
-        run, _ = read_run(cluster, run_id, settings)
+        try:
+            run, _ = read_run(cluster, run_id, settings)
+        except RolloutError:
+            raise
+        except Exception:  # one odd history must not hold back what other clusters have to tell
+            self.log.exception("The history of run %s of cluster %s cannot be read", run_id, cluster)
+            return None
         if run.problem:
             self.log.error("The history of run %s of cluster %s cannot be read: %s", run_id, cluster, run.problem)
             return None
