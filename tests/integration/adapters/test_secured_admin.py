@@ -298,7 +298,8 @@ def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of
     consumer = Consumer({**client, "group.id": "scanned", "enable.auto.commit": False})
     commit(consumer, TopicPartition("orders", 0, 7))
     consumer.close()
-    producer, deleted = Producer({**client, "transactional.id": "open"}), Consumer({**client, "group.id": "deleted"})
+    stays_open = {"transactional.id": "open", "transaction.timeout.ms": 600_000}  # also on a slow machine
+    producer, deleted = Producer({**client, **stays_open}), Consumer({**client, "group.id": "deleted"})
     producer.init_transactions(60)
     producer.begin_transaction()
     offsets = [TopicPartition("orders", 0, 8)]
