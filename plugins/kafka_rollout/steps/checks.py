@@ -324,6 +324,8 @@ class _OptionalClasses:
     missing: str = ""
 
     def __getattr__(self, name: str) -> Callable[..., Any]:
+        if name not in _OPTIONAL:
+            raise AttributeError(name)
         check, nothing = _OPTIONAL[name]
 
         def call(*args: Any) -> Any:

@@ -81,6 +81,7 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     cluster.find_unlisted_controllers.clear()
     renew_invalid_approvals(ports, plan, by_bob)
     retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert cluster.nodes[NODE].running == R431
     assert [a.by for a in events_of(ports.run.events(), Approval)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")
     renew_invalid_approvals(ports, plan, by_bob)
