@@ -48,14 +48,20 @@ def open_cluster_ports(
     their changes are fenced.
     """
     from kafka_rollout.kafka.client.security.carried_security import remove_stale_files
+    from kafka_rollout.run.store.database import close_idle_connections
     from kafka_rollout.run.store.opening import open_lock, open_run, open_turns
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
     run, lock, turns = open_run(cluster.name, run_id, settings), open_lock(settings), open_turns(cluster.name, settings)
-    with _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust, turns=turns) as ports:
-        yield ports
+    try:
+        with _open(
+            cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust, turns=turns
+        ) as ports:
+            yield ports
+    finally:
+        close_idle_connections()  # the process of a task ends without exit handlers
 
 
 @contextmanager

@@ -5,13 +5,18 @@ from __future__ import annotations
 import os
 import shutil
 import sqlite3
+import subprocess
+import sys
 from contextlib import closing
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from sqlalchemy import text
 
+from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.run.store.database import Database
+from tests.fakes.cluster import make_spec
 from tests.waiting import wait_until
 
 
@@ -99,3 +104,35 @@ def test_a_copy_of_the_file_has_every_transaction(database: Database, tmp_path: 
     assert open_files(database.file) == 1
     shutil.copy(database.file, tmp_path / "copy.db")
     assert names(Database(f"sqlite:///{tmp_path}/copy.db")) == ["first", "second"]
+
+
+WRITES_AND_EXITS = """
+import sys
+from sqlalchemy import text
+from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.run.store.database import Database
+from tests.fakes.cluster import make_spec
+with Database(sys.argv[1]).begin() as connection:
+    connection.execute(text("CREATE TABLE notes (name TEXT)"))
+"""
+ENDS_AS_A_TASK = """
+import os
+from kafka_rollout.run.events import TaskFailed
+from kafka_rollout.wiring.cluster_ports import open_cluster_ports
+with open_cluster_ports("fake", "run-1") as ports:
+    ports.run.record(TaskFailed(task="plan", sentence="It failed."))
+os._exit(0)
+"""
+
+
+@pytest.mark.parametrize("program", [WRITES_AND_EXITS, ENDS_AS_A_TASK])
+def test_a_process_that_ends_leaves_no_other_files(program: str, tmp_path: Path) -> None:
+    """SQLite would apply the files of an open connection to whatever is restored in the place of this one."""
+    spec = make_spec(name="fake")
+    nodes = tuple(replace(node, directory=f"/nowhere/{node.name}") for node in spec.nodes)
+    (tmp_path / "fake.yaml").write_text(dump_cluster(replace(spec, nodes=nodes)))
+    file = tmp_path / "kafka-rollout.db"
+    environment = {"KAFKA_ROLLOUT_CLUSTERS": str(tmp_path), "KAFKA_ROLLOUT_HOME": str(tmp_path)}
+    words = [sys.executable, "-c", program, f"sqlite:///{file}"]
+    subprocess.run(words, env={**os.environ, **environment}, check=True, timeout=120)
+    assert [found.name for found in tmp_path.glob("kafka-rollout.db*")] == [file.name]

@@ -7,6 +7,7 @@ PostgreSQL is for several machines; only `kafka-rollout db upgrade` upgrades it.
 
 from __future__ import annotations
 
+import atexit
 import fcntl
 import os
 import sqlite3
@@ -89,6 +90,7 @@ def _forget_threads() -> None:
 # In a child, SQLite would count the locks of the parent's connections as its own, and it has none of them ("How To
 # Corrupt An SQLite Database File", 2.6, on sqlite.org). The threads of the parent do not exist there.
 os.register_at_fork(before=close_idle_connections, after_in_child=_forget_threads)
+atexit.register(close_idle_connections)
 
 
 class Database:
