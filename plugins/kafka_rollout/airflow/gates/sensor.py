@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-from airflow.sdk import Context
+from airflow.sdk import BaseSensorOperator, Context
 from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.asking import (
@@ -41,7 +41,7 @@ from kafka_rollout.steps.step import Reaction, Step
 PATIENCE_S = 12.0
 
 
-class GateSensor(RolloutOperator):
+class GateSensor(RolloutOperator, BaseSensorOperator):
     """One gate of a cluster. A node's own gates are in its task (RollNodesOperator).
 
     Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
