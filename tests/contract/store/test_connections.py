@@ -109,9 +109,7 @@ def test_a_copy_of_the_file_has_every_transaction(database: Database, tmp_path: 
 WRITES_AND_EXITS = """
 import sys
 from sqlalchemy import text
-from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.run.store.database import Database
-from tests.fakes.cluster import make_spec
 with Database(sys.argv[1]).begin() as connection:
     connection.execute(text("CREATE TABLE notes (name TEXT)"))
 """

@@ -321,9 +321,10 @@ class Database:
                         self._close_later(_KEPT_S)
 
     def _close_later(self, seconds: float) -> None:
-        self._closer = Timer(seconds, self._close_unless_used)
-        self._closer.daemon = True
-        self._closer.start()
+        closer = Timer(seconds, self._close_unless_used)
+        closer.daemon = True
+        closer.start()
+        self._closer = closer
 
     def _close_unless_used(self) -> None:
         with self._guard:
