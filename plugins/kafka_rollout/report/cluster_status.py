@@ -245,6 +245,8 @@ def phase_of(run: RunState, now: float) -> Phase:
         return _phase_of_end(end, events)
     if isinstance(events[-1], TaskFailed):
         return Phase.FAILED
+    if is_trial(run):
+        return Phase.DRY_RUN
     if not (run.has_lock or now - events[-1].at < QUIET_S):
         return Phase.PAUSED if has_acted(events) else Phase.FAILED if has(events, Begun) else Phase.DRY_RUN
     if find_pause(events) is not None:

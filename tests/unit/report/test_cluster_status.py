@@ -14,7 +14,7 @@ from kafka_rollout.base.lease import Lock
 from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status
+from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -120,6 +120,11 @@ PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
     (Phase.REFUSED, (BEGUN, PLANNED), {"end": end("refused", AT + 99)}),
     (Phase.UNKNOWN, (), {"problem": "Event 3 is damaged."}),
 ]
+
+
+def test_a_plan_that_was_just_stored_is_a_dry_run_and_not_in_progress() -> None:
+    assert phase_of(run(SHELL, PLANNED), PLANNED.at) is Phase.DRY_RUN
+    assert phase_of(run(SHELL, PLANNED, has_lock=True), PLANNED.at) is Phase.PLANNING
 
 
 @pytest.mark.parametrize(("phase", "events", "fields"), PHASES)
