@@ -10,6 +10,7 @@ import sys
 from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
+from threading import Thread
 
 import pytest
 from sqlalchemy import text
@@ -70,6 +71,20 @@ def test_a_child_gets_no_connection_of_its_parent(database: Database) -> None:
         os._exit(0 if has_none else 1)
     assert os.waitpid(child, 0)[1] == 0
     assert names(database) == ["child", "parent"]
+
+
+def test_a_transaction_counts_although_no_thread_can_close_its_connection_later(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def no_thread(_: Thread) -> None:
+        raise RuntimeError("can't start new thread")
+
+    assert database.file is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", no_thread)
+        add(database, "first")
+        assert open_files(database.file) == 0
+    assert names(database) == ["first"]
 
 
 def test_threads_and_transactions_share_one_connection(database: Database) -> None:

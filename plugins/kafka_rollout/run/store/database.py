@@ -318,7 +318,10 @@ class Database:
                 self._used_at = time.monotonic()
                 with self._guard:
                     if self._closer is None:
-                        self._close_later(_KEPT_S)
+                        try:
+                            self._close_later(_KEPT_S)
+                        except RuntimeError:  # no thread can be started; the transaction is committed all the same
+                            self._close_idle()
 
     def _close_later(self, seconds: float) -> None:
         closer = Timer(seconds, self._close_unless_used)
