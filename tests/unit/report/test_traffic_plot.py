@@ -54,6 +54,7 @@ def test_a_run_without_traffic_has_its_node_steps_and_one_without_both_has_no_pi
     assert "broker-1 (1)" in drawn
     assert "Latency" not in drawn
     assert traffic_plot([], []) == ""
+    assert traffic_plot([], [NodeSpan(name="b1", began_at=START, started_at=None, ended_at=None)], now=START) == ""
 
 
 def test_many_nodes_have_one_row() -> None:

@@ -188,6 +188,8 @@ def traffic_plot(
     times = [at for one in spans for at in (one.began_at, one.started_at, one.ended_at) if at is not None]
     times += [at for one in samples for at in (one.at, one.at + one.seconds)]
     first, last = min(times), max([*times, *([] if now is None else [now])])
+    if first == last:  # the first stop was requested just now
+        return ""
     names = list(dict.fromkeys(one.name for one in spans))
     rows = len(names) if len(names) <= _NAMED_ROWS else 1
     panels = _panels(samples)
