@@ -8,7 +8,7 @@ import os
 import signal
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import dataclass, field
 from types import FrameType
 from typing import TYPE_CHECKING
 
@@ -39,7 +39,7 @@ from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.procedures.kinds import continue_words
-from kafka_rollout.steps.report import GROUPS_WATCHED, TRAFFIC_VERDICT
+from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
 from kafka_rollout.steps.roll.node import refuse_restart, retry_node
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
@@ -293,7 +293,7 @@ class ShellServices:
                 )
             if verdict is None:
                 return
-            self.ports.run.attach(TRAFFIC_VERDICT, {"ok": verdict.ok, **asdict(verdict)})
+            record_traffic(self.ports, verdict)
             if not verdict.ok:
                 lost = "; ".join(found.sentence for found in verdict.discrepancies)
                 raise FatalError(

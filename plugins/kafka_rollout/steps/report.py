@@ -61,9 +61,11 @@ from kafka_rollout.run.step_events import (
     OfflineEvent,
     SnapshotLoaded,
     Started,
+    TrafficCompared,
     Trimmed,
     Validated,
 )
+from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe
 from kafka_rollout.steps.common.node_steps import read_log_excerpt, rollback_release_steps
@@ -79,6 +81,12 @@ TRAFFIC_VERDICT = "traffic/verdict.json"
 GROUPS_WATCHED = "groups/watch.json"
 _KEPT_CHECKS = 20
 _KEPT_DIFFERENCES = 500
+
+
+def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> None:
+    """Record the result of the test traffic. Its series is only in the attachment."""
+    ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
+    ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))
 
 
 def build_report(

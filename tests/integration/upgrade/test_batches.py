@@ -10,7 +10,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.step_events import Started, Stopping
+from kafka_rollout.run.step_events import Started, Stopping, TrafficCompared
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
@@ -54,6 +54,8 @@ def test_a_roll_in_batches_is_killed_in_a_batch_and_resumed(make_cluster: MakeCl
     assert all(gate["state"] == "passed" for gate in report["gates"]), report["gates"]
     assert report["traffic"]["ok"], report["traffic"]
     assert report["traffic"]["acknowledged"] > 0
+    compared = [event.verdict.acknowledged for event in events_of(shell.newest_run().events(), TrafficCompared)]
+    assert compared[-1:] == [report["traffic"]["acknowledged"]]
     stopped = [event.node_id for event in _stops(shell)]
     assert stopped[-2:] == [3, 6]
     assert len(set(stopped)) == 9

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict, replace
 from typing import Any
 
 from airflow.sdk import Context
@@ -25,10 +24,9 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.run.background import BackgroundProcess
 from kafka_rollout.run.events import StepDone
-from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.report import GROUPS_WATCHED, TRAFFIC_VERDICT
+from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
 from kafka_rollout.steps.step import Step
 
 
@@ -89,8 +87,7 @@ class StopTrafficOperator(RolloutOperator):
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
-        ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
-        ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))  # the document has it
+        record_traffic(ports, verdict)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)
