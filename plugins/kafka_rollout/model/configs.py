@@ -132,6 +132,7 @@ class ConfigCheck(StrEnum):
     STARTUP = "startup"  # the broker checks its defaults for logs before it loads any log, and rejects them
     UPDATE = "update"  # the topic is loaded, and rejected when the node applies it: tiered storage is disabled
     NAME = "name"  # the release does not have the setting
+    DROPPED = "dropped"  # a node of the release drops the setting when it loads the metadata
     MISSING = "missing"  # no check: the release does not have the class, or has changed it
 
 
@@ -139,7 +140,8 @@ class ConfigCheck(StrEnum):
 class ConfigProblem:
     """One setting of one resource that did not pass a check. `reason`: Kafka's own sentence, or the missing class.
 
-    `settings`: name → value; more than one only if they are rejected together, none if the whole kind was not checked.
+    `settings`: name → value; several only if they are rejected together or dropped, none if the whole kind was not
+    checked.
     """
 
     kind: ConfigKind

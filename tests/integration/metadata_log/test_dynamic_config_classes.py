@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.metadata_log.classes import node_configs
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
-from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -37,6 +37,7 @@ VALID = DynamicConfigs(
 WRONG = DynamicConfigs(
     topics={
         "orders": {"retention.ms": "many", "own.name": "1"},
+        "secret": {"own.name": HIDDEN, "retention.ms": "1"},
         "equal": {"retention.ms": "many", "own.name": "1"},
         "good": {"retention.ms": "1"},
     },
@@ -50,6 +51,7 @@ CATALOGUE = load_catalogue(PROJECT_ROOT / "include")
 GENERATIONS = ("3.4.1", "3.7.2", "3.9.1", "4.0.1", "4.1.1", "4.2.1", "4.3.1", NEWEST)
 EVERY = [each for each in GENERATIONS if Release.parse(each) in CATALOGUE]
 IN_EVERY_RUN = {"3.4.1", "4.3.1"}
+FIRST_THAT_DROPS = Release(4, 2, 1)
 TYPES = {ConfigKind.GROUP: "GROUP", ConfigKind.CLIENT_METRICS: "CLIENT_METRICS"}
 
 
@@ -77,11 +79,13 @@ def test_every_wrong_setting_is_found_with_its_name_and_value(release_cache: Rel
         for one in problems(release_cache, release, WRONG)
         if one.check is not ConfigCheck.MISSING
     }
+    drops = release >= FIRST_THAT_DROPS
+    unknown = ConfigCheck.DROPPED if drops else ConfigCheck.NAME
     expected = {
         (ConfigKind.TOPIC, "orders", ("retention.ms", "many")): ConfigCheck.VALUE,
-        (ConfigKind.TOPIC, "orders", ("own.name", "1")): ConfigCheck.NAME,
+        (ConfigKind.TOPIC, "orders", ("own.name", "1")): unknown,
         (ConfigKind.TOPIC, "equal", ("retention.ms", "many")): ConfigCheck.VALUE,
-        (ConfigKind.TOPIC, "equal", ("own.name", "1")): ConfigCheck.NAME,
+        (ConfigKind.TOPIC, "equal", ("own.name", "1")): unknown,
         (ConfigKind.BROKER, "1", ("log.retention.bytes", "many")): ConfigCheck.VALUE,
         (ConfigKind.BROKER, "1", ("node.id", "7")): ConfigCheck.VALUE,
         (ConfigKind.ALL_BROKERS, "", ("listeners", "PLAINTEXT://:1")): ConfigCheck.VALUE,
@@ -92,28 +96,33 @@ def test_every_wrong_setting_is_found_with_its_name_and_value(release_cache: Rel
     if "CLIENT_METRICS" in supported:
         expected |= {
             (ConfigKind.CLIENT_METRICS, "latency", ("interval.ms", "1")): ConfigCheck.VALUE,
-            (ConfigKind.CLIENT_METRICS, "other", ("own.name", "1")): ConfigCheck.VALUE,
+            (ConfigKind.CLIENT_METRICS, "other", ("own.name", "1")): unknown if drops else ConfigCheck.VALUE,
         }
+    if drops:
+        expected[ConfigKind.TOPIC, "secret", ("own.name", HIDDEN)] = ConfigCheck.DROPPED
     if "GROUP" in supported:
         expected |= {
             (ConfigKind.GROUP, "billing", ("consumer.session.timeout.ms", "0")): ConfigCheck.VALUE,
-            (ConfigKind.GROUP, "billing", ("own.name", "1")): ConfigCheck.NAME,
+            (ConfigKind.GROUP, "billing", ("own.name", "1")): unknown,
         }
     assert found == expected
 
 
-@pytest.mark.parametrize("lookup", ["_LOG_CONFIG", "_GROUP_CONFIG", "_CLIENT_METRICS", "_QUOTA_CONFIG"])
+MOVED = {
+    "_LOG_CONFIG": {ConfigKind.TOPIC},
+    "_GROUP_CONFIG": {ConfigKind.GROUP},
+    "_CLIENT_METRICS": {ConfigKind.CLIENT_METRICS},
+    "_QUOTA_CONFIG": {ConfigKind.QUOTA},
+    "_SUPPORTED_CONFIGS": {ConfigKind.TOPIC, ConfigKind.GROUP, ConfigKind.CLIENT_METRICS},
+}
+
+
+@pytest.mark.parametrize(("lookup", "kinds"), MOVED.items(), ids=MOVED)
 def test_a_class_that_was_moved_is_a_gap_of_its_kind_and_not_a_pass(
-    release_cache: ReleaseCache, monkeypatch: pytest.MonkeyPatch, lookup: str
+    release_cache: ReleaseCache, monkeypatch: pytest.MonkeyPatch, lookup: str, kinds: set[ConfigKind]
 ) -> None:
     monkeypatch.setattr(node_configs, lookup, ("org.apache.kafka.moved.Away",))
     found = problems(release_cache, Release(4, 3, 1), VALID)
-    kinds = {
-        "_LOG_CONFIG": {ConfigKind.TOPIC},
-        "_GROUP_CONFIG": {ConfigKind.GROUP},
-        "_CLIENT_METRICS": {ConfigKind.CLIENT_METRICS},
-        "_QUOTA_CONFIG": {ConfigKind.QUOTA},
-    }[lookup]
     assert {one.kind for one in found if one.check is ConfigCheck.MISSING} >= kinds
     assert all("org.apache.kafka.moved.Away" in one.reason for one in found)
 

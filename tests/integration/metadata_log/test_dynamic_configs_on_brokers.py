@@ -13,6 +13,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
+from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.requests import ResourceType
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -59,12 +60,12 @@ IGNORED: Planted = {
     (METRICS, "fine"): {"metrics": "a,a", "interval.ms": "1000"},
 }
 IGNORED_FOUND = {
-    "topic orders, message.format.version": "warning",
-    "the default of all brokers, log.segment.bytes": "warning",
-    "the default of all brokers, log.message.downconversion.enable": "warning",
-    "broker 1, log.segment.bytes": "warning",
-    "broker 1, log.message.downconversion.enable": "warning",
-    "client-metrics subscription latency, metrics": "warning",
+    "topic orders, message.format.version": "DROPPED",
+    "the default of all brokers, log.segment.bytes": "IGNORED",
+    "the default of all brokers, log.message.downconversion.enable": "IGNORED",
+    "broker 1, log.segment.bytes": "IGNORED",
+    "broker 1, log.message.downconversion.enable": "IGNORED",
+    "client-metrics subscription latency, metrics": "IGNORED",
 }
 CASES = {
     "segment-size-3.4.1": Case(
@@ -189,31 +190,30 @@ def planted(make_cluster: MakeCluster, case: Case) -> LocalCluster:
     for (kind, name), values in case.planted.items():
         set_configs(cluster, kind, name, values)
     set_quota(cluster, "alice", "producer_byte_rate", 1000.0)
+    wait_for_snapshot(cluster)
+    return cluster
+
+
+def wait_for_snapshot(cluster: LocalCluster) -> None:
+    """Wait until the node has written another metadata snapshot."""
     (node,) = cluster.spec.nodes
     ends = cluster.runtime.checkpoints
     last = max((one.end_offset for one in ends(node)), default=0)
     wait_until(lambda: max((one.end_offset for one in ends(node)), default=0) > last, 180)
-    return cluster
 
 
-def test_a_topic_that_stops_4_3_1_is_found_by_the_plan_and_the_remedy_lets_it_start(
+def test_the_plan_finds_what_stops_4_3_1_and_what_is_lost_after_a_rollback_and_the_remedy_lets_it_start(
     make_cluster: MakeCluster, command: Command
 ) -> None:
     case = Case(
         source="3.9.1",
         target="4.3.1",
         planted={**IGNORED, ORDERS: {**IGNORED[ORDERS], "segment.bytes": "14000"}},
-        found={**IGNORED_FOUND, "topic orders, segment.bytes": "blocker"},
     )
     cluster = planted(make_cluster, case)
 
-    assert findings_of_plan(cluster, command, case.target) == case.found
-    died = restart_on(cluster, Release.parse(case.target))
-    assert not died.runs
-    assert "Error starting LogManager" in died.log
-    assert TOO_SMALL in died.log
-
-    assert restart_on(cluster, Release.parse(case.source)).runs
+    found = findings_of_plan(cluster, command, case.target)
+    assert found == {**IGNORED_FOUND, "topic orders, segment.bytes": "REJECTED"}
     set_configs(cluster, *ORDERS, {"segment.bytes": None})
     assert findings_of_plan(cluster, command, case.target) == IGNORED_FOUND
     started = restart_on(cluster, Release.parse(case.target))
@@ -221,6 +221,20 @@ def test_a_topic_that_stops_4_3_1_is_found_by_the_plan_and_the_remedy_lets_it_st
     assert "Dynamic default cluster config contains invalid values in: Set(log.segment.bytes)" in started.log
     assert "Dynamic broker config contains invalid values in: Set(log.segment.bytes)" in started.log
     assert "Error updating client metrics" in started.log
+    wait_for_snapshot(cluster)
+
+    # The snapshot of 4.3.1 lacks the topic's setting. A node that dies below can write such a snapshot, too.
+    assert restart_on(cluster, Release.parse(case.source)).runs
+    with KafkaAdmin(cluster.spec) as admin:
+        kept = admin.dynamic_configs()
+    assert kept.topics["orders"] == {"retention.ms": "100000"}
+    assert (kept.all_brokers, kept.brokers[1]) == (IGNORED[ALL_BROKERS], IGNORED[BROKER_1])
+
+    set_configs(cluster, *ORDERS, {"segment.bytes": "14000"})
+    died = restart_on(cluster, Release.parse(case.target))
+    assert not died.runs
+    assert "Error starting LogManager" in died.log
+    assert TOO_SMALL in died.log
 
 
 def findings_of_plan(cluster: LocalCluster, command: Command, target: str) -> dict[str, str]:
@@ -228,7 +242,7 @@ def findings_of_plan(cluster: LocalCluster, command: Command, target: str) -> di
     found = json.loads(out)["plan"]["findings"]
     assert code == (3 if any(one["severity"] == "blocker" for one in found) else 0), err
     return {
-        one["subject"].removeprefix(f"{target}, "): one["severity"]
+        one["subject"].removeprefix(f"{target}, "): one["code"].removeprefix("DYNAMIC-CONFIG-")
         for one in found
         if one["code"].startswith("DYNAMIC-CONFIG")
     }

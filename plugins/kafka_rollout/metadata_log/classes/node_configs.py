@@ -9,6 +9,9 @@ Where a node loads it (releases 3.4.1 to 4.3.1):
 - Client metrics: ClientMetricsManager.updateSubscription calls ClientMetricsConfigs.validate.
 - Groups: GroupConfigManager.updateGroupConfig calls GroupConfig.fromProps.
 - Quotas: ClientQuotaMetadataManager compares the names with QuotaConfig.
+- All nodes of releases with KAFKA-19851 (from 4.2.1 on) first drop what DefaultSupportedConfigChecker does not support:
+  ConfigurationDelta.replay, so that snapshots lack it, and ConfigurationControlManager.replay. It accepts every name of
+  a broker's setting.
 
 Equal settings of many resources are validated once. A call from Python to Java takes a fraction of a millisecond.
 """
@@ -47,6 +50,9 @@ _QUOTA_CONFIG = (
     "org.apache.kafka.server.config.QuotaConfigs",
     "org.apache.kafka.common.config.internals.QuotaConfigs",
 )
+_DROPS_SETTINGS = "org.apache.kafka.metadata.SupportedConfigChecker"
+_SUPPORTED_CONFIGS = ("org.apache.kafka.server.config.DefaultSupportedConfigChecker",)
+_RESOURCE_TYPES = {ConfigKind.TOPIC: "TOPIC", ConfigKind.CLIENT_METRICS: "CLIENT_METRICS", ConfigKind.GROUP: "GROUP"}
 _DYNAMIC_BROKER_CONFIG = "kafka.server.DynamicBrokerConfig$"
 _BEFORE_LOGS = "readDynamicBrokerConfigsFromSnapshot"
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
@@ -111,7 +117,7 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicCon
     for kind, check in checks:
         if resources := dynamic.of(kind):
             with _reporting(found, kind):
-                found += _each_once(kind, resources, check())
+                found += _each_once(kind, _without_dropped(jvm, kind, resources, found), check())
     secrets = secret_values(jvm, brokers.values()) if found else frozenset()
     return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
 
@@ -139,6 +145,30 @@ def _class_of_cause(error: Py4JJavaError) -> str:
 
 def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
     return ConfigProblem(kind=kind, name="", settings=(), check=ConfigCheck.MISSING, reason=reason)
+
+
+def _without_dropped(
+    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, Settings], found: list[ConfigProblem]
+) -> Mapping[str, Settings]:
+    """Report the settings that a node drops when it loads the metadata, and return the others.
+
+    Hidden values are included: a broker hides a setting that its own release does not have.
+    Those of one resource are one problem: before KAFKA-19851 a controller rejects a change that leaves one of them.
+    """
+    if kind not in _RESOURCE_TYPES or jvm.find_class(_DROPS_SETTINGS) is None:
+        return resources
+    checker = jvm.moved(*_SUPPORTED_CONFIGS)()
+    resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(_RESOURCE_TYPES[kind])
+    names = {key for settings in resources.values() for key in settings}
+    unsupported = {key for key in names if not checker.isSupported(resource_type, key)}
+    for name, settings in resources.items():
+        if dropped := {key: settings[key] for key in sorted(unsupported & settings.keys())}:
+            reason = f"Unsupported config {', '.join(dropped)}"
+            found.append(_problem(kind, name, _Reason(dropped, ConfigCheck.DROPPED, reason)))
+    return {
+        name: {key: value for key, value in settings.items() if key not in unsupported}
+        for name, settings in resources.items()
+    }
 
 
 def _each_once(

@@ -16,6 +16,7 @@ from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
 from kafka_rollout.model.configs import (
+    HIDDEN,
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
@@ -38,6 +39,11 @@ _ENTITIES = {
 }
 _QUOTA_ENTITIES = {"user": "users", "client-id": "clients", "ip": "ips"}
 
+_DROPS = (
+    Severity.WARNING,
+    "Its nodes drop such settings, so their metadata snapshots lack them. Back on a release that has the settings, "
+    "nodes with such a snapshot have lost them, and other nodes can still have them",
+)
 _STOPS_BY_SNAPSHOT = "A broker stops when it starts, as soon as a metadata snapshot contains these settings"
 OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     # LogManager.fetchTopicConfigOverrides throws, and BrokerMetadataPublisher ends the process.
@@ -68,11 +74,15 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.CLIENT_METRICS, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the subscription"),
     # GroupConfig ignores names that it does not define.
     (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    # ConfigurationDelta.replay skips what DefaultSupportedConfigChecker does not support (KAFKA-19851).
+    (ConfigKind.TOPIC, ConfigCheck.DROPPED): _DROPS,
+    (ConfigKind.CLIENT_METRICS, ConfigCheck.DROPPED): _DROPS,
+    (ConfigKind.GROUP, ConfigCheck.DROPPED): _DROPS,
 }
 """Kind and check → severity, and what the release does."""
 _LIMIT_LOST = (
     Severity.BLOCKER,
-    "The release ignores the setting, so brokers would accept records that are older than this limit",
+    "Without this limit, brokers of the release would accept records that are older",
 )
 _LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
@@ -92,11 +102,23 @@ DYNAMIC_CONFIG_REJECTED = FindingCode(
     BLOCKER,
     "With a setting in the metadata, nodes of a release would not start, or the effect is unknown.",
 )
+DYNAMIC_CONFIG_DROPPED = FindingCode(
+    "DYNAMIC-CONFIG-DROPPED",
+    Severity.WARNING,
+    "A release of the path drops a setting from the metadata. It is lost after a rollback, too.",
+)
 DYNAMIC_CONFIGURATION_CHECK = Check(
     "dynamic-configuration",
     "Configuration in the metadata, by the classes of each release of the path",
     "upgrade.md#configuration-in-the-metadata",
-    (DYNAMIC_CONFIG_UNREAD, DYNAMIC_CONFIG_UNCHECKED, DYNAMIC_CONFIG_REJECTED, IGNORED_CONFIG, NOT_OBSERVABLE),
+    (
+        DYNAMIC_CONFIG_UNREAD,
+        DYNAMIC_CONFIG_UNCHECKED,
+        DYNAMIC_CONFIG_REJECTED,
+        DYNAMIC_CONFIG_DROPPED,
+        IGNORED_CONFIG,
+        NOT_OBSERVABLE,
+    ),
     needs=(),
     examines=Examined.DYNAMIC,
 )
@@ -122,12 +144,17 @@ def dynamic_config_findings(
 
 
 def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
-    """Return whether the removed limit of timestamps has no replacement in the same resource (KIP-937)."""
+    """Return whether the removed limit of timestamps has no replacement in the same resource (KIP-937).
+
+    A topic's value is hidden if the source does not have the limit either.
+    """
     prefix = {ConfigKind.TOPIC: "", ConfigKind.BROKER: "log.", ConfigKind.ALL_BROKERS: "log."}.get(problem.kind)
-    if prefix is None or problem.check is not ConfigCheck.NAME:
+    if prefix is None or problem.check not in (ConfigCheck.NAME, ConfigCheck.DROPPED):
         return False
     own = dynamic.of(problem.kind).get(problem.name, {})
-    return any(name == f"{prefix}message.timestamp.difference.max.ms" for name, _ in problem.settings) and not all(
+    removed = f"{prefix}message.timestamp.difference.max.ms"
+    without_effect = (None, HIDDEN) if problem.kind is ConfigKind.TOPIC else (None,)
+    return dict(problem.settings).get(removed) not in without_effect and not all(
         f"{prefix}{name}" in own for name in _LIMITS
     )
 
@@ -177,7 +204,8 @@ def _findings(
         return
     lost = _loses_limit(first, dynamic)
     severity, effect = _LIMIT_LOST if lost else OBSERVED.get((first.kind, first.check), _UNKNOWN)
-    code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else IGNORED_CONFIG
+    warning = DYNAMIC_CONFIG_DROPPED if first.check is ConfigCheck.DROPPED else IGNORED_CONFIG
+    code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else warning
     for problem in problems[:NAMED]:
         subject = _subject(problem)
         yield code.found(
@@ -210,6 +238,11 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
         return (
             f"Set {' and '.join(f'{prefix}{name}' for name in _LIMITS)} with `{command} --add-config …`, or "
             f"remove the setting with `{delete}`."
+        )
+    if problem.check is ConfigCheck.DROPPED:
+        return (
+            f"Note the values, then remove them with `{delete}` before the roll. Set them again after "
+            "a return to a release that has them."
         )
     if problem.check is ConfigCheck.NAME:
         return f"Remove the setting with `{delete}`."

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.planning.findings.dynamic_configs import (
     NAMED,
     OBSERVED,
@@ -81,6 +81,24 @@ def test_a_value_that_a_broker_ignores_is_a_warning() -> None:
     assert found.sentence.startswith("The default of all brokers has log.segment.bytes=20000.")
 
 
+@pytest.mark.parametrize("kind", [ConfigKind.TOPIC, ConfigKind.GROUP, ConfigKind.CLIENT_METRICS])
+def test_what_a_release_drops_is_a_warning_that_it_is_lost_on_the_old_release_too(kind: ConfigKind) -> None:
+    (found,) = findings(problem(kind, "orders", ConfigCheck.DROPPED, a_b="1", c="2"))
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-DROPPED")
+    assert "has a.b=1, c=2. " in found.sentence
+    assert "Its nodes drop such settings" in found.sentence
+    assert "nodes with such a snapshot have lost them, and other nodes can still have them." in found.sentence
+    assert found.remedy.startswith("Note the values")
+    assert command_of(found).endswith("--entity-name orders --delete-config a.b,c")
+    assert found.remedy.endswith("Set them again after a return to a release that has them.")
+
+
+@pytest.mark.parametrize("kind", [ConfigKind.BROKER, ConfigKind.ALL_BROKERS])
+def test_a_broker_setting_that_a_release_drops_is_a_blocker_because_no_broker_has_shown_it(kind: ConfigKind) -> None:
+    (found,) = findings(problem(kind, "3", ConfigCheck.DROPPED, a_b="1"))
+    assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
+
+
 def test_a_missing_class_is_a_blocker_unless_the_release_has_no_such_resources() -> None:
     missing = problem(ConfigKind.GROUP, "", ConfigCheck.MISSING)
     (found,) = findings(missing)
@@ -122,14 +140,19 @@ def test_configuration_that_could_not_be_read_is_a_blocker() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "name", "prefix"), [(ConfigKind.TOPIC, "orders", ""), (ConfigKind.BROKER, "3", "log.")]
+    ("kind", "name", "prefix", "check", "warning"),
+    [
+        (ConfigKind.TOPIC, "orders", "", ConfigCheck.NAME, "DYNAMIC-CONFIG-IGNORED"),
+        (ConfigKind.TOPIC, "orders", "", ConfigCheck.DROPPED, "DYNAMIC-CONFIG-DROPPED"),
+        (ConfigKind.BROKER, "3", "log.", ConfigCheck.NAME, "DYNAMIC-CONFIG-IGNORED"),
+    ],
 )
 def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
-    kind: ConfigKind, name: str, prefix: str
+    kind: ConfigKind, name: str, prefix: str, check: ConfigCheck, warning: str
 ) -> None:
     removed = f"{prefix}message.timestamp.difference.max.ms"
     limits = [f"{prefix}message.timestamp.{end}.max.ms" for end in ("before", "after")]
-    lost = replace(problem(kind, name, ConfigCheck.NAME), settings=((removed, "60000"),))
+    lost = replace(problem(kind, name, check), settings=((removed, "60000"),))
 
     def configured(*names: str) -> DynamicConfigs:
         values = dict.fromkeys((removed, *names), "60000")
@@ -142,4 +165,13 @@ def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
         assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
         assert all(limit in found.remedy for limit in limits)
     (found,) = findings(lost, dynamic=configured(*limits))
-    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")
+    assert (found.severity, found.code) == (Severity.WARNING, warning)
+
+
+def test_a_limit_of_timestamps_that_the_source_does_not_have_either_is_a_warning() -> None:
+    removed = replace(
+        problem(ConfigKind.TOPIC, "orders", ConfigCheck.DROPPED),
+        settings=(("message.timestamp.difference.max.ms", HIDDEN),),
+    )
+    (found,) = findings(removed)
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-DROPPED")
