@@ -73,16 +73,16 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
     _check_only_what_can_change(run)
     while run.state == DagRunState.RUNNING:
         session.expire_all()
-        for ready in run.update_state(session=session)[0]:
-            ready.try_number += 1
-            ready.state = TaskInstanceState.SCHEDULED
-            ready.scheduled_dttm = timezone.utcnow()
+        ready = run.update_state(session=session)[0]
+        for instance in ready:
+            instance.try_number += 1
+            instance.state = TaskInstanceState.SCHEDULED
+            instance.scheduled_dttm = timezone.utcnow()
         session.commit()
-        scheduled = run.get_task_instances(state=TaskInstanceState.SCHEDULED, session=session)
-        for instance in scheduled:
+        for instance in ready:
             with suppress(Exception):  # the state of the task shows that it failed
                 _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
-        if not scheduled:
+        if not ready:
             time.sleep(_PAUSE_S)
     return run
 
