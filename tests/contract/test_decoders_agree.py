@@ -20,6 +20,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.contract.kafka_messages import KafkaMessages
+from tests.examples import examples
 from tests.paths import INCLUDE, ROOT
 from tests.unit.kafka.formats.message_strategies import values
 
@@ -44,7 +45,7 @@ NEVER_SEEN = {
 }
 
 generated = settings(
-    max_examples=300,
+    max_examples=examples(300),
     derandomize=True,
     phases=[Phase.explicit, Phase.generate, Phase.shrink],
     suppress_health_check=[HealthCheck.too_slow, HealthCheck.data_too_large],

@@ -31,6 +31,7 @@ from kafka_rollout_spark.kernel.programs import DecodingSpec, write_programs
 from kafka_rollout_spark.result import damage_of
 from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, of_kind
 from kafka_rollout_spark.scan import make_spec
+from tests.examples import examples
 from tests.paths import FIXTURES
 from tests.unit.kafka.formats.message_strategies import values
 from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
@@ -253,7 +254,7 @@ def coordinator_records(draw: st.DrawFn) -> tuple[str, list[tuple[bytes, bytes |
 
 
 @given(made=coordinator_records(), codec=st.sampled_from(Codec))
-@settings(max_examples=300, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(300), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_generated_records_are_looked_into_alike(made: Any, codec: Codec) -> None:
     topic, content = made
     data = encode(content[:2], base_offset=5, codec=codec) + encode(content, base_offset=20, codec=codec)
@@ -272,7 +273,7 @@ def test_damage_of_a_live_log_is_named_by_its_offsets_and_the_rest_is_read() -> 
 
 
 @given(data=st.binary(max_size=300))
-@settings(max_examples=200)
+@settings(max_examples=examples(200))
 def test_what_is_no_batch_is_damage_and_no_error(data: bytes) -> None:
     found = list(rows(data, DecodingSpec()))
     assert [row["kind"] for row in found if row["kind"] == RowKind.DAMAGE] == ([RowKind.DAMAGE] if data else [])

@@ -12,6 +12,7 @@ from bench.batches import Shape, simulate
 from kafka_rollout.model.plan import Batch, NodeStep
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.planning.batches import BatchLimits, find_batches, split_batch
+from tests.examples import examples
 
 
 def steps(controllers: Iterable[int], brokers: Iterable[int]) -> tuple[NodeStep, ...]:
@@ -166,7 +167,7 @@ def fewest(left: tuple[int, ...], partitions: Sequence[PartitionState], most: in
 
 
 @given(placements(7))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_small_clusters_have_as_few_batches_as_possible(placement: tuple[int, list[PartitionState], int]) -> None:
     number, partitions, most = placement
     limits = BatchLimits(max_size=most, one_rack=False)
@@ -183,7 +184,7 @@ def pairs(batches: Sequence[Batch]) -> Iterator[tuple[Batch, int]]:
 
 
 @given(placements(30))
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=examples(150), deadline=None)
 def test_every_batch_is_safe_and_ends_for_a_reason(placement: tuple[int, list[PartitionState], int]) -> None:
     number, partitions, most = placement
     racks = {node_id: "ab"[node_id % 2] for node_id in range(1, number + 1)}

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from kafka_rollout.kafka.formats.group_replay import FirstRecords, GroupRecord, GroupReplay, may_be_refused
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
+from tests.examples import examples
 from tests.paths import INCLUDE
 
 CATALOGUE = load_catalogue(INCLUDE).configured(new_group_coordinator=True)
@@ -44,7 +45,7 @@ def records_of(log: list[tuple[int, bytes | None]]) -> list[GroupRecord]:
 
 @pytest.mark.parametrize("release", FACTS, ids=str)
 @given(log=LOGS)
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=examples(400), deadline=None)
 def test_a_group_of_one_member_that_is_refused_is_one_that_is_looked_at(
     release: Release, log: list[tuple[int, bytes | None]]
 ) -> None:

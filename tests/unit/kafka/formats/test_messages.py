@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID, Layout
 from kafka_rollout.kafka.formats.messages import UNKNOWN_TAGS, MessageFormatError, SeenTag, decode, default_of, encode
 from tests.definitions import schema
+from tests.examples import examples
 from tests.unit.kafka.formats.message_strategies import distinct_layouts, values
 
 LAYOUTS = [pytest.param(layout, id=name) for name, layout in distinct_layouts()]
@@ -28,7 +29,7 @@ STREAMS = schema("4.3.1", "StreamsGroupMetadataValue").layout(0)
 COMMIT = {"offset": 7, "leaderEpoch": -1, "metadata": "m", "commitTimestamp": 9}
 COMMIT_BYTES = bytes(7) + b"\x07" + b"\xff" * 4 + b"\x02m" + bytes(7) + b"\x09"
 
-few = settings(max_examples=12, suppress_health_check=[HealthCheck.too_slow])
+few = settings(max_examples=examples(12), suppress_health_check=[HealthCheck.too_slow])
 
 
 def pieces(layout: Layout, message: dict[str, Any]) -> int:

@@ -17,6 +17,7 @@ from kafka_rollout_spark.kernel import walking
 from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, RecordUse, write_programs
 from kafka_rollout_spark.kernel.walking import FAILED, MARKS, TAGS_AT_ONCE, TAGS_SEEN, walk
 from tests.definitions import schema
+from tests.examples import examples
 from tests.unit.kafka.formats.message_strategies import distinct_layouts, layouts_with_rules, values
 
 LAYOUTS = [pytest.param(layout, id=name) for name, layout in (*distinct_layouts(), *layouts_with_rules())]
@@ -62,7 +63,7 @@ def decoded(layout: Layout, raw: bytes) -> Walked:
 
 @pytest.mark.parametrize("layout", LAYOUTS)
 @given(data=st.data())
-@settings(max_examples=25, suppress_health_check=[HealthCheck.too_slow], deadline=None)
+@settings(max_examples=examples(25), suppress_health_check=[HealthCheck.too_slow], deadline=None)
 def test_programs_walk_as_wire_decodes(layout: Layout, data: st.DataObject) -> None:
     written = bytearray(encode(layout, data.draw(values(layout))))
     assert walked(layout, bytes(written)) == decoded(layout, bytes(written))
@@ -75,7 +76,7 @@ def test_programs_walk_as_wire_decodes(layout: Layout, data: st.DataObject) -> N
 
 
 @given(raw=st.binary(max_size=60))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 def test_any_bytes_walk_as_wire_decodes_them(raw: bytes) -> None:
     for name in ("StreamsGroupMetadataValue", "TransactionLogValue", "ConsumerGroupMemberMetadataValue"):
         one = schema("4.3.1", name)
@@ -100,7 +101,7 @@ some_lengths = st.sampled_from(
 
 
 @given(raw=st.lists(some_lengths, max_size=8).map(b"".join) | st.binary(max_size=40))
-@settings(max_examples=2000, deadline=None)
+@settings(max_examples=examples(2000), deadline=None)
 def test_subscriptions_are_read_alike(raw: bytes) -> None:
     data = np.frombuffer(raw or b"\0", dtype=np.uint8)
     at = data.ctypes.data

@@ -1,0 +1,10 @@
+"""How many examples Hypothesis makes."""
+
+from __future__ import annotations
+
+from hypothesis import settings
+
+
+def examples(count: int) -> int:
+    """Return `count` in `make test-full`, which explores; a quarter in `make test`, which repeats the same ones."""
+    return count if settings.get_current_profile_name() == "exploring" else max(count // 4, 5)
