@@ -52,43 +52,46 @@ def release(request: pytest.FixtureRequest) -> Release:
     return found
 
 
-@pytest.fixture(params=["env", "dir", "file"])
-def reference(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> str:
-    """A reference to a secret of this machine, by one of the providers that every release has."""
+@pytest.fixture
+def references(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> tuple[str, ...]:
+    """References to a secret of this machine, by each of the providers that every release has."""
     monkeypatch.setenv(VARIABLE, SECRET)
     (tmp_path / "id_ed25519").write_text(SECRET)
     (tmp_path / "secrets.properties").write_text(f"key={SECRET}\n")
-    return {
-        "env": f"${{env:{VARIABLE}}}",
-        "dir": f"${{dir:{tmp_path}:id_ed25519}}",
-        "file": f"${{file:{tmp_path / 'secrets.properties'}:key}}",
-    }[str(request.param)]
+    return (
+        f"${{env:{VARIABLE}}}",
+        f"${{dir:{tmp_path}:id_ed25519}}",
+        f"${{file:{tmp_path / 'secrets.properties'}:key}}",
+    )
 
 
 def dynamic_problems(
     classes: JvmKafkaClasses, release: Release, static: dict[str, str], dynamic: DynamicConfigs
 ) -> tuple[ConfigProblem, ...]:
-    return classes.dynamic_config_problems(release, {1: static}, dynamic)
+    return classes.dynamic_config_problems(release, dict.fromkeys([1, *dynamic.brokers], static), dynamic)
 
 
-def test_a_file_reads_no_secret_of_this_machine(classes: JvmKafkaClasses, release: Release, reference: str) -> None:
-    problems = classes.config_problems(release, {**CONTROLLER, **OWN, "num.io.threads": reference})
+def test_a_file_reads_no_secret_of_this_machine(
+    classes: JvmKafkaClasses, release: Release, references: tuple[str, ...]
+) -> None:
+    threads = dict(zip(("num.io.threads", "num.network.threads", "background.threads"), references, strict=True))
+    problems = classes.config_problems(release, {**CONTROLLER, **OWN, **threads})
     assert SECRET not in str(problems)
     assert problems == ()
 
 
 def test_dynamic_settings_read_no_secret_of_this_machine(
-    classes: JvmKafkaClasses, release: Release, reference: str
+    classes: JvmKafkaClasses, release: Release, references: tuple[str, ...]
 ) -> None:
-    settings = {"num.io.threads": reference, "log.cleaner.threads": "2"}
+    names = ("num.io.threads", "num.network.threads", "background.threads")
     found = dynamic_problems(
         classes,
         release,
         {**CONTROLLER, **OWN},
         DynamicConfigs(
-            all_brokers=settings,
-            brokers={1: {"advertised.listeners": reference}},
-            topics={"orders": {"retention.ms": reference}},
+            all_brokers={**dict(zip(names, references, strict=True)), "log.cleaner.threads": "2"},
+            brokers={number: {"advertised.listeners": one} for number, one in enumerate(references, 1)},
+            topics={f"orders-{number}": {"retention.ms": one} for number, one in enumerate(references)},
         ),
     )
     assert SECRET not in str(found)
