@@ -18,6 +18,7 @@ from tests.paths import ROOT
 LONGEST_FIRST = (
     # The first block has work for `make test-full` alone; in `make test` its files have few tests or none.
     "tests/integration/downgrade/test_cli_downgrade_live.py",
+    "tests/integration/upgrade/test_cli_roll.py",
     "tests/integration/rehearsal/test_rehearsal_matrix.py",
     "tests/integration/upgrade/test_dag_secured.py",
     "tests/integration/hosts/test_faults_over_ssh.py",
@@ -30,9 +31,9 @@ LONGEST_FIRST = (
     "tests/integration/derivation/test_derivation.py",
     "tests/integration/upgrade/test_demo.py",
     "tests/integration/coordinator_logs/test_scan_oracle.py",
+    "tests/integration/upgrade/test_batches.py",
     "tests/integration/groups/test_dynamic_consumer.py",
     "tests/integration/groups/test_group_commands.py",
-    "tests/integration/upgrade/test_cli_roll.py",
     "tests/integration/rehearsal/test_rehearsal.py",
     "tests/dags/runs/test_upgrade_run.py",
     "tests/integration/downgrade/test_offline_downgrade.py",

@@ -1,4 +1,4 @@
-"""The shell's restart on a real cluster: killed in the middle of node 2 and resumed, then one node for its new file."""
+"""The shell's restart on a real cluster: killed in the middle of node 2 and resumed."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1200)]
 
-SECRET = "never-shown-f7Qx"
 RESTART = ("restart", "--cluster", "shell", *QUICK)
 
 
-def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluster: MakeCluster, tmp_path: Path) -> None:
+@pytest.mark.full
+def test_a_restart_survives_a_kill(make_cluster: MakeCluster, tmp_path: Path) -> None:
     shell = Shell(tmp_path, make_cluster("4.3.1", name="shell", layout="combined", extra_config=QUICK_SNAPSHOTS))
     dry = shell(*RESTART, "--dry-run")
     assert dry.returncode == 0, dry.stderr
@@ -53,21 +53,6 @@ def test_a_restart_survives_a_kill_and_shows_what_a_new_file_changes(make_cluste
     assert back.returncode == 3
     assert "no release to return to" in back.stderr
 
-    file = Path(str(shell.cluster.spec.nodes[1].directory)) / "server.properties"
-    file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\nbackground.threads=7\nssl.key.password={SECRET}\n")
-    foreseen = shell(*RESTART, "--dry-run", "--json")
-    told = " ".join(finding["sentence"] for finding in json.loads(foreseen.stdout)["plan"]["findings"])
-    assert "background.threads of node 2 is 2 now, and 7 after the restart." in told
-    assert "log.retention.ms of node 2 is empty now, and as in the file after the restart." in told
-    assert "ssl.key.password of node 2 is empty now, and as in the file after the restart." in told
-    assert SECRET not in foreseen.stdout + foreseen.stderr
-    stored = [path for path in shell.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
-    assert stored == []
-    changed = shell(*RESTART, "--node", "2", *APPROVED)
-
-    assert changed.returncode == 3, changed.stderr
-    assert "log.retention.ms of broker 2 was null (DEFAULT_CONFIG) and is 86400000" in changed.stderr
-    assert later_starts(shell.cluster) == {1: ["4.3.1"], 2: ["4.3.1", "4.3.1"], 3: ["4.3.1"]}
     unknown = shell(*RESTART, "--node", "9", *APPROVED)
     assert unknown.returncode == 2
     assert "Cluster shell has no node 9." in unknown.stderr

@@ -42,6 +42,7 @@ def shell_on(release: Release, make_cluster: MakeCluster, folder: Path) -> Shell
     return Shell(folder, make_cluster(str(release), name="shell", layout="combined", extra_config=QUICK_SNAPSHOTS))
 
 
+@pytest.mark.full
 def test_a_roll_killed_in_node_two_is_resumed_and_finished(shell: Shell) -> None:
     roll = ("upgrade", "--cluster", "shell", "--to", "4.3.1", *QUICK, "--finalize", "after-approval", "--no-scan")
     process = shell.start(*roll, *APPROVED)
