@@ -140,8 +140,8 @@ class ConfigCheck(StrEnum):
 class ConfigProblem:
     """One setting of one resource that did not pass a check. `reason`: Kafka's own sentence, or the missing class.
 
-    `settings`: name → value; several only if they are rejected together or dropped, none if the whole kind was not
-    checked.
+    `settings`: name → value; several if they are rejected together or must be removed together, none if the whole kind
+    was not checked.
     """
 
     kind: ConfigKind

@@ -3,13 +3,16 @@
 from __future__ import annotations
 
 import pytest
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.metadata_log.classes import node_configs
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.metadata_log.classes.node_configs import KAFKA_CONFIG, plain_properties
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
@@ -37,7 +40,7 @@ VALID = DynamicConfigs(
 WRONG = DynamicConfigs(
     topics={
         "orders": {"retention.ms": "many", "own.name": "1"},
-        "secret": {"own.name": HIDDEN, "retention.ms": "1"},
+        "secret": {"own.name": HIDDEN, "own.other": HIDDEN, "retention.ms": "1"},
         "equal": {"retention.ms": "many", "own.name": "1"},
         "good": {"retention.ms": "1"},
     },
@@ -86,6 +89,7 @@ def test_every_wrong_setting_is_found_with_its_name_and_value(release_cache: Rel
         (ConfigKind.TOPIC, "orders", ("own.name", "1")): unknown,
         (ConfigKind.TOPIC, "equal", ("retention.ms", "many")): ConfigCheck.VALUE,
         (ConfigKind.TOPIC, "equal", ("own.name", "1")): unknown,
+        (ConfigKind.TOPIC, "secret", ("own.name", HIDDEN), ("own.other", HIDDEN)): unknown,
         (ConfigKind.BROKER, "1", ("log.retention.bytes", "many")): ConfigCheck.VALUE,
         (ConfigKind.BROKER, "1", ("node.id", "7")): ConfigCheck.VALUE,
         (ConfigKind.ALL_BROKERS, "", ("listeners", "PLAINTEXT://:1")): ConfigCheck.VALUE,
@@ -98,14 +102,32 @@ def test_every_wrong_setting_is_found_with_its_name_and_value(release_cache: Rel
             (ConfigKind.CLIENT_METRICS, "latency", ("interval.ms", "1")): ConfigCheck.VALUE,
             (ConfigKind.CLIENT_METRICS, "other", ("own.name", "1")): unknown if drops else ConfigCheck.VALUE,
         }
-    if drops:
-        expected[ConfigKind.TOPIC, "secret", ("own.name", HIDDEN)] = ConfigCheck.DROPPED
     if "GROUP" in supported:
         expected |= {
             (ConfigKind.GROUP, "billing", ("consumer.session.timeout.ms", "0")): ConfigCheck.VALUE,
             (ConfigKind.GROUP, "billing", ("own.name", "1")): unknown,
         }
     assert found == expected
+
+
+def test_a_controller_rejects_a_change_that_leaves_an_unknown_setting(
+    release_cache: ReleaseCache, release: Release
+) -> None:
+    """It validates all settings of the resource after the change, in every release."""
+    with run_jvm(release_cache.libs(release)) as jvm:
+        found = jvm.packages.java.lang.Class.forName("kafka.server.ControllerConfigurationValidator")
+        (constructor,) = found.getConstructors()
+        config = jvm.static(KAFKA_CONFIG).fromProps(plain_properties(jvm, BROKER), False)
+        arguments = [config][: constructor.getParameterCount()]  # before 3.6: none
+        validator = jvm.packages.kafka.server.ControllerConfigurationValidator(*arguments)
+        parameters = max(one.getParameterCount() for one in found.getMethods() if one.getName() == "validate")
+        resource = jvm.static("org.apache.kafka.common.config.ConfigResource")
+        for kind in ("TOPIC", *({"GROUP"} & CATALOGUE.get(release).config_resources)):
+            settings = jvm.packages.java.util.HashMap()
+            settings.put("own.name", "1")
+            before = [settings] * (parameters - 2)
+            with pytest.raises(Py4JJavaError, match=f"Unknown {kind.lower()} config name: own.name"):
+                validator.validate(resource(resource.Type.valueOf(kind), "orders"), settings, *before)
 
 
 MOVED = {

@@ -117,7 +117,7 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicCon
     for kind, check in checks:
         if resources := dynamic.of(kind):
             with _reporting(found, kind):
-                found += _each_once(kind, _without_dropped(jvm, kind, resources, found), check())
+                found += _each_once(kind, _without_unknown(jvm, kind, resources, found), check())
     secrets = secret_values(jvm, brokers.values()) if found else frozenset()
     return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
 
@@ -147,26 +147,32 @@ def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
     return ConfigProblem(kind=kind, name="", settings=(), check=ConfigCheck.MISSING, reason=reason)
 
 
-def _without_dropped(
+def _without_unknown(
     jvm: Jvm, kind: ConfigKind, resources: Mapping[str, Settings], found: list[ConfigProblem]
 ) -> Mapping[str, Settings]:
-    """Report the settings that a node drops when it loads the metadata, and return the others.
+    """Report the settings that the release does not define, and return the others.
 
     Hidden values are included: a broker hides a setting that its own release does not have.
-    Those of one resource are one problem: before KAFKA-19851 a controller rejects a change that leaves one of them.
+    Those of one resource are one problem: before KAFKA-19851 a controller rejects a change that leaves one of them
+    (ConfigurationControlManager.validateAlterConfig, ControllerConfigurationValidator).
     """
-    if kind not in _RESOURCE_TYPES or jvm.find_class(_DROPS_SETTINGS) is None:
-        return resources
-    checker = jvm.moved(*_SUPPORTED_CONFIGS)()
-    resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(_RESOURCE_TYPES[kind])
     names = {key for settings in resources.values() for key in settings}
-    unsupported = {key for key in names if not checker.isSupported(resource_type, key)}
+    if kind in _RESOURCE_TYPES and jvm.find_class(_DROPS_SETTINGS) is not None:
+        checker = jvm.moved(*_SUPPORTED_CONFIGS)()
+        resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(_RESOURCE_TYPES[kind])
+        unknown = {key for key in names if not checker.isSupported(resource_type, key)}
+        check, sentence = ConfigCheck.DROPPED, "Unsupported config"
+    elif kind in (ConfigKind.TOPIC, ConfigKind.GROUP):
+        config = jvm.moved(*(_LOG_CONFIG if kind is ConfigKind.TOPIC else _GROUP_CONFIG))
+        unknown = {key for key in names if config.configType(key).isEmpty()}
+        check, sentence = ConfigCheck.NAME, f"Unknown {kind} config name:"
+    else:
+        return resources
     for name, settings in resources.items():
-        if dropped := {key: settings[key] for key in sorted(unsupported & settings.keys())}:
-            reason = f"Unsupported config {', '.join(dropped)}"
-            found.append(_problem(kind, name, _Reason(dropped, ConfigCheck.DROPPED, reason)))
+        if own := {key: settings[key] for key in sorted(unknown & settings.keys())}:
+            found.append(_problem(kind, name, _Reason(own, check, f"{sentence} {', '.join(own)}")))
     return {
-        name: {key: value for key, value in settings.items() if key not in unsupported}
+        name: {key: value for key, value in settings.items() if key not in unknown}
         for name, settings in resources.items()
     }
 
@@ -208,24 +214,6 @@ def _value_check(accept: Callable[[Settings], object]) -> Callable[[Settings], I
         rest = {name: value for name, value in settings.items() if alone(name, value) is None}
         if rest and (sentence := _rejection(lambda: accept(rest))) is not None:
             yield _Reason(rest, ConfigCheck.TOGETHER, sentence)
-
-    return check
-
-
-def _name_check(config: Any, what: str) -> Callable[[Settings], tuple[tuple[_Reason, ...], Settings]]:
-    """Return the settings that the class does not define as reasons, and the other settings."""
-
-    @cache
-    def defines(name: str) -> bool:
-        return not config.configType(name).isEmpty()
-
-    def check(settings: Settings) -> tuple[tuple[_Reason, ...], Settings]:
-        unknown = tuple(
-            _Reason({name: value}, ConfigCheck.NAME, f"Unknown {what} config name: {name}")
-            for name, value in settings.items()
-            if not defines(name)
-        )
-        return unknown, {name: value for name, value in settings.items() if defines(name)}
 
     return check
 
@@ -352,17 +340,14 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], I
     def load(logs: Any, settings: Settings) -> Any:
         return log_config.fromProps(logs, plain_properties(jvm, settings))
 
-    names = _name_check(log_config, "topic")
     values = [(logs, remote, _value_check(partial(load, logs))) for logs, remote in defaults or [(empty, False)]]
 
     def check(settings: Settings) -> Iterator[_Reason]:
-        unknown, known = names(settings)
-        yield from unknown
         for logs, remote, check_values in values:
-            rejected = tuple(check_values(known))
+            rejected = tuple(check_values(settings))
             yield from rejected
-            if not rejected and any(name.startswith(_TIERED) for name in known):
-                yield from _update_rejections(jvm, known, load(logs, known).values(), remote=remote)
+            if not rejected and any(name.startswith(_TIERED) for name in settings):
+                yield from _update_rejections(jvm, settings, load(logs, settings).values(), remote=remote)
 
     return check
 
@@ -388,15 +373,7 @@ def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
 def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
     group_config = jvm.moved(*_GROUP_CONFIG)
     empty = jvm.packages.java.util.HashMap()
-    names = _name_check(group_config, "group")
-    values = _value_check(lambda settings: group_config.fromProps(empty, plain_properties(jvm, settings)))
-
-    def check(settings: Settings) -> Iterator[_Reason]:
-        unknown, known = names(settings)
-        yield from unknown
-        yield from values(known)
-
-    return check
+    return _value_check(lambda settings: group_config.fromProps(empty, plain_properties(jvm, settings)))
 
 
 def _quota_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:

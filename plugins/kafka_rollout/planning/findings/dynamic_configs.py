@@ -44,6 +44,9 @@ _DROPS = (
     "Its nodes drop such settings, so their metadata snapshots lack them. Back on a release that has the settings, "
     "nodes with such a snapshot have lost them, and other nodes can still have them",
 )
+_REJECTS_CHANGES = (
+    "The release ignores such settings, but until one command removes all of them, it rejects every other change of the"
+)
 _STOPS_BY_SNAPSHOT = "A broker stops when it starts, as soon as a metadata snapshot contains these settings"
 OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     # LogManager.fetchTopicConfigOverrides throws, and BrokerMetadataPublisher ends the process.
@@ -58,8 +61,8 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
         "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
         "of its configuration",
     ),
-    # LogConfig ignores names that it does not define.
-    (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    # LogConfig ignores names that it does not define. LogConfig.validateNames rejects them, in the controller.
+    (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, f"{_REJECTS_CHANGES} topic's configuration"),
     # LogManager.apply throws what LogConfig.validateBrokerLogConfigValues throws, once a metadata snapshot contains the
     # setting (DynamicBrokerConfig.readDynamicBrokerConfigsFromSnapshot).
     (ConfigKind.ALL_BROKERS, ConfigCheck.STARTUP): (Severity.BLOCKER, _STOPS_BY_SNAPSHOT),
@@ -72,8 +75,8 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.BROKER, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
     # DynamicConfigPublisher catches what ClientMetricsManager.updateSubscription throws (a non-fatal fault).
     (ConfigKind.CLIENT_METRICS, ConfigCheck.VALUE): (Severity.WARNING, "The release ignores the subscription"),
-    # GroupConfig ignores names that it does not define.
-    (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, "The release ignores the setting"),
+    # GroupConfig ignores names that it does not define. GroupConfig.validateNames rejects them, in the controller.
+    (ConfigKind.GROUP, ConfigCheck.NAME): (Severity.WARNING, f"{_REJECTS_CHANGES} group's configuration"),
     # ConfigurationDelta.replay skips what DefaultSupportedConfigChecker does not support (KAFKA-19851).
     (ConfigKind.TOPIC, ConfigCheck.DROPPED): _DROPS,
     (ConfigKind.CLIENT_METRICS, ConfigCheck.DROPPED): _DROPS,
@@ -245,7 +248,7 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
             "a return to a release that has them."
         )
     if problem.check is ConfigCheck.NAME:
-        return f"Remove the setting with `{delete}`."
+        return f"Remove the setting{'s' if len(problem.settings) > 1 else ''} with `{delete}`."
     return f"Remove the value with `{delete}`, or set an allowed one with --add-config."
 
 

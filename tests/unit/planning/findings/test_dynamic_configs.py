@@ -93,6 +93,18 @@ def test_what_a_release_drops_is_a_warning_that_it_is_lost_on_the_old_release_to
     assert found.remedy.endswith("Set them again after a return to a release that has them.")
 
 
+@pytest.mark.parametrize("kind", [ConfigKind.TOPIC, ConfigKind.GROUP])
+def test_an_ignored_setting_blocks_every_change_until_one_command_removes_all(kind: ConfigKind) -> None:
+    (found,) = findings(problem(kind, "orders", ConfigCheck.NAME, a_b="1", c="2"))
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")
+    assert found.sentence.endswith(
+        "The release ignores such settings, but until one command removes all of them, it rejects every other change "
+        f"of the {kind}'s configuration."
+    )
+    assert found.remedy.startswith("Remove the settings with `")
+    assert command_of(found).endswith("--entity-name orders --delete-config a.b,c")
+
+
 @pytest.mark.parametrize("kind", [ConfigKind.BROKER, ConfigKind.ALL_BROKERS])
 def test_a_broker_setting_that_a_release_drops_is_a_blocker_because_no_broker_has_shown_it(kind: ConfigKind) -> None:
     (found,) = findings(problem(kind, "3", ConfigCheck.DROPPED, a_b="1"))
