@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections import Counter, defaultdict
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
@@ -231,7 +231,8 @@ class ExpectedConfigs:
 
     `defaults`: setting → default of the source and of the target release, where they differ. `removed` and `new`:
     settings of only one of the two. `files`: node id → setting → line that the run writes; None: removed. `dynamic`:
-    resource (`brokers`, `broker 1`) → setting → dynamic value; None: deleted.
+    resource (`brokers`, `broker 1`) → setting → dynamic value; None: deleted. `dropped`: resource (`topic orders`) →
+    dynamic settings that a release of the path drops.
     """
 
     defaults: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
@@ -239,6 +240,7 @@ class ExpectedConfigs:
     new: frozenset[str] = frozenset()
     files: Mapping[int, Mapping[str, str | None]] = field(default_factory=dict)
     dynamic: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    dropped: Mapping[str, Collection[str]] = field(default_factory=dict)
 
     @property
     def changes_release(self) -> bool:
@@ -253,6 +255,7 @@ class Why(StrEnum):
     NEW = "new in the target release"
     FILE = "a configuration change of the plan"
     DYNAMIC = "planned with the feature levels"
+    DROPPED = "a release of the plan drops it"
     CLIENT = "a client changed the topic's own value"
     UNKNOWN = "not in the plan"
 
@@ -330,8 +333,10 @@ def _compare(
         pair = tuple(frozenset(table.deviations[resource].items()) for table in (before, after))
         if pair not in seen:
             seen[pair] = list(_changes(before.settings(resource), after.settings(resource)))
+        dropped = expected.dropped.get(f"topic {resource}", ()) if of_topics else ()
         for name, old, new in seen[pair]:
-            why = _why(name, old, new, expected, None if of_topics else resource)
+            is_lost = name in dropped and (new is None or new.source is not ConfigSource.TOPIC)
+            why = Why.DROPPED if is_lost else _why(name, old, new, expected, None if of_topics else resource)
             changed[name, old, new, why].append(resource)
 
     def by_number(resource: str) -> tuple[int, str]:

@@ -113,12 +113,16 @@ _COMPARED_BY_KEY = {
 
 
 def compare_inventories(
-    before: ClusterInventory, after: ClusterInventory, *, unserved: Collection[str] = ()
+    before: ClusterInventory,
+    after: ClusterInventory,
+    *,
+    unserved: Collection[str] = (),
+    dropped: Mapping[str, Collection[str]] | None = None,
 ) -> tuple[Difference, ...]:
     """List what is missing, smaller or changed after a downgrade. New contents do not count.
 
     Values that change by themselves do not count either: offsets grow, and retention raises the start offset of a
-    partition. `unserved`: group types that the cluster no longer serves.
+    partition. `unserved`: group types that the cluster no longer serves. `dropped`: as in ExpectedConfigs.
     """
     return (
         *_unread_parts(before, after),
@@ -128,8 +132,8 @@ def compare_inventories(
         *_acls(before, after, added=False),
         *(
             difference
-            for part, (kind, of) in _COMPARED_BY_KEY.items()
-            for difference in _values(kind, part, before, after, of=of, added=False)
+            for part, (kind, _) in _COMPARED_BY_KEY.items()
+            for difference in _values(kind, part, before, after, dropped or {}, added=False)
         ),
     )
 
@@ -196,10 +200,10 @@ def compare_states(
         *_unread_brokers(before, after),
         *_configs(before, after, expected),
         *_acls(before, after),
-        *_values("group configuration", "group_configs", before, after),
-        *_values("client-metrics subscription", "subscriptions", before, after),
-        *_values("SCRAM user", "scram", before, after),
-        *_values("quota", "quotas", before, after),
+        *_values("group configuration", "group_configs", before, after, expected.dropped),
+        *_values("client-metrics subscription", "subscriptions", before, after, expected.dropped),
+        *_values("SCRAM user", "scram", before, after, {}),
+        *_values("quota", "quotas", before, after, {}),
         *_ends(before, after, kept),
         *_topics(before, after),
         *_groups(before, after, kept),
@@ -265,14 +269,23 @@ def _configs(before: ClusterInventory, after: ClusterInventory, expected: Expect
 
 
 def _values(
-    kind: str, part: str, before: ClusterInventory, after: ClusterInventory, *, of: str = "", added: bool = True
+    kind: str,
+    part: str,
+    before: ClusterInventory,
+    after: ClusterInventory,
+    dropped: Mapping[str, Collection[str]],
+    *,
+    added: bool = True,
 ) -> Iterable[Difference]:
-    """Compare a part by subject and key. `of`: words before the subject. `added`: list additions too."""
+    """Compare a part by subject and key. `added`: list additions too."""
     if part in after.unasked or (added and part in before.unasked):
         return  # a part that was not reported before has no base; one that is not reported now is a difference already
     old, new = getattr(before, part), getattr(after, part)
     for subject in sorted({*old, *new}) if added else old:
-        yield from _maps(kind, f"{of}{subject}", old.get(subject, {}), new.get(subject, {}), added=added)
+        resource = f"{_COMPARED_BY_KEY[part][1]}{subject}"
+        planned = dict.fromkeys(dropped.get(resource, ()))
+        where = subject if added else resource
+        yield from _maps(kind, where, old.get(subject, {}), new.get(subject, {}), planned, added=added)
 
 
 def _maps(
@@ -280,7 +293,7 @@ def _maps(
     subject: str,
     before: Mapping[str, Any],
     after: Mapping[str, Any],
-    planned: Mapping[str, Any] | None = None,
+    planned: Mapping[str, Any],
     *,
     added: bool = True,
 ) -> Iterable[Difference]:
@@ -291,7 +304,7 @@ def _maps(
         was = f"was {old}" if name in before else "was not set"
         now = f"is {new}" if name in after else "is now missing"
         # A release reports a setting that it does not have as a secret.
-        foretold = (planned is not None and name in planned and planned[name] == new) or (
+        foretold = (name in planned and planned[name] == new) or (
             name in before and name in after and HIDDEN in (old, new)
         )
         sentence = f"{kind} {name} of {subject} {was} and {now}."

@@ -149,11 +149,17 @@ def worst(findings: Sequence[Finding]) -> Outcome:
     return Outcome.INCOMPLETE if any(f.code == INCOMPLETE.code for f in findings) else Outcome.PASSED
 
 
-def compare_contents(before: Contents, after: Contents, *, unserved: Collection[str] = ()) -> tuple[Difference, ...]:
-    """Return what is missing, smaller or changed in the copy. `unserved`: group types that are no longer served."""
+def compare_contents(
+    before: Contents,
+    after: Contents,
+    *,
+    unserved: Collection[str] = (),
+    dropped: Mapping[str, Collection[str]] | None = None,
+) -> tuple[Difference, ...]:
+    """Return what is missing, smaller or changed in the copy. The arguments are those of `compare_inventories`."""
     ids = set(after.transactional_ids)
     return (
-        *compare_inventories(before.inventory, after.inventory, unserved=unserved),
+        *compare_inventories(before.inventory, after.inventory, unserved=unserved, dropped=dropped),
         *(
             Difference("transactional id", name, f"The transactional id {name} is missing.")
             for name in before.transactional_ids

@@ -18,7 +18,7 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, Sca
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import Direction, Plan
@@ -49,6 +49,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe_some
 from kafka_rollout.steps.common.node_steps import check_coordinators, read_last_error
 from kafka_rollout.steps.planning.comparison import COMPARED
+from kafka_rollout.steps.planning.hosts import dropped_settings
 from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.steps.roll.walk import Progress
 from kafka_rollout.steps.runner import Runner
@@ -120,7 +121,10 @@ class UnpredictedLogs:
 
 @dataclass(frozen=True, slots=True)
 class UnpredictedConfigs:
-    """KafkaClasses that accept every configuration: the started nodes show whether they do. Snapshots are loaded."""
+    """KafkaClasses that accept every configuration: the started nodes show whether they do. Snapshots are loaded.
+
+    Settings that a release drops are found, because the comparison expects that they are missing.
+    """
 
     classes: KafkaClasses
 
@@ -139,7 +143,8 @@ class UnpredictedConfigs:
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
     ) -> tuple[ConfigProblem, ...]:
-        return ()
+        found = self.classes.dynamic_config_problems(release, brokers, dynamic)
+        return tuple(problem for problem in found if problem.check is ConfigCheck.DROPPED)
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         return self.classes.load_checkpoint(release, path)
@@ -366,11 +371,12 @@ class Rehearsal:
         began = self.ports.clock.monotonic()
         after = read_contents(self.ports.admin, self.ports.clock, before)
         unserved = find_unserved_types(levels_now(self.ports).finalized)
-        found = compare_contents(before, after, unserved=unserved)
+        found = compare_contents(before, after, unserved=unserved, dropped=dropped_settings(self.ports))
         self.findings += difference_findings(found, when=when)
-        expected = sum(difference.foretold for difference in found)
-        sentence = f"{len(found) - expected} differences, and {expected} that the plan expects."
-        self._phase(f"comparison {when}", began, f"{sentence}{self._new_settings(when)}")
+        expected = [difference.sentence for difference in found if difference.foretold]
+        sentence = f"{len(found) - len(expected)} differences, and {len(expected)} that the plan expects."
+        listed = f" {few(expected)}" if expected else ""
+        self._phase(f"comparison {when}", began, f"{sentence}{listed}{self._new_settings(when)}")
 
     def _new_settings(self, when: str) -> str:
         """List what the run's own comparison after the roll found. A downgrade does not compare the configuration."""

@@ -27,9 +27,9 @@ def copies(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
-    """3.9.1 with a topic, a group with committed offsets and a transactional id."""
+    """3.9.1 with a topic that has a setting which 4.3.1 drops, a group with offsets and a transactional id."""
     made = make_shared_cluster("3.9.1", layout="combined")
-    create_topic(made, "orders")
+    create_topic(made, "orders", config={"message.format.version": "2.8"})
     servers = made.spec.bootstrap_servers
     write_group_and_transaction(servers, "orders")
     return made
@@ -69,6 +69,10 @@ def test_a_healthy_cluster_passes_and_keeps_its_contents(
     ]
     assert "1 group," in phases["comparison of the copy"]
     assert "1 transactional id." in phases["comparison of the copy"]
+    assert phases["comparison on 4.3.1"].startswith(
+        "0 differences, and 1 that the plan expects. Configuration message.format.version of topic orders was 2.8 and "
+        "is now missing."
+    )
     assert phases["rollback"] == "Not possible after this change, as planned."
     assert set(result["node_seconds"]) == {f"3.9.1-to-4.3.1 node {number}" for number in (1, 2, 3)}
     assert "3 nodes" in result["estimate"]

@@ -123,3 +123,27 @@ def test_repeated_entries_that_a_release_removes_are_no_difference() -> None:
 
     assert compare_inventories(policy("delete,delete"), policy("delete")) == ()
     assert len(compare_inventories(policy("compact,delete"), policy("delete"))) == 1
+
+
+@pytest.mark.parametrize(
+    ("part", "subject", "resource"),
+    [
+        ("configs", "topic orders", "topic orders"),
+        ("group_configs", "billing", "group billing"),
+        ("subscriptions", "latency", "client-metrics subscription latency"),
+    ],
+)
+def test_only_the_loss_of_exactly_what_the_plan_named_is_an_expected_difference(
+    part: str, subject: str, resource: str
+) -> None:
+    before = replace(BEFORE, **{part: {name: {"old": "1", "kept": "2"} for name in (subject, "another")}})
+    dropped = {resource: ["old"]}
+    found = compare_inventories(before, replace(before, **{part: {}}), dropped=dropped)
+    assert {one.subject.rpartition(" ")[2]: one.foretold for one in found if resource in one.subject} == {
+        "old": True,
+        "kept": False,
+    }
+    assert [one.foretold for one in found if "another" in one.subject] == [False, False]
+    altered = {name: {"old": "3", "kept": "2"} for name in (subject, "another")}
+    found = compare_inventories(before, replace(before, **{part: altered}), dropped=dropped)
+    assert [one.foretold for one in found] == [False, False], "a value is changed, not lost"

@@ -345,3 +345,35 @@ def test_an_acceptance_covers_exactly_the_listed_differences() -> None:
     same = compare_states(BEFORE, replace(BEFORE, acls=(), effective=effective(*after_roll())), UPGRADE)
     more = compare_states(BEFORE, replace(BEFORE, acls=(), quotas={}), UPGRADE)
     assert digest(one) == digest(same) != digest(more)
+
+
+LOST = "message.format.version"
+
+
+@pytest.mark.parametrize("after", [None, Setting("3.0-IV1", DEFAULT)], ids=["on the target", "rolled back"])
+def test_a_setting_that_the_plan_named_as_dropped_was_not_changed_by_a_client(after: Setting | None) -> None:
+    own = changed(TOPICS, LOST, Setting("2.8", TOPIC), "orders", "plain")
+    expected = ExpectedConfigs(dropped={"topic orders": [LOST], "group billing": ["old"]})
+    before = replace(BEFORE, effective=effective(BROKERS, own), group_configs={"billing": {"old": "1", "kept": "2"}})
+    now = changed(own, LOST, after, "orders", "plain")
+
+    found = compare_states(
+        before, replace(before, effective=effective(BROKERS, now), group_configs={"billing": {}}), expected
+    )
+
+    assert {one.subject: (one.foretold, one.by_clients) for one in found} == {
+        f"{LOST} of topic orders": (True, False),
+        f"{LOST} of topic plain": (False, True),
+        "old of billing": (True, False),
+        "kept of billing": (False, False),
+    }
+    assert any(one.sentence.endswith("(a release of the plan drops it).") for one in found)
+
+
+def test_a_client_can_still_alter_a_setting_that_the_plan_named_as_dropped() -> None:
+    before, after = (
+        replace(BEFORE, effective=effective(BROKERS, changed(TOPICS, LOST, Setting(value, TOPIC), "orders")))
+        for value in ("2.8", "2.7")
+    )
+    (found,) = compare_states(before, after, ExpectedConfigs(dropped={"topic orders": [LOST]}))
+    assert found.by_clients

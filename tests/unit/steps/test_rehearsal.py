@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import RehearsalStoppedError, order_rehearsal
@@ -118,6 +119,36 @@ def test_contents_that_are_lost_in_the_change_are_a_finding(tmp_path: Path) -> N
     assert result.outcome is Outcome.FAILED
     assert [finding.subject for finding in result.findings] == ["contents on 4.3.1", "contents back on 3.9.1"]
     assert "Topic orders is missing." in result.findings[0].sentence
+
+
+@pytest.mark.parametrize("lost", ["message.format.version", "retention.ms"])
+def test_only_a_setting_that_the_plan_named_as_dropped_can_be_lost(tmp_path: Path, lost: str) -> None:
+    world = FakeCluster()
+    own = {"message.format.version": "2.8", "retention.ms": "1000"}
+    world.dynamic_configs = DynamicConfigs(topics={"orders": own})
+    problem = ConfigProblem(
+        kind=ConfigKind.TOPIC,
+        name="orders",
+        settings=(("message.format.version", "2.8"),),
+        check=ConfigCheck.DROPPED,
+        reason="Unsupported config message.format.version",
+    )
+    rejected = replace(problem, settings=(("retention.ms", "1000"),), check=ConfigCheck.VALUE)
+    world.dynamic_config_problems[R431] = (problem, rejected)
+
+    def say(line: str) -> None:
+        if "is done" in line:
+            left = {name: value for name, value in own.items() if name != lost}
+            world.dynamic_configs = DynamicConfigs(topics={"orders": left})
+
+    result, _ = rehearse(world, tmp_path, say=say)
+    missing = f"Configuration {lost} of topic orders was {own[lost]} and is now missing."
+    expected = lost == "message.format.version"
+    assert [missing in found.sentence for found in result.findings] == ([] if expected else [True, True])
+    phases = {phase.name: phase.sentence for phase in result.phases}
+    for when in ("on 4.3.1", "back on 3.9.1"):
+        sentence = phases[f"comparison {when}"]
+        assert sentence.startswith(f"0 differences, and 1 that the plan expects. {missing}") is expected
 
 
 def test_a_stopped_rehearsal_has_no_result(tmp_path: Path) -> None:

@@ -185,6 +185,15 @@ def find_removed_settings(
     )
 
 
+def find_dropped(problems: Iterable[ConfigProblem]) -> dict[str, list[str]]:
+    """Return resource (`topic orders`, as in ClusterInventory) → settings that a release drops."""
+    dropped: defaultdict[str, set[str]] = defaultdict(set)
+    for problem in problems:
+        if problem.check is ConfigCheck.DROPPED:
+            dropped[f"{problem.kind} {problem.name}"].update(dict(problem.settings))
+    return {resource: sorted(names) for resource, names in dropped.items()}
+
+
 def unread_config_finding(sentence: str, remedy: str) -> Finding:
     """Return the blocker for configuration that the brokers did not report. The arguments are those of the error."""
     return DYNAMIC_CONFIG_UNREAD.found(

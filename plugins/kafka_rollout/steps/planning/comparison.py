@@ -36,6 +36,7 @@ from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.approval import refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, until
+from kafka_rollout.steps.planning.hosts import dropped_settings
 from kafka_rollout.steps.step import SkippedStepError
 
 BEFORE = "state/before.json"
@@ -70,7 +71,7 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
     if before is None:
         raise SkippedStepError("The run has no record of the state before its first change.")
     accepted = _accepted(ports, plan) if after is ComparedAfter.LEVELS else frozenset()
-    expected = find_expected_configs(plan, ports.catalogue)
+    expected = replace(find_expected_configs(plan, ports.catalogue), dropped=dropped_settings(ports))
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
         now = read_inventory(ports.admin, ports.clock, configured_groups=before.group_configs)
@@ -167,7 +168,8 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     if before is None:
         raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
     after = ports.admin.inventory(configured_groups=before.group_configs)
-    found = compare_inventories(before, after, unserved=find_unserved_types(levels_now(ports).finalized))
+    unserved = find_unserved_types(levels_now(ports).finalized)
+    found = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
     ports.run.attach(
         CONTENTS_COMPARED,
         {

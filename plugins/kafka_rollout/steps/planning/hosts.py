@@ -8,14 +8,15 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from itertools import chain
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.base.wording import count
-from kafka_rollout.model.configs import DynamicConfigs, with_inventory_values
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
@@ -33,6 +34,7 @@ from kafka_rollout.planning.findings.configuration import (
 from kafka_rollout.planning.findings.dynamic_configs import (
     DYNAMIC_CONFIGURATION_CHECK,
     dynamic_config_findings,
+    find_dropped,
     find_removed_settings,
     unread_config_finding,
 )
@@ -176,6 +178,7 @@ def _fingerprint(config: Mapping[str, str]) -> str:
 
 
 _CHECKED = "plan/dynamic-configs.json"
+_DROPPED = "plan/dropped-settings.json"
 
 
 def check_dynamic_configs(
@@ -197,10 +200,12 @@ def check_dynamic_configs(
         node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
     }
     unresolved = unresolved_dynamic_findings(dynamic)
+    problems = {release: _dynamic_problems(ports, plan, release, planned[release], dynamic) for release in releases}
     found = [
-        finding for release in releases for finding in _check_dynamic(ports, plan, release, planned[release], dynamic)
+        finding for release in releases for finding in _dynamic_findings(ports, release, problems[release], dynamic)
     ]
     ports.run.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
+    ports.run.attach(_DROPPED, find_dropped(chain.from_iterable(problems.values())))
     return (
         CHANGED_SETTINGS_CHECK.ran(
             changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
@@ -222,10 +227,15 @@ def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -
         node.node_id: effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
         for node in ports.cluster.brokers
     }
-    found = _check_dynamic(ports, plan, release, configs, dynamic)
+    found = _dynamic_findings(ports, release, _dynamic_problems(ports, plan, release, configs, dynamic), dynamic)
     if not any(finding.severity is Severity.BLOCKER for finding in found):
         ports.run.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
     return found
+
+
+def dropped_settings(ports: ClusterPorts) -> Mapping[str, Sequence[str]]:
+    """Return what `find_dropped` found when the run was planned; empty for a plan of an earlier version."""
+    return dict(ports.run.attachment(_DROPPED) or {})
 
 
 def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:
@@ -235,22 +245,27 @@ def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:
         return unread_config_finding(error.sentence, error.remedy)
 
 
-def _check_dynamic(
+def _dynamic_problems(
     ports: ClusterPorts,
     plan: Plan,
     release: Release,
     configs: Mapping[int, Mapping[str, str]],
     dynamic: DynamicConfigs,
-) -> tuple[Finding, ...]:
+) -> tuple[ConfigProblem, ...]:
     brokers = {
         node.node_id: with_inventory_values(node, configs[node.node_id])
         for node in ports.cluster.brokers
         if node.node_id in configs
     }
-    problems = (
+    return (
         *ports.classes.dynamic_config_problems(release, brokers, dynamic),
         *find_removed_settings(ports.catalogue, plan.source, release, dynamic),
     )
+
+
+def _dynamic_findings(
+    ports: ClusterPorts, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
+) -> tuple[Finding, ...]:
     return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
 
 

@@ -11,6 +11,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     NAMED,
     OBSERVED,
     dynamic_config_findings,
+    find_dropped,
     find_removed_settings,
     unread_config_finding,
 )
@@ -103,6 +104,18 @@ def test_an_ignored_setting_blocks_every_change_until_one_command_removes_all(ki
     )
     assert found.remedy.startswith("Remove the settings with `")
     assert command_of(found).endswith("--entity-name orders --delete-config a.b,c")
+
+
+def test_only_dropped_settings_are_collected_for_the_comparison() -> None:
+    found = find_dropped(
+        [
+            problem(ConfigKind.TOPIC, "orders", ConfigCheck.DROPPED, b="1", a="1"),
+            problem(ConfigKind.TOPIC, "orders", ConfigCheck.DROPPED, b="1", c="1"),
+            problem(ConfigKind.TOPIC, "orders", ConfigCheck.NAME, d="1"),
+            problem(ConfigKind.CLIENT_METRICS, "latency", ConfigCheck.DROPPED, e="1"),
+        ]
+    )
+    assert found == {"topic orders": ["a", "b", "c"], "client-metrics subscription latency": ["e"]}
 
 
 @pytest.mark.parametrize("kind", [ConfigKind.BROKER, ConfigKind.ALL_BROKERS])

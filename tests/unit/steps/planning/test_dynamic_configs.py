@@ -9,7 +9,14 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.step_events import ComparedAfter
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.planning.comparison import (
+    compare_inventory,
+    compare_with_state,
+    record_state,
+    take_inventory,
+)
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports, in_step
@@ -90,3 +97,26 @@ def test_configuration_that_cannot_be_read_is_a_blocker_of_the_plan(tmp_path: Pa
     ports = replace(fake_ports(cluster, tmp_path), admin=Refuses(cluster))
     plan = plan_upgrade(ports, R431, finalize=False)
     assert [(found.code, found.remedy) for found in plan.blockers] == [("DYNAMIC-CONFIG-UNREAD", "Grant it.")]
+
+
+def test_the_comparisons_of_a_run_expect_what_its_plan_named_as_dropped(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {"a": "1", "b": "2"}})
+    dropped = replace(REJECTED, settings=(("a", "1"),), check=ConfigCheck.DROPPED)
+    cluster.dynamic_config_problems[R431] = (dropped,)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert [(found.code, found.subject) for found in plan.findings if found.subject.startswith("4.3.1, topic")] == [
+        ("DYNAMIC-CONFIG-DROPPED", "4.3.1, topic orders, a")
+    ]
+    record_state(ports)
+    take_inventory(ports)
+    cluster.dynamic_configs = DynamicConfigs()
+    assert {one.subject: one.foretold for one in compare_inventory(ports)} == {
+        "topic orders a": True,
+        "topic orders b": False,
+    }
+    found = {one.subject: one for one in compare_with_state(ports, plan, ComparedAfter.ROLL)}
+    assert found["a of topic orders"].sentence.endswith("(a release of the plan drops it).")
+    assert found["a of topic orders"].foretold
+    assert found["b of topic orders"].by_clients
