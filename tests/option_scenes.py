@@ -81,9 +81,9 @@ def make_options(
     now = observed(spec, R431, level)
     fleet.run(name, "manual__dry", dag(name, "downgrade"), now, down, age_s=4 * DAY_S, outcome="dry_run")
     scans = scan_history(fleet.home, name)
-    scans.keep(scan_of(name, 3 * DAY_S, CLASSIC), "", run_id="scheduled__one")
-    scans.keep(scan_of(name, scan_age_s, CLASSIC, CONSUMER, TRANSACTION), "<p>scan</p>", run_id="scheduled__two")
+    scans.keep(scan_of(name, 3 * DAY_S, CLASSIC), "", run_id="scheduled__1")
+    scans.keep(scan_of(name, scan_age_s, CLASSIC, CONSUMER, TRANSACTION), "<p>scan</p>", run_id="scheduled__2")
     checks = open_check_history(name, Settings.from_environment())
-    checks.keep("scheduled__one", check_of(3 * DAY_S), "")
-    checks.keep("scheduled__two", check_of(7200, *blocked, observed=replace(now, at=time.time() - 7200)), "")
+    checks.keep("scheduled__1", check_of(3 * DAY_S), "")
+    checks.keep("scheduled__2", check_of(7200, *blocked, observed=replace(now, at=time.time() - 7200)), "")
     return spec

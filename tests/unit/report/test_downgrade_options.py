@@ -119,7 +119,7 @@ def test_a_later_observation_does_not_make_an_old_scan_fresh(root: Path) -> None
         fleet.run("orders", f"manual__dry{number}", dag("orders", "downgrade"), upgraded, age_s=60, outcome="dry_run")
         assert states() == UNKNOWN
     assert option(read(), "4.2.2").reasons[0].sentence == "Releases or levels have changed since the newest scan."
-    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__three")
+    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__3")
     assert states() == OPEN
 
 
@@ -144,7 +144,7 @@ def test_the_change_by_a_run_that_the_reader_cannot_see_counts(root: Path) -> No
     assert (seen("downgrade"), seen()) == (OPEN, OPEN)
     fleet.run("orders", "manual__up2", dag("orders"), observed(spec, R431, 30), *started(spec, R440), age_s=3000)
     assert (seen("downgrade"), seen()) == (UNKNOWN, UNKNOWN)
-    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__three")
+    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__3")
     assert (seen("downgrade"), seen()) == (UNKNOWN, UNKNOWN)  # what they see is older than the change
 
 
@@ -209,7 +209,7 @@ def test_both_logs_show_the_records_that_prevent_it_and_when_they_came(root: Pat
     assert offsets.records[0].first == ("__consumer_offsets-7, offset 61 (5)",)
     assert "TransactionLog" in transactions.records[0].title
     (change,) = closed.history
-    assert (change.state, change.run_id) == (OptionState.CLOSED, "scheduled__two")
+    assert (change.state, change.run_id) == (OptionState.CLOSED, "scheduled__2")
     assert "open → closed" in change.sentence
     assert "5 × ConsumerGroupMetadata (key version 3), value version 0 in __consumer_offsets" in change.sentence
     assert option(found, "3.4.1").state is OptionState.OPEN
@@ -218,7 +218,7 @@ def test_both_logs_show_the_records_that_prevent_it_and_when_they_came(root: Pat
 
 def test_an_option_opens_again_when_the_records_are_gone(root: Path) -> None:
     make_options(root, level=8)
-    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__three")
+    scan_history(root / "home", "orders").keep(scan_of("orders", 10, CLASSIC), "", run_id="scheduled__3")
     again = option(read(), "3.4.0")
     assert [change.state for change in again.history] == [OptionState.OPEN, OptionState.CLOSED]
     assert "Gone: ConsumerGroupMetadata" in again.history[0].sentence
@@ -264,7 +264,7 @@ def test_without_a_complete_check_of_48_h_nobody_knows_what_rolls(
     spec = make_options(root)
     seen = replace(observed(spec, R431, 30), at=time.time() - 60)
     checks = open_check_history("orders", Settings.from_environment())
-    checks.keep("scheduled__three", check_of(age_s, *blocked, observed=seen, lacks=lacks), "")
+    checks.keep("scheduled__3", check_of(age_s, *blocked, observed=seen, lacks=lacks), "")
     with database_of(root / "home").begin() as connection:
         connection.execute(text("UPDATE checks SET at = at - :age"), {"age": age_s})
     found = read()
@@ -282,7 +282,7 @@ def test_without_a_complete_check_of_48_h_nobody_knows_what_rolls(
 def test_blockers_that_a_check_did_not_look_for_are_not_gone(root: Path) -> None:
     make_options(root, blocked=("topic pay",))
     checks = open_check_history("orders", Settings.from_environment())
-    checks.keep("scheduled__three", check_of(60, lacks=["Node 101 did not respond."]), "")
+    checks.keep("scheduled__3", check_of(60, lacks=["Node 101 did not respond."]), "")
     assert [one.sentence for one in read().of_methods] == ["New in the check: RF-ONE-TOPIC (topic pay)."]
 
 
@@ -312,7 +312,7 @@ def test_levels_and_plans_of_runs_are_part_of_the_history(root: Path) -> None:
 def test_without_the_right_to_scans_or_runs_their_values_are_not_there(root: Path) -> None:
     make_options(root)
     scans_only = read(may_read=False)
-    assert scans_only.scan_run == "scheduled__two"
+    assert scans_only.scan_run == "scheduled__2"
     assert not any(one.last_plan for one in scans_only.options)
     runs_only = read(sees_scans=False)
     assert (runs_only.scanned_at, runs_only.of_methods) == (None, ())
