@@ -6,5 +6,5 @@ from hypothesis import settings
 
 
 def examples(count: int) -> int:
-    """Return `count` in `make test-full`, which explores; a quarter in `make test`, which repeats the same ones."""
+    """Return `count` in `make test-full`, which explores; a quarter (at least 5) in `make test`, which repeats them."""
     return count if settings.get_current_profile_name() == "exploring" else max(count // 4, 5)

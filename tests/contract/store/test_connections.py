@@ -87,6 +87,30 @@ def test_a_transaction_counts_although_no_thread_can_close_its_connection_later(
     assert names(database) == ["first"]
 
 
+def test_a_connection_is_closed_although_no_second_thread_can_wait_for_it(
+    database: Database, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def start_once(thread: Thread) -> None:
+        if threads:
+            raise RuntimeError("can't start new thread")
+        threads.append(thread)
+        start(thread)
+
+    start, threads = Thread.start, list[Thread]()
+    assert database.file is not None
+    with monkeypatch.context() as patch:
+        patch.setattr(Thread, "start", start_once)
+        add(database, "first")
+        (closer,) = threads
+
+        def use() -> bool:
+            add(database, "again")
+            return not closer.is_alive()
+
+        wait_until(use, 60, every_s=0.05)
+        wait_until(lambda: open_files(database.file) == 0, 60)
+
+
 def test_threads_and_transactions_share_one_connection(database: Database) -> None:
     assert database.file is not None
     for number in range(5):

@@ -318,16 +318,18 @@ class Database:
                 self._used_at = time.monotonic()
                 with self._guard:
                     if self._closer is None:
-                        try:
-                            self._close_later(_KEPT_S)
-                        except RuntimeError:  # no thread can be started; the transaction is committed all the same
-                            self._close_idle()
+                        self._close_later(_KEPT_S)
 
     def _close_later(self, seconds: float) -> None:
         closer = Timer(seconds, self._close_unless_used)
         closer.daemon = True
-        closer.start()
-        self._closer = closer
+        try:
+            closer.start()
+        except RuntimeError:  # no thread can be started; the transaction is committed all the same
+            self._closer = None
+            self._close_idle()
+        else:
+            self._closer = closer
 
     def _close_unless_used(self) -> None:
         with self._guard:
