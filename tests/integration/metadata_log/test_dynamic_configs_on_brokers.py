@@ -62,9 +62,9 @@ IGNORED: Planted = {
 IGNORED_FOUND = {
     "topic orders, message.format.version": "DROPPED",
     "the default of all brokers, log.segment.bytes": "IGNORED",
-    "the default of all brokers, log.message.downconversion.enable": "IGNORED",
+    "the default of all brokers, log.message.downconversion.enable": "UNKNOWN",
     "broker 1, log.segment.bytes": "IGNORED",
-    "broker 1, log.message.downconversion.enable": "IGNORED",
+    "broker 1, log.message.downconversion.enable": "UNKNOWN",
     "client-metrics subscription latency, metrics": "IGNORED",
 }
 CASES = {

@@ -157,7 +157,7 @@ def _without_unknown(
     (ConfigurationControlManager.validateAlterConfig, ControllerConfigurationValidator).
     """
     names = {key for settings in resources.values() for key in settings}
-    if kind in _RESOURCE_TYPES and jvm.find_class(_DROPS_SETTINGS) is not None:
+    if kind in _RESOURCE_TYPES and _drops_settings(jvm):
         checker = jvm.moved(*_SUPPORTED_CONFIGS)()
         resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(_RESOURCE_TYPES[kind])
         unknown = {key for key in names if not checker.isSupported(resource_type, key)}
@@ -175,6 +175,13 @@ def _without_unknown(
         name: {key: value for key, value in settings.items() if key not in unknown}
         for name, settings in resources.items()
     }
+
+
+def _drops_settings(jvm: Jvm) -> bool:
+    try:
+        return bool(jvm.locate(_DROPS_SETTINGS))  # also where a later release moved it
+    except MissingClassError:
+        return False
 
 
 def _each_once(

@@ -11,7 +11,16 @@ import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Examined, Finding, FindingCode, Severity
+from kafka_rollout.base.findings import (
+    BLOCKER,
+    NOT_OBSERVABLE,
+    WARNING,
+    Check,
+    Examined,
+    Finding,
+    FindingCode,
+    Severity,
+)
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
@@ -83,10 +92,7 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.GROUP, ConfigCheck.DROPPED): _DROPS,
 }
 """Kind and check → severity, and what the release does."""
-_LIMIT_LOST = (
-    Severity.BLOCKER,
-    "Without this limit, brokers of the release would accept records that are older",
-)
+_LIMIT = "message.timestamp.difference.max.ms"
 _LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
 
@@ -107,9 +113,14 @@ DYNAMIC_CONFIG_REJECTED = FindingCode(
 )
 DYNAMIC_CONFIG_DROPPED = FindingCode(
     "DYNAMIC-CONFIG-DROPPED",
-    Severity.WARNING,
+    WARNING,
     "A release of the path drops a setting from the metadata. It is lost after a rollback, too.",
 )
+DYNAMIC_CONFIG_UNKNOWN = FindingCode(
+    "DYNAMIC-CONFIG-UNKNOWN", WARNING, "A release of the path does not have a setting in the metadata."
+)
+# Only what is IGNORED can be counted as a metadata error of a node (gates/counters.py).
+_WARNINGS = {ConfigCheck.DROPPED: DYNAMIC_CONFIG_DROPPED, ConfigCheck.NAME: DYNAMIC_CONFIG_UNKNOWN}
 DYNAMIC_CONFIGURATION_CHECK = Check(
     "dynamic-configuration",
     "Configuration in the metadata, by the classes of each release of the path",
@@ -119,6 +130,7 @@ DYNAMIC_CONFIGURATION_CHECK = Check(
         DYNAMIC_CONFIG_UNCHECKED,
         DYNAMIC_CONFIG_REJECTED,
         DYNAMIC_CONFIG_DROPPED,
+        DYNAMIC_CONFIG_UNKNOWN,
         IGNORED_CONFIG,
         NOT_OBSERVABLE,
     ),
@@ -155,7 +167,7 @@ def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
     if prefix is None or problem.check not in (ConfigCheck.NAME, ConfigCheck.DROPPED):
         return False
     own = dynamic.of(problem.kind).get(problem.name, {})
-    removed = f"{prefix}message.timestamp.difference.max.ms"
+    removed = f"{prefix}{_LIMIT}"
     without_effect = (None, HIDDEN) if problem.kind is ConfigKind.TOPIC else (None,)
     return dict(problem.settings).get(removed) not in without_effect and not all(
         f"{prefix}{name}" in own for name in _LIMITS
@@ -215,9 +227,10 @@ def _findings(
         )
         return
     lost = _loses_limit(first, dynamic)
-    severity, effect = _LIMIT_LOST if lost else OBSERVED.get((first.kind, first.check), _UNKNOWN)
-    warning = DYNAMIC_CONFIG_DROPPED if first.check is ConfigCheck.DROPPED else IGNORED_CONFIG
-    code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else warning
+    severity, effect = OBSERVED.get((first.kind, first.check), _UNKNOWN)
+    if lost:
+        severity, effect = Severity.BLOCKER, f"Without {_LIMIT}, its brokers would accept records that are older"
+    code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else _WARNINGS.get(first.check, IGNORED_CONFIG)
     for problem in problems[:NAMED]:
         subject = _subject(problem)
         yield code.found(
@@ -245,19 +258,22 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
     names = ",".join(name for name, _ in problem.settings)
     command = f"kafka-configs.sh --bootstrap-server {bootstrap} --alter {_entity(problem, dynamic)}"
     delete = f"{command} --delete-config {_quoted(names)}"
+    the_settings = "the settings" if len(problem.settings) > 1 else "the setting"
     if _loses_limit(problem, dynamic):
         prefix = "" if problem.kind is ConfigKind.TOPIC else "log."
         return (
             f"Set {' and '.join(f'{prefix}{name}' for name in _LIMITS)} with `{command} --add-config …`, or "
-            f"remove the setting with `{delete}`."
+            f"remove {the_settings} with `{delete}`."
         )
+    if all(value == HIDDEN for _, value in problem.settings):
+        return f"The release that runs does not have {the_settings} either. Remove {the_settings} with `{delete}`."
     if problem.check is ConfigCheck.DROPPED:
         return (
             f"Note the values, then remove them with `{delete}` before the roll. Set them again after "
             "a return to a release that has them."
         )
     if problem.check is ConfigCheck.NAME:
-        return f"Remove the setting{'s' if len(problem.settings) > 1 else ''} with `{delete}`."
+        return f"Remove {the_settings} with `{delete}`."
     return f"Remove the value with `{delete}`, or set an allowed one with --add-config."
 
 

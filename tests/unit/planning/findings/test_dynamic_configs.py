@@ -2,10 +2,13 @@ from __future__ import annotations
 
 import shlex
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.gates.counters import expected_errors
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.planning.findings.dynamic_configs import (
     NAMED,
@@ -97,13 +100,27 @@ def test_what_a_release_drops_is_a_warning_that_it_is_lost_on_the_old_release_to
 @pytest.mark.parametrize("kind", [ConfigKind.TOPIC, ConfigKind.GROUP])
 def test_an_ignored_setting_blocks_every_change_until_one_command_removes_all(kind: ConfigKind) -> None:
     (found,) = findings(problem(kind, "orders", ConfigCheck.NAME, a_b="1", c="2"))
-    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-UNKNOWN")
     assert found.sentence.endswith(
         "The release ignores such settings, but until one command removes all of them, it rejects every other change "
         f"of the {kind}'s configuration."
     )
     assert found.remedy.startswith("Remove the settings with `")
     assert command_of(found).endswith("--entity-name orders --delete-config a.b,c")
+
+
+@pytest.mark.parametrize("check", [ConfigCheck.NAME, ConfigCheck.DROPPED])
+def test_nobody_is_told_to_note_a_value_that_is_hidden(check: ConfigCheck) -> None:
+    (found,) = findings(replace(problem(ConfigKind.TOPIC, "orders", check), settings=(("own", HIDDEN),)))
+    assert found.remedy.startswith("The release that runs does not have the setting either. Remove the setting with `")
+
+
+def test_metadata_errors_are_expected_of_what_is_ignored_and_not_of_unknown_names() -> None:
+    """LogConfig ignores a name that it does not define, without an error."""
+    kind = ConfigKind.TOPIC
+    for check, expected in ((ConfigCheck.UPDATE, 1), (ConfigCheck.NAME, 0), (ConfigCheck.DROPPED, 0)):
+        plan: Any = SimpleNamespace(findings=findings(problem(kind, "orders", check, a="1")))
+        assert len(expected_errors(plan, R431)) == expected, check
 
 
 def test_only_dropped_settings_are_collected_for_the_comparison() -> None:
@@ -167,9 +184,9 @@ def test_configuration_that_could_not_be_read_is_a_blocker() -> None:
 @pytest.mark.parametrize(
     ("kind", "name", "prefix", "check", "warning"),
     [
-        (ConfigKind.TOPIC, "orders", "", ConfigCheck.NAME, "DYNAMIC-CONFIG-IGNORED"),
+        (ConfigKind.TOPIC, "orders", "", ConfigCheck.NAME, "DYNAMIC-CONFIG-UNKNOWN"),
         (ConfigKind.TOPIC, "orders", "", ConfigCheck.DROPPED, "DYNAMIC-CONFIG-DROPPED"),
-        (ConfigKind.BROKER, "3", "log.", ConfigCheck.NAME, "DYNAMIC-CONFIG-IGNORED"),
+        (ConfigKind.BROKER, "3", "log.", ConfigCheck.NAME, "DYNAMIC-CONFIG-UNKNOWN"),
     ],
 )
 def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
@@ -189,6 +206,7 @@ def test_a_removed_limit_of_timestamps_without_a_replacement_is_a_blocker(
         (found,) = findings(lost, dynamic=configured(*names))
         assert (found.severity, found.code) == (Severity.BLOCKER, "DYNAMIC-CONFIG-REJECTED")
         assert all(limit in found.remedy for limit in limits)
+        assert "Without message.timestamp.difference.max.ms, its brokers would accept" in found.sentence
     (found,) = findings(lost, dynamic=configured(*limits))
     assert (found.severity, found.code) == (Severity.WARNING, warning)
 

@@ -138,7 +138,7 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
         roll_back(ports, plan, QUICK)
-    assert "DYNAMIC-CONFIG-IGNORED" not in refused.value.sentence
+    assert "DYNAMIC-CONFIG-UNKNOWN" not in refused.value.sentence
     assert refused.value.remedy.endswith("Then roll back again.")
     assert cluster.stops == stopped
     del cluster.dynamic_config_problems[R391]
