@@ -50,8 +50,10 @@ def test_a_request_reaches_the_webhook_once_while_the_dag_runs_every_minute(airf
         client.call("POST", "/api/v2/connections", json=connection)
         client.call("POST", "/api/v2/variables", json=variable)
         client.call("PATCH", f"/api/v2/dags/{DAG_ID}", json={"is_paused": False})
-        wait_until(succeeded, PATIENCE_S)
-        client.call("PATCH", f"/api/v2/dags/{DAG_ID}", json={"is_paused": True})
+        try:
+            wait_until(succeeded, PATIENCE_S)
+        finally:  # the tests that follow share the server
+            client.call("PATCH", f"/api/v2/dags/{DAG_ID}", json={"is_paused": True})
         posts = [(path, post) for path, _, post in hook.posts if RUN_DAG in post["link"]]
     ((path, post),) = posts
     assert (path, post["kind"]) == ("/secret", "approval-pending")

@@ -106,6 +106,13 @@ def nothing_leads_back(shell: Shell) -> None:
 def restart_for_a_new_file(shell: Shell) -> None:
     cluster = shell.cluster
     restart = ("restart", "--cluster", "shell", *QUICK)
+    dry = shell(*restart, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert "Restart on 4.3.1, one node at a time" in dry.stdout
+    assert "FILE-NOT-READ" not in dry.stdout, "every process uses the lines of its file"
+    unknown = shell(*restart, "--node", "9", *APPROVED)
+    assert unknown.returncode == 2
+    assert "Cluster shell has no node 9." in unknown.stderr
     file = Path(str(cluster.spec.node(2).directory)) / "server.properties"
     file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\nbackground.threads=7\nssl.key.password={SECRET}\n")
     foreseen = shell(*restart, "--dry-run", "--json")
