@@ -48,6 +48,7 @@ from kafka_rollout.planning.findings.hosts import (
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK, jvm_findings, needs_jvm_arguments
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.steps.common.control import find_outside
 
@@ -192,6 +193,7 @@ def check_dynamic_configs(
     if isinstance(dynamic, Finding):
         if not ports.cluster.manages_nodes:
             dynamic = not_observable(dynamic.subject, "Dynamic configurations")
+        _save_dropped(ports, {})
         unread = CHANGED_SETTINGS_CHECK.ran(unknown="The dynamic configuration is unknown.")
         return unread, DYNAMIC_CONFIGURATION_CHECK.ran([dynamic])
     releases = plan.path[1:]
@@ -205,7 +207,7 @@ def check_dynamic_configs(
         finding for release in releases for finding in _dynamic_findings(ports, release, problems[release], dynamic)
     ]
     ports.run.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
-    ports.run.attach(_DROPPED, find_dropped(chain.from_iterable(problems.values())))
+    _save_dropped(ports, find_dropped(chain.from_iterable(problems.values())))
     return (
         CHANGED_SETTINGS_CHECK.ran(
             changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
@@ -236,6 +238,13 @@ def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -
 def dropped_settings(ports: ClusterPorts) -> Mapping[str, Sequence[str]]:
     """Return what `find_dropped` found when the run was planned; empty for a plan of an earlier version."""
     return dict(ports.run.attachment(_DROPPED) or {})
+
+
+def _save_dropped(ports: ClusterPorts, found: Mapping[str, Sequence[str]]) -> None:
+    """Save what the plan expects to be lost. A run that has acted keeps earlier plans' losses: nodes can lack them."""
+    kept = dropped_settings(ports) if has_acted(ports.run.events()) else {}
+    union = {name: sorted({*kept.get(name, ()), *found.get(name, ())}) for name in {**kept, **found}}
+    ports.run.attach(_DROPPED, union)
 
 
 def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:

@@ -9,7 +9,9 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import ComparedAfter
+from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.comparison import (
     compare_inventory,
@@ -17,6 +19,7 @@ from kafka_rollout.steps.planning.comparison import (
     record_state,
     take_inventory,
 )
+from kafka_rollout.steps.planning.hosts import dropped_settings
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports, in_step
@@ -120,3 +123,24 @@ def test_the_comparisons_of_a_run_expect_what_its_plan_named_as_dropped(tmp_path
     assert found["a of topic orders"].sentence.endswith("(a release of the plan drops it).")
     assert found["a of topic orders"].foretold
     assert found["b of topic orders"].by_clients
+
+
+@pytest.mark.parametrize("acts", [False, True], ids=["before its first change", "after its first change"])
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_later_plan_of_a_run_keeps_the_expected_losses_only_if_the_run_has_acted(
+    cluster: FakeCluster, ports: ClusterPorts, *, acts: bool, readable: bool
+) -> None:
+    lost = replace(REJECTED, settings=(("a", "1"), ("b", "1")), check=ConfigCheck.DROPPED)
+    cluster.dynamic_config_problems[R431] = (lost,)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    if acts:
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+        assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2))
+    new = replace(lost, settings=(("b", "1"), ("c", "1")))
+    other = replace(lost, name="other", settings=(("d", "1"),))
+    cluster.dynamic_config_problems[R431] = (new, other)
+    plan_upgrade(ports if readable else replace(ports, admin=Refuses(cluster)), R431, finalize=False)
+
+    found = {"topic orders": ["b", "c"], "topic other": ["d"]} if readable else {}
+    union = {"topic orders": ["a", "b", "c"], "topic other": ["d"]} if readable else {"topic orders": ["a", "b"]}
+    assert dropped_settings(ports) == (union if acts else found)
