@@ -335,7 +335,8 @@ def _compare(
             seen[pair] = list(_changes(before.settings(resource), after.settings(resource)))
         dropped = expected.dropped.get(f"topic {resource}", ()) if of_topics else ()
         for name, old, new in seen[pair]:
-            is_lost = name in dropped and (new is None or new.source is not ConfigSource.TOPIC)
+            was_own, is_own = (one is not None and one.source is ConfigSource.TOPIC for one in (old, new))
+            is_lost = name in dropped and was_own and not is_own
             why = Why.DROPPED if is_lost else _why(name, old, new, expected, None if of_topics else resource)
             changed[name, old, new, why].append(resource)
 

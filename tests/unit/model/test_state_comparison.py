@@ -377,3 +377,16 @@ def test_a_client_can_still_alter_a_setting_that_the_plan_named_as_dropped() -> 
     )
     (found,) = compare_states(before, after, ExpectedConfigs(dropped={"topic orders": [LOST]}))
     assert found.by_clients
+
+
+@pytest.mark.parametrize("source", [FILE, DEFAULT])
+@pytest.mark.parametrize("after", [None, Setting("3.1-IV0", FILE)], ids=["missing", "another"])
+def test_a_change_of_an_inherited_value_is_not_the_loss_of_a_dropped_setting(
+    source: ConfigSource, after: Setting | None
+) -> None:
+    before, now = (
+        replace(BEFORE, effective=effective(BROKERS, changed(TOPICS, LOST, value, "orders")))
+        for value in (Setting("3.0-IV1", source), after)
+    )
+    (found,) = compare_states(before, now, ExpectedConfigs(dropped={"topic orders": [LOST]}))
+    assert (found.foretold, found.by_clients) == (False, False)
