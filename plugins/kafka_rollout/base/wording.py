@@ -16,11 +16,16 @@ def few(things: Iterable[object], *, limit: int = 4) -> str:
     return f"{', '.join(texts[:limit])} and {len(texts) - limit} more"
 
 
+def few_sentences(sentences: Iterable[str], *, limit: int = 20, rest: str = "And {} more.") -> str:
+    """Return the first `limit` sentences in their order, and `rest` with the number of the others."""
+    texts = list(sentences)
+    more = [rest.format(len(texts) - limit)] if len(texts) > limit else []
+    return " ".join([*texts[:limit], *more])
+
+
 def few_failures(sentences: Iterable[str], things: str, *, limit: int = 3) -> str:
     """Return the first different sentences, and the number of the others: `… 197 more nodes do not respond.`"""
-    found = list(dict.fromkeys(sentences))
-    more = [f"{len(found) - limit} more {things} do not respond."] if len(found) > limit else []
-    return " ".join([*found[:limit], *more])
+    return few_sentences(dict.fromkeys(sentences), limit=limit, rest=f"{{}} more {things} do not respond.")
 
 
 def count(number: int, noun: str, plural: str = "") -> str:

@@ -11,7 +11,7 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.wording import few
+from kafka_rollout.base.wording import few_sentences
 from kafka_rollout.gates.coordinators import coordinator_partition
 from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories
 from kafka_rollout.ports.cluster import ClusterAdmin
@@ -138,7 +138,7 @@ def difference_findings(differences: Sequence[Difference], *, when: str) -> tupl
         DIFFERS.found(
             f"contents {when}",
             f"In the rehearsal, {len(unexpected)} contents of the cluster are missing or changed {when}: "
-            f"{few(unexpected)}",
+            f"{few_sentences(unexpected)}",
         ),
     )
 

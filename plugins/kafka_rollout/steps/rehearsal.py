@@ -13,7 +13,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, few_sentences
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
@@ -375,7 +375,7 @@ class Rehearsal:
         self.findings += difference_findings(found, when=when)
         expected = [difference.sentence for difference in found if difference.foretold]
         sentence = f"{len(found) - len(expected)} differences, and {len(expected)} that the plan expects."
-        listed = f" {few(expected)}" if expected else ""
+        listed = f" {few_sentences(expected)}" if expected else ""
         self._phase(f"comparison {when}", began, f"{sentence}{listed}{self._new_settings(when)}")
 
     def _new_settings(self, when: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.base.wording import count, nodes
+from kafka_rollout.base.wording import count, few_sentences, nodes
 
 
 @pytest.mark.parametrize(
@@ -24,3 +24,8 @@ def test_many_nodes_have_ranges(ids: list[int], text: str) -> None:
 
 def test_numbers_have_separators() -> None:
     assert (count(1, "topic"), count(1204, "topic")) == ("1 topic", "1,204 topics")
+
+
+def test_the_sentences_that_are_not_listed_are_counted_in_a_sentence() -> None:
+    assert few_sentences(["A is missing.", "B is missing."], limit=2) == "A is missing. B is missing."
+    assert few_sentences(["A is missing.", "B is missing.", "C."], limit=1) == "A is missing. And 2 more."

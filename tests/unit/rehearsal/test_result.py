@@ -70,6 +70,13 @@ def test_expected_differences_are_no_finding() -> None:
     )
 
 
+def test_up_to_twenty_differences_are_listed_as_sentences() -> None:
+    found = [Difference("topic", f"t{number}", f"Topic t{number} is missing.") for number in range(21)]
+    (finding,) = difference_findings(found, when="on 4.3.1")
+    assert "Topic t0 is missing. Topic t1 is missing. " in finding.sentence
+    assert finding.sentence.endswith("Topic t19 is missing. And 1 more.")
+
+
 def test_the_outcome_is_that_of_the_worst_finding() -> None:
     assert worst([]) is Outcome.PASSED
     assert worst([incomplete("The gate groups failed.")]) is Outcome.INCOMPLETE

@@ -151,6 +151,32 @@ def test_only_a_setting_that_the_plan_named_as_dropped_can_be_lost(tmp_path: Pat
         assert sentence.startswith(f"0 differences, and 1 that the plan expects. {missing}") is expected
 
 
+def test_the_comparison_lists_expected_losses_as_sentences(tmp_path: Path) -> None:
+    world = FakeCluster()
+    lost = {f"s{number}": "1" for number in range(5)}
+    world.dynamic_configs = DynamicConfigs(topics={"orders": lost})
+    world.dynamic_config_problems[R431] = (
+        ConfigProblem(
+            kind=ConfigKind.TOPIC,
+            name="orders",
+            settings=tuple(lost.items()),
+            check=ConfigCheck.DROPPED,
+            reason="Unsupported config",
+        ),
+    )
+
+    def say(line: str) -> None:
+        if "is done" in line:
+            world.dynamic_configs = DynamicConfigs()
+
+    result, _ = rehearse(world, tmp_path, say=say)
+    phases = {phase.name: phase.sentence for phase in result.phases}
+    listed = " ".join(f"Configuration {name} of topic orders was 1 and is now missing." for name in lost)
+    sentence = f"0 differences, and 5 that the plan expects. {listed}"
+    assert phases["comparison on 4.3.1"].startswith(f"{sentence} New settings: ")
+    assert phases["comparison back on 3.9.1"] == sentence
+
+
 def test_a_stopped_rehearsal_has_no_result(tmp_path: Path) -> None:
     with pytest.raises(RehearsalStoppedError, match="Nothing of it is left"):
         rehearse(FakeCluster(), tmp_path, stop=True)
