@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from pathlib import Path
 
@@ -10,8 +11,9 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.comparison import Alerted
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
-from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
@@ -21,6 +23,7 @@ from tests.records import change_lock, database_of, run_history, scan_history
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("inventory", "database")]
 
 DAG_IDS = ("kafka_upgrade_fake", "kafka_downgrade_fake", "kafka_features_fake", "kafka_compatibility_scan_fake")
+STEP = "3.9.1-to-4.3.1"
 PAGES = {"scan_before_roll": "scan/before-roll.html"}
 
 
@@ -31,7 +34,8 @@ def home(tmp_path: Path) -> Path:
     for dag_id in DAG_IDS[:3]:
         run = run_history(home, "fake", f"run-of-{dag_id}")
         run.record(Begun(dag_id=dag_id))
-        run.record(Stopping(node_id=1, release_step="3.9.1-to-4.3.1"))
+        run.record(Stopping(at=time.time() - 60, node_id=1, release_step=STEP))
+        run.record(Started(node_id=1, release_step=STEP, release=Release(4, 3, 1), pid=7, seconds=2.0))
         run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
         run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
     change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
