@@ -124,6 +124,10 @@ def entity_name(entity: QuotaEntity) -> str:
     return " ".join(f"{kind} {name or '(default)'}" for kind, name in entity)
 
 
+RESOURCE_TYPES = {ConfigKind.TOPIC: "TOPIC", ConfigKind.CLIENT_METRICS: "CLIENT_METRICS", ConfigKind.GROUP: "GROUP"}
+"""Kind → name of Kafka's ConfigResource.Type. A broker hides settings of these that its own release does not have."""
+
+
 class ConfigCheck(StrEnum):
     """The check of a release's own classes that a setting did not pass."""
 

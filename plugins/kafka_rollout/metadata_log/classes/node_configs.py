@@ -31,6 +31,7 @@ from py4j.protocol import Py4JError, Py4JJavaError
 from kafka_rollout.metadata_log.classes.images import sentence_of
 from kafka_rollout.model.configs import (
     HIDDEN,
+    RESOURCE_TYPES,
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
@@ -52,7 +53,6 @@ _QUOTA_CONFIG = (
 )
 _DROPS_SETTINGS = "org.apache.kafka.metadata.SupportedConfigChecker"
 _SUPPORTED_CONFIGS = ("org.apache.kafka.server.config.DefaultSupportedConfigChecker",)
-_RESOURCE_TYPES = {ConfigKind.TOPIC: "TOPIC", ConfigKind.CLIENT_METRICS: "CLIENT_METRICS", ConfigKind.GROUP: "GROUP"}
 _DYNAMIC_BROKER_CONFIG = "kafka.server.DynamicBrokerConfig$"
 _BEFORE_LOGS = "readDynamicBrokerConfigsFromSnapshot"
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
@@ -114,10 +114,11 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicCon
         (ConfigKind.GROUP, lambda: _group_check(jvm)),
         (ConfigKind.QUOTA, lambda: _quota_check(jvm)),
     )
+    drops = _drops_settings(jvm)
     for kind, check in checks:
         if resources := dynamic.of(kind):
             with _reporting(found, kind):
-                found += _each_once(kind, _without_unknown(jvm, kind, resources, found), check())
+                found += _each_once(kind, _without_unknown(jvm, kind, resources, found, drops=drops), check())
     secrets = secret_values(jvm, brokers.values()) if found else frozenset()
     return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
 
@@ -148,7 +149,7 @@ def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
 
 
 def _without_unknown(
-    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, Settings], found: list[ConfigProblem]
+    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, Settings], found: list[ConfigProblem], *, drops: bool
 ) -> Mapping[str, Settings]:
     """Report the settings that the release does not define, and return the others.
 
@@ -157,9 +158,9 @@ def _without_unknown(
     (ConfigurationControlManager.validateAlterConfig, ControllerConfigurationValidator).
     """
     names = {key for settings in resources.values() for key in settings}
-    if kind in _RESOURCE_TYPES and _drops_settings(jvm):
+    if kind in RESOURCE_TYPES and drops:
         checker = jvm.moved(*_SUPPORTED_CONFIGS)()
-        resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(_RESOURCE_TYPES[kind])
+        resource_type = jvm.static("org.apache.kafka.common.config.ConfigResource").Type.valueOf(RESOURCE_TYPES[kind])
         unknown = {key for key in names if not checker.isSupported(resource_type, key)}
         check, sentence = ConfigCheck.DROPPED, "Unsupported config"
     elif kind in (ConfigKind.TOPIC, ConfigKind.GROUP):

@@ -26,6 +26,7 @@ from kafka_rollout.base.wording import count
 from kafka_rollout.gates.counters import IGNORED_CONFIG
 from kafka_rollout.model.configs import (
     HIDDEN,
+    RESOURCE_TYPES,
     ConfigCheck,
     ConfigKind,
     ConfigProblem,
@@ -39,7 +40,6 @@ from kafka_rollout.releases.facts import Catalogue, Release
 NAMED = 20
 """Resources with the same problem that get a finding each. The others get one finding together."""
 
-_RESOURCE_TYPES = {ConfigKind.CLIENT_METRICS: "CLIENT_METRICS", ConfigKind.GROUP: "GROUP"}
 _ENTITIES = {
     ConfigKind.TOPIC: "topics",
     ConfigKind.BROKER: "brokers",
@@ -151,7 +151,7 @@ def dynamic_config_findings(
     alike: defaultdict[tuple[object, ...], list[ConfigProblem]] = defaultdict(list)
     for problem in problems:
         # A release without this type of resource has its own finding (SETTINGS-NOT-KEPT).
-        if problem.check is ConfigCheck.MISSING and _RESOURCE_TYPES.get(problem.kind, "TOPIC") not in resources:
+        if problem.check is ConfigCheck.MISSING and RESOURCE_TYPES.get(problem.kind, "TOPIC") not in resources:
             continue
         lost = _loses_limit(problem, dynamic)
         alike[problem.kind, problem.check, problem.settings, problem.reason, lost].append(problem)
@@ -265,11 +265,11 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
             f"Set {' and '.join(f'{prefix}{name}' for name in _LIMITS)} with `{command} --add-config …`, or "
             f"remove {the_settings} with `{delete}`."
         )
-    if all(value == HIDDEN for _, value in problem.settings):
+    if problem.kind in RESOURCE_TYPES and all(value == HIDDEN for _, value in problem.settings):
         return f"The release that runs does not have {the_settings} either. Remove {the_settings} with `{delete}`."
     if problem.check is ConfigCheck.DROPPED:
         return (
-            f"Note the values, then remove them with `{delete}` before the roll. Set them again after "
+            f"Note the values, then remove the settings with `{delete}` before the roll. Set them again after "
             "a return to a release that has them."
         )
     if problem.check is ConfigCheck.NAME:

@@ -115,6 +115,12 @@ def test_nobody_is_told_to_note_a_value_that_is_hidden(check: ConfigCheck) -> No
     assert found.remedy.startswith("The release that runs does not have the setting either. Remove the setting with `")
 
 
+def test_a_hidden_setting_of_a_broker_is_a_secret_that_the_running_release_has() -> None:
+    secret = replace(problem(ConfigKind.BROKER, "3", ConfigCheck.NAME), settings=(("own.password", HIDDEN),))
+    (found,) = findings(secret)
+    assert found.remedy.startswith("Remove the setting with `")
+
+
 def test_metadata_errors_are_expected_of_what_is_ignored_and_not_of_unknown_names() -> None:
     """LogConfig ignores a name that it does not define, without an error."""
     kind = ConfigKind.TOPIC
