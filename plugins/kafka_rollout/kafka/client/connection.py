@@ -154,11 +154,11 @@ class NodeConnection:
             return str(error), error.remedy
         if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
             return "this port does not speak TLS", f"Correct security.protocol ({_SETTINGS})."
-        if isinstance(error, ssl.SSLError) and not isinstance(error, ssl.SSLEOFError):
+        if isinstance(error, ConnectionError) or _is_end_of_stream(error):
+            return "the node closed the connection", "" if self._has_answered else self._other_security
+        if isinstance(error, ssl.SSLError):
             words = (error.reason or str(error)).replace("_", " ").lower()
             return f"the TLS handshake failed: {words}", f"Compare the TLS settings with the listener's ({_SETTINGS})."
-        if isinstance(error, ConnectionError | ssl.SSLEOFError):
-            return "the node closed the connection", "" if self._has_answered else self._other_security
         return str(error) or type(error).__name__, ""
 
     @property
@@ -207,6 +207,16 @@ class NodeConnection:
             lifetime_ms = response.session_lifetime_ms or 0
             if lifetime_ms > 0:
                 link.renew_at = asked_at + 0.8 * lifetime_ms / 1000
+
+
+def _is_end_of_stream(error: Exception) -> bool:
+    """Return whether the other side closed a TLS connection: each Python and OpenSSL reports it in another way.
+
+    Python 3.11.2 raises SSLZeroReturnError in a handshake, 3.11.7 SSLEOFError, others SSLError with OpenSSL's reason.
+    """
+    return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or (
+        isinstance(error, ssl.SSLError) and error.reason == "UNEXPECTED_EOF_WHILE_READING"
+    )
 
 
 class _Link:

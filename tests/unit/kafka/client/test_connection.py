@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import ssl
 import struct
 import threading
 import time
@@ -21,7 +22,7 @@ from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
 from kafka_rollout.kafka.client.features import UpgradeType, node_features, send_feature_updates, upgrade_type
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target, error_name, raise_for_error
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import VersionRange
 from tests.fakes.clock import FakeClock
@@ -148,6 +149,39 @@ def test_a_node_that_has_answered_and_then_closes_connections_is_not_asked_about
 def test_a_node_that_is_not_there_was_never_asked(closed_ports: tuple[str, str]) -> None:
     with pytest.raises(NotSentError, match="Node 1 cannot be reached: connection refused"):
         NodeConnection(closed_ports[0], "Node 1", PLAINTEXT).ask(Listener.question(), timeout_s=60)
+
+
+def _tls_error(kind: type[ssl.SSLError], reason: str | None) -> ssl.SSLError:
+    error = kind(1, "EOF occurred in violation of protocol")
+    error.reason = reason
+    return error
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        ConnectionResetError("reset"),
+        _tls_error(ssl.SSLEOFError, "UNEXPECTED_EOF_WHILE_READING"),  # Python 3.11.7
+        _tls_error(ssl.SSLZeroReturnError, None),  # Python 3.11.2
+        _tls_error(ssl.SSLError, "UNEXPECTED_EOF_WHILE_READING"),
+    ],
+    ids=["reset", "eof", "zero-return", "reason-alone"],
+)
+def test_a_closed_connection_has_the_same_sentence_on_each_python(
+    error: Exception, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The handshake of a listener that closes the connection ends with another class on each Python and OpenSSL."""
+    tls = ClientSecurity(protocol=SecurityProtocol.SSL)
+    connection = NodeConnection("127.0.0.1:9092", "Node 1", tls)
+
+    def closed(_deadline: float) -> socket.socket:
+        raise error
+
+    monkeypatch.setattr(connection, "_connect", closed)
+    with pytest.raises(NotSentError) as raised:
+        connection.ask(ApiVersionsRequest(), timeout_s=1)
+    assert raised.value.sentence == "Node 1 cannot be reached: the node closed the connection."
+    assert raised.value.remedy.startswith("Does the listener need SASL?")
 
 
 def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
