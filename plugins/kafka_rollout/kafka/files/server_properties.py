@@ -28,6 +28,7 @@ _ADDED = re.compile(re.escape(_LINE_ENDS).replace(r"\{\}", "([12])") + "$")
 _END = "# kafka-rollout: end"
 _LINE = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")
 _BLANK = " \t\f"
+_PAIR, _HALF = re.compile("[\ud800-\udbff][\udc00-\udfff]"), re.compile("[\ud800-\udfff]")
 _ENTRY = re.compile(rf"((?:\\.|[^{_BLANK}=:\\])*)[{_BLANK}]*[=:]?[{_BLANK}]*(.*)", re.DOTALL)
 
 
@@ -131,10 +132,20 @@ def restore_properties(content: bytes) -> bytes:
     result: list[str] = []
     block: list[str] = []
     added = 0  # line ends before a block after which nothing follows
+    is_open = False  # a line that was taken out continues: it was the last one of the file
+
+    def keep(lines: list[str]) -> None:
+        nonlocal is_open
+        if is_open and lines and not lines[0].startswith(_OUT):
+            result.append(_line_end(result[-1]) or "\n")  # so that a line after it is not a part of its value
+        result.extend(line.removeprefix(_OUT) for line in lines)
+        is_open = bool(lines) and lines[-1].startswith(_OUT) and _continues(_text(lines[-1]))
+
     for line in _lines(content):
         text = _text(line)
         if text.startswith(_BEGIN):
-            result += block
+            if block:
+                keep(block)
             block = [line]
         elif block and text == _END:
             found = _ADDED.search(_text(block[0]))
@@ -142,11 +153,13 @@ def restore_properties(content: bytes) -> bytes:
         elif block:
             block.append(line)
         else:
-            result.append(line.removeprefix(_OUT))
+            keep([line])
             added = 0
-    if not block:
+    if block:
+        keep(block)
+    else:
         result = _without_line_ends(result, added)
-    return "".join(result + block).encode(_CODEC)
+    return "".join(result).encode(_CODEC)
 
 
 def _without_line_ends(lines: list[str], number: int) -> list[str]:
@@ -188,7 +201,8 @@ def _entries(lines: list[str]) -> Iterator[tuple[list[str], str | None, str]]:
             raw.append(lines[index])
             logical += _text(lines[index]).lstrip(_BLANK)
             index += 1
-        if not logical:
+        # Java reads an empty name in a backslash that ends a file, also before \n or \r.
+        if not logical and (index < len(lines) or raw[-1].endswith("\r\n")):
             yield raw, None, ""
             continue
         match = _ENTRY.fullmatch(logical)
@@ -212,7 +226,21 @@ def _unescape(text: str) -> str:
             )
         return chr(int(match[1], 16)) if match[1] else known.get(match[2], match[2])
 
-    return re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text, flags=re.DOTALL)
+    return _with_pairs(re.sub(r"\\(?:u([0-9a-fA-F]{4})|(.))", one, text, flags=re.DOTALL))
+
+
+def _with_pairs(text: str) -> str:
+    """Join the halves of characters above U+FFFF, each of which has an escape of its own in a properties file.
+
+    Java keeps a half that is alone, but no other text can: not the arguments of a process, JSON or a page.
+    """
+    joined = _PAIR.sub(lambda match: match[0].encode("utf-16-be", "surrogatepass").decode("utf-16-be"), text)
+    if half := _HALF.search(joined):
+        raise UserError(
+            f"A properties file has \\u{ord(half[0]):04x}, which is half of a character, without its other half.",
+            remedy="Correct the line: write both halves, for example \\ud83d\\ude00, or remove this one.",
+        )
+    return joined
 
 
 def _escape(text: str, *, key: bool = False) -> str:
