@@ -81,6 +81,9 @@ class HostState:
     unknown: tuple[str, ...] = ()
 
 
+BOOTSTRAP = "bootstrap.checkpoint"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFormat:
     """What a starting node reads of one of its directories.

@@ -18,6 +18,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary
@@ -135,6 +136,21 @@ def test_what_the_format_tool_wrote_is_read_back(
     assert summary.features["group.version"] == 1
     assert (summary.brokers, summary.topics, summary.records) == ((), 0, len(summary.features))
     assert summary.sha256 == hashlib.sha256(path.read_bytes()).hexdigest()
+
+
+@pytest.mark.jvm
+def test_a_bootstrap_checkpoint_with_a_level_below_the_releases_is_named(
+    classes: JvmKafkaClasses, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    path = formatted(Release(3, 6, 2), release_cache, tmp_path, "--release-version", "3.3-IV0")
+    properties = {**CONTROLLER, "log.dirs": str(path.parent)}
+    (problem,) = classes.config_problems(Release(4, 0, 0), properties, formats(properties))
+    assert problem.startswith(f"{path}: No MetadataVersion with feature level 4")
+    (found,) = config_findings(Release(4, 0, 0), {1: (problem,)})
+    assert (found.code, found.subject) == ("BOOTSTRAP-CHECKPOINT-REJECTED", "node 1")
+    assert str(path) in found.sentence
+    assert "release_overrides" not in found.remedy
+    assert classes.config_problems(NEW, properties, formats(properties)) == ()
 
 
 @pytest.mark.jvm

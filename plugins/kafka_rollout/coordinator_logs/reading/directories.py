@@ -26,12 +26,12 @@ from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import LogCopy
-from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS, LogRange, parse_epochs
+from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 _SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
-_START_OFFSETS = "log-start-offset-checkpoint"
 _DELETED = ".deleted"  # suffix of a file that the cleaner or a deletion replaced, until it is removed
 
 _CRC_AT, _CRC_FROM = 17, 21  # in a batch of the format v2
@@ -155,7 +155,7 @@ def _read_copy(folder: Path) -> _Copy:
     assert match is not None  # noqa: S101 - the folder was found by this pattern
     topic, partition = match["topic"], int(match["partition"])
     segments = _segments(folder)
-    start = _log_start(folder.parent / _START_OFFSETS, topic, partition)
+    start = _log_start(folder.parent / START_OFFSETS, topic, partition)
     epochs = parse_epochs(_text_of(folder / LEADER_EPOCHS), folder / LEADER_EPOCHS)
     end, epoch = 0, max((epoch for epoch, _ in epochs), default=-1)
     if segments:
@@ -206,17 +206,7 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
 
 def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
     """Return the partition's log start offset from the broker's checkpoint file; 0 if it is not in the file."""
-    for line in _text_of(checkpoint).splitlines()[2:]:
-        words = line.split()
-        if words[:2] == [topic, str(partition)] and len(words) == 3:
-            offset = parse_number(words[2])
-            if offset is None:
-                raise UserError(
-                    f"{checkpoint} is damaged: {words[2][:20]!r} is not a number that Kafka writes there.",
-                    remedy="Copy the directory again, or use the directory of another broker.",
-                )
-            return offset
-    return 0
+    return parse_offsets(_text_of(checkpoint), checkpoint).get((topic, partition), 0)
 
 
 def _text_of(checkpoint: Path) -> str:

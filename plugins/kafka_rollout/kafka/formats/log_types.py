@@ -1,14 +1,12 @@
-"""Types of logs: record batches of all formats (v0, v1, v2), positions and kinds of records, leader epochs."""
+"""Types of logs: record batches of all formats (v0, v1, v2), positions and kinds of records."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.base.outside_text import MOST_INT32, parse_number
+from kafka_rollout.base.errors import FatalError
 
 Bytes = bytes | memoryview
 
@@ -138,27 +136,3 @@ class RecordKind:
 
 def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
     return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
-
-
-LEADER_EPOCHS = "leader-epoch-checkpoint"
-Epochs = Sequence[tuple[int, int]]
-"""(leader epoch, its start offset), ascending: the content of the file (LeaderEpochCheckpointFile)."""
-
-
-def parse_epochs(text: str, file: object = LEADER_EPOCHS) -> Epochs:
-    """Read the file: version, number of entries, entries. Raises UserError, which names `file`, for other text."""
-    found = []
-    for line in text.splitlines()[2:]:
-        words = line.split()
-        epoch, start = (parse_number(words[0], MOST_INT32), parse_number(words[1])) if len(words) == 2 else (None, None)
-        if epoch is None or start is None:
-            raise UserError(
-                f"{file} is damaged: {line[:40]!r} is not an epoch and its start offset.",
-                remedy="Copy the log again, or use the log of another node.",
-            )
-        found.append((epoch, start))
-    return tuple(found)
-
-
-def write_epochs(epochs: Epochs) -> str:
-    return f"0\n{len(epochs)}\n" + "".join(f"{epoch} {start}\n" for epoch, start in epochs)

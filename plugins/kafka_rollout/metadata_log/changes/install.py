@@ -28,13 +28,12 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
 from kafka_rollout.metadata_log.disk.folder import (
-    BOOTSTRAP,
     CONTROL_VOTERS,
     META,
     QUORUM_STATE,
@@ -49,6 +48,7 @@ from kafka_rollout.metadata_log.disk.folder import (
 )
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
 from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

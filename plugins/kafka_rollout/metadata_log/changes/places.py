@@ -21,8 +21,9 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import give_to_owner, open_regular, reading, sha256_of, sync_folder, take_rights
-from kafka_rollout.metadata_log.disk.folder import BOOTSTRAP, META, MetadataFolder, open_folder, stopped_node
+from kafka_rollout.metadata_log.disk.folder import META, MetadataFolder, open_folder, stopped_node
 from kafka_rollout.metadata_log.scan import space_for_backup
+from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.topology import NodeSpec
 
 MANIFEST = "manifest.json"

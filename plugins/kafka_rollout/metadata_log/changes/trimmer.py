@@ -17,11 +17,10 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
-from kafka_rollout.kafka.formats.log_types import LEADER_EPOCHS, parse_epochs, write_epochs
+from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, parse_epochs, write_epochs
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (
-    BOOTSTRAP,
     MetadataFolder,
     log_range,
     open_folder,
@@ -35,6 +34,7 @@ from kafka_rollout.metadata_log.trim import (
     joined_epochs,
     plan_trim,
 )
+from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 
@@ -147,7 +147,9 @@ def undo_trim(folder: MetadataFolder, *, files: Files = HERE) -> TrimResult:
         files.copy_all((backup.folder / name, folder.log / name) for name in missing)
         epochs = folder.log / LEADER_EPOCHS
         if epochs.exists():
-            old, now = (parse_epochs(read_regular(path).decode()) for path in (backup.folder / LEADER_EPOCHS, epochs))
+            old, now = (
+                parse_epochs(read_regular(path).decode(), path) for path in (backup.folder / LEADER_EPOCHS, epochs)
+            )
             files.write(epochs, write_epochs(joined_epochs(old, now)), like=epochs)
         files.sync(folder.log)
         if plan.source:
@@ -196,7 +198,7 @@ def _carry_out(folder: MetadataFolder, backup: Backup, files: Files) -> None:
     files.remove_all(folder.log / name for name in plan.removed)
     epochs = folder.log / LEADER_EPOCHS
     if epochs.exists():
-        cut = cut_epochs(parse_epochs(read_regular(epochs).decode()), plan.start_offset)
+        cut = cut_epochs(parse_epochs(read_regular(epochs).decode(), epochs), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
     backup.record(State.TRIMMED, files)

@@ -18,6 +18,7 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.classes.images import (
+    ImageClasses,
     ReplayError,
     image_classes,
     java_errors,
@@ -31,14 +32,13 @@ from kafka_rollout.metadata_log.classes.node_configs import (
 )
 from kafka_rollout.metadata_log.classes.replay import write_plain
 from kafka_rollout.metadata_log.disk.folder import (
-    BOOTSTRAP,
     CONTROL_KRAFT_VERSION,
     META,
     kraft_version_of,
     read_checkpoint,
 )
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -74,7 +74,8 @@ class JvmKafkaClasses:
         if not nodes:
             return {}
         with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
-            return {node_id: _problems(jvm, properties, formats) for node_id, (properties, formats) in nodes.items()}
+            classes = ImageClasses(jvm, release)
+            return {node_id: _problems(classes, *of_node) for node_id, of_node in nodes.items()}
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -118,8 +119,9 @@ class JvmKafkaClasses:
 
 
 def _problems(
-    jvm: Jvm, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None
+    classes: ImageClasses, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None
 ) -> tuple[str, ...]:
+    jvm = classes.jvm
     try:
         _kafka_config(jvm, properties)
     except Py4JJavaError as error:
@@ -130,7 +132,7 @@ def _problems(
         for name in map(str.strip, literal_settings(properties).get(setting, "").split(","))
         if name and jvm.find_class(name) is None
     )
-    return (*missing, *(_format_problems(jvm, properties, formats) if formats is not None else ()))
+    return (*missing, *(_format_problems(classes, properties, formats) if formats is not None else ()))
 
 
 def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
@@ -138,15 +140,18 @@ def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:
 
 
 def _format_problems(
-    jvm: Jvm, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat]
+    classes: ImageClasses, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat]
 ) -> tuple[str, ...]:
     """Return why KafkaRaftServer.initializeLogDirs refuses the directories; empty if it does not.
+
+    Kafka's error about a bootstrap.checkpoint names neither the file nor the directory.
 
     It gets copies of the files that it reads: from 3.7 on it writes a directory.id to meta.properties. It does not read
     cordoned.log.dirs, which names the directories themselves.
     """
     if unreadable := tuple(f"{path} cannot be read: {one.problem}" for path, one in formats.items() if one.problem):
         return unreadable
+    jvm = classes.jvm
     kept = {key: value for key, value in properties.items() if key not in ("cordoned.log.dirs", *_DIRECTORIES)}
     data = {"log.dirs": properties.get("log.dirs") or {**server_properties.DEFAULTS, **properties}["log.dir"]}
     named = {key: _paths({**properties, **data}, key) for key in ("log.dirs", "metadata.log.dir")}
@@ -154,6 +159,12 @@ def _format_problems(
         copies = {path: Path(name) / str(number) for number, path in enumerate(formats)}
         for path, copy in copies.items():
             _write_format(formats[path], copy)
+        if rejected := tuple(
+            f"{path}/{BOOTSTRAP}: {why.rstrip('.')}"
+            for path, copy in copies.items()
+            if formats[path].bootstrap is not None and (why := classes.bootstrap_problem(copy))
+        ):
+            return rejected
         paths = {key: ",".join(str(copies[one]) for one in found) for key, found in named.items() if found}
         config = _kafka_config(jvm, {**kept, **paths})
         server = jvm.packages.java.lang.Class.forName("kafka.server.KafkaRaftServer$")

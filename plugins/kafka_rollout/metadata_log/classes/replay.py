@@ -224,5 +224,6 @@ def _replaying(folder: MetadataFolder, release: Release) -> Iterator[None]:
         raise RefusedError(
             f"Kafka {release} cannot replay the metadata log {folder.log}: at offset {error.offset}, "
             f"{error.why.rstrip('.')}.",
-            remedy="Use the release that wrote it, or a newer one.",
+            remedy="Use the release that wrote it, or a newer one. If that release cannot replay it either, the log is "
+            "damaged: use the log of another node.",
         ) from error

@@ -22,7 +22,6 @@ from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import LogContents, load_log, read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
-    BOOTSTRAP,
     QUORUM_STATE,
     Checkpoint,
     MetadataBatch,
@@ -43,6 +42,7 @@ from kafka_rollout.metadata_log.scan import (
     record_classes,
     remedies,
 )
+from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 

@@ -24,21 +24,14 @@ from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
 from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
-from kafka_rollout.kafka.formats.log_types import (
-    CONTROL,
-    LEADER_EPOCHS,
-    Batch,
-    Epochs,
-    LogFormatError,
-    RecordSpan,
-    parse_epochs,
-)
+from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.messages import decode, zigzag_varint
 from kafka_rollout.kafka.formats.record_batch import HEADER, batches, check_crc, payload, records
 from kafka_rollout.metadata_log.log_choice import NodeLog
+from kafka_rollout.model.host_state import BOOTSTRAP
 
-BOOTSTRAP = "bootstrap.checkpoint"
 QUORUM_STATE = "quorum-state"
 META = "meta.properties"
 _LOCK = ".lock"
@@ -240,10 +233,13 @@ def read_start(
         start = snapshot.end_offset
     for batch in read_log(folder, start, outline=outline):
         if batch.base_offset > start:
-            begins = f"the snapshot {snapshot.name} ends" if snapshot else "there is no snapshot, and the log begins"
+            lacks = (
+                f"the newest snapshot, {snapshot.name}, ends at offset {start}" if snapshot else "there is no snapshot"
+            )
             raise UserError(
-                f"The metadata log {folder.log} begins at offset {batch.base_offset}, but {begins} at {start}.",
-                remedy="The snapshot before it is missing. Use the log of another node.",
+                f"The metadata log {folder.log} begins at offset {batch.base_offset}, and {lacks}, so the metadata "
+                "before it is missing.",
+                remedy="A node cannot start on this log. Use the log of another node.",
             )
         start = batch.last_offset + 1
         yield batch, True
@@ -448,21 +444,39 @@ def leader_epochs(folder: MetadataFolder) -> Epochs:
     if not path.exists():
         return ()
     with reading(path):
-        return parse_epochs(read_regular(path).decode(errors="replace"))
+        return parse_epochs(read_regular(path).decode(errors="replace"), path)
+
+
+_QUORUM_FIELDS = {
+    0: ("clusterId", "leaderId", "leaderEpoch", "votedId", "appliedOffset", "currentVoters"),
+    1: ("leaderId", "leaderEpoch", "votedId", "votedDirectoryId"),
+}
+"""data_version → fields without which QuorumStateDataJsonConverter fails (QuorumStateData.json of 3.3 to 4.4)."""
 
 
 def quorum_state(folder: MetadataFolder) -> dict[str, Any]:
-    """The quorum-state file; empty where there is none."""
+    """Read the quorum-state file as strictly as FileQuorumStateStore; empty where there is none.
+
+    Kafka reads its first line. Raises UserError for a text that no release reads. Fields of an unknown data_version are
+    not checked.
+    """
     path = folder.log / QUORUM_STATE
     if not path.exists():
         return {}
     with reading(path):
-        text = read_regular(path)
+        line = next(iter(read_regular(path).splitlines()), b"")
     try:
-        found = json.loads(text)
-        return dict(found)
-    except (ValueError, TypeError, RecursionError):
-        raise damaged(path, "it is not a JSON object") from None
+        found = json.loads(line)
+    except (ValueError, RecursionError):
+        found = None
+    if not isinstance(found, dict):
+        raise damaged(path, "it is not a JSON object")
+    version = found.get("data_version")
+    if not isinstance(version, int):
+        raise damaged(path, "it has no data_version")
+    if missing := [name for name in _QUORUM_FIELDS.get(version, ()) if name not in found]:
+        raise damaged(path, f"it has no {missing[0]}")
+    return found
 
 
 def decode_voters(record: bytes) -> list[dict[str, Any]]:

@@ -18,6 +18,7 @@ from kafka_rollout.model.configs import (
     is_reference,
     known_number,
 )
+from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -35,11 +36,19 @@ _SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
 CONFIG_REJECTED = FindingCode(
     "CONFIG-REJECTED", BLOCKER, "The target's own classes reject the configuration or a directory of a node."
 )
+BOOTSTRAP_CHECKPOINT_REJECTED = FindingCode(
+    "BOOTSTRAP-CHECKPOINT-REJECTED",
+    BLOCKER,
+    "The target cannot read a node's bootstrap.checkpoint, which every start reads.",
+    "Choose a target that reads the file. Or stop the node, keep a copy of the file, and replace it by the "
+    "bootstrap.checkpoint that kafka-storage.sh of the target writes into an empty directory: only an empty metadata "
+    "log uses its levels.",
+)
 CONFIGURATION_CHECK = Check(
     "node-configuration",
     "Configuration of each node, by the target's own classes",
     "upgrade.md#configuration-of-a-node",
-    (CONFIG_REJECTED,),
+    (CONFIG_REJECTED, BOOTSTRAP_CHECKPOINT_REJECTED),
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
 )
@@ -178,15 +187,24 @@ def config_findings(target: Release, config_problems: Mapping[int, tuple[str, ..
 
     `config_problems`: node id → errors of Kafka's own classes.
     """
-    return tuple(
-        CONFIG_REJECTED.found(
-            f"node {node_id}",
-            f"Kafka {target} would not start with the configuration of this node: {few(problems)}.",
-            f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
-        )
-        for node_id, problems in sorted(config_problems.items())
-        if problems
-    )
+    found = []
+    for node_id, problems in sorted(config_problems.items()):
+        of_file = tuple(problem for problem in problems if BOOTSTRAP in problem)
+        if of_file:
+            found.append(
+                BOOTSTRAP_CHECKPOINT_REJECTED.found(
+                    f"node {node_id}", f"Kafka {target} would not start on the files of this node: {few(of_file)}."
+                )
+            )
+        if others := tuple(problem for problem in problems if problem not in of_file):
+            found.append(
+                CONFIG_REJECTED.found(
+                    f"node {node_id}",
+                    f"Kafka {target} would not start with the configuration of this node: {few(others)}.",
+                    f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
+                )
+            )
+    return tuple(found)
 
 
 def removed_config_names(catalogue: Catalogue, source: Release, target: Release) -> frozenset[str]:

@@ -253,9 +253,13 @@ def test_an_index_that_is_a_fifo_is_not_needed(log_dir: Path) -> None:
         (
             "log-start-offset-checkpoint",
             f"0\n1\n{OFFSETS} 0 {'9' * 5_000}\n",
-            "is not a number that Kafka writes there",
+            "is not a topic, a partition and an offset",
         ),
-        ("log-start-offset-checkpoint", f"0\n1\n{OFFSETS} 0 \u0662\n", "is not a number that Kafka writes there"),
+        (
+            "log-start-offset-checkpoint",
+            f"0\n1\n{OFFSETS} 0 \u0662\n",
+            "is not a topic, a partition and an offset",
+        ),
         (f"{OFFSETS}-0/leader-epoch-checkpoint", f"0\n1\n{'1' * 5_000} 0\n", "is not an epoch and its start offset"),
         (f"{OFFSETS}-0/leader-epoch-checkpoint", "0\n1\n7\n", "'7' is not an epoch and its start offset"),
     ],

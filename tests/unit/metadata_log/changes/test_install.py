@@ -159,13 +159,19 @@ def test_a_candidate_that_was_killed_at_any_change_votes_once(folder: MetadataFo
     assert seen == {-1, 1}
 
 
-@pytest.mark.parametrize("state", [{"data_version": 1, "leaderEpoch": 1}, {}], ids=["of a dynamic quorum", "none"])
+DYNAMIC = {"data_version": 1, "leaderId": 1, "leaderEpoch": 1, "votedId": -1, "votedDirectoryId": "A" * 22}
+
+
+@pytest.mark.parametrize("state", [DYNAMIC, {}], ids=["of a dynamic quorum", "none"])
 def test_a_state_of_another_quorum_than_the_snapshots_stays(
     folder: MetadataFolder, snapshot: Path, state: dict[str, int]
 ) -> None:
-    (folder.log / "quorum-state").write_text(json.dumps(state))
+    (folder.log / "quorum-state").unlink()
+    if state:
+        (folder.log / "quorum-state").write_text(json.dumps(state))
     install(folder, snapshot, candidate=True)
-    assert quorum_state(folder) == state
+    assert (folder.log / "quorum-state").exists() == bool(state)
+    assert not state or quorum_state(folder) == state
 
 
 def deaths(

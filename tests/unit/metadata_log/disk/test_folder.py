@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.log_types import parse_epochs
+from kafka_rollout.kafka.formats.checkpoint_files import parse_epochs
 from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,
     log_range,
     node_log,
     open_folder,
+    quorum_state,
     read_checkpoint,
     read_file,
     read_log,
@@ -105,9 +106,9 @@ def test_a_segment_that_is_missing_is_a_gap(folder: MetadataFolder) -> None:
 def test_a_log_that_begins_behind_its_snapshot_is_not_replayed(folder: MetadataFolder) -> None:
     split(folder, 45)
     (folder.log / f"{0:020}.log").unlink()
-    with pytest.raises(UserError, match=r"begins at offset 45, but the snapshot .* ends at 37"):
+    with pytest.raises(UserError, match=r"begins at offset 45, and the newest snapshot, .*, ends at offset 37, so"):
         read_contents(folder, snapshot=folder.checkpoints[-1])
-    with pytest.raises(UserError, match="there is no snapshot"):
+    with pytest.raises(UserError, match=r"begins at offset 45, and there is no snapshot, so the metadata before it is"):
         read_contents(folder, snapshot=None)
 
 
@@ -176,6 +177,22 @@ def test_a_snapshot_whose_name_is_beyond_every_offset_is_refused(folder: Metadat
 def test_a_node_id_that_is_no_number_is_unknown(folder: MetadataFolder, text: str) -> None:
     (folder.root / "meta.properties").write_text(f"cluster.id=x\n{text}\n")
     assert open_folder(folder.root).node_id is None
+
+
+@pytest.mark.parametrize(
+    ("text", "why"),
+    [
+        ("", "it is not a JSON object"),
+        ('\n{"data_version": 0}', "it is not a JSON object"),
+        ("{}", "it has no data_version"),
+        ('{"data_version": 0, "clusterId": "", "leaderId": 1}', "it has no leaderEpoch"),
+        ('{"data_version": 1, "leaderId": 1, "leaderEpoch": 1, "votedId": -1}', "it has no votedDirectoryId"),
+    ],
+)
+def test_a_quorum_state_at_which_a_node_stops_is_damaged(folder: MetadataFolder, text: str, why: str) -> None:
+    (folder.log / "quorum-state").write_text(text)
+    with pytest.raises(UserError, match=f"quorum-state is damaged or not complete: {why}"):
+        quorum_state(folder)
 
 
 def test_a_quorum_state_of_endless_digits_or_depth_is_damaged(folder: MetadataFolder) -> None:
