@@ -24,8 +24,8 @@ class Shell:
     """`kafka-rollout` without an inventory and with a folder of its own for temporary files."""
 
     def __init__(self, folder: Path) -> None:
-        self.scratch = folder / "tmp"
-        for path in (self.scratch, folder / "no-clusters"):
+        self.scratch, self.current = folder / "tmp", folder / "of-others"
+        for path in (self.scratch, self.current, folder / "no-clusters"):
             path.mkdir()
         self.variables = {
             **os.environ,
@@ -38,8 +38,9 @@ class Shell:
 
     def start(self, *words: str) -> subprocess.Popen[str]:
         return subprocess.Popen(
-            [sys.executable, "-c", "from kafka_rollout.cli.app import main; main()", "scan", *words],
+            [sys.executable, "-P", "-c", "from kafka_rollout.cli.app import main; main()", "scan", *words],
             env=self.variables,
+            cwd=self.current,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -58,6 +59,9 @@ def test_json_on_standard_output_is_nothing_else_and_fail_on_is_the_exit_code(
 ) -> None:
     logs = fixture_logs("4.3.1")
     before = {path: path.stat().st_mtime_ns for path in logs.rglob("*")}
+    hostile, executed = ("signal", "socket", "secrets", "zipfile", "numba"), tmp_path / "executed"
+    for name in hostile:  # a folder of another user: `python -m pyspark.daemon` would import these
+        (shell.current / f"{name}.py").write_text(f"open({str(executed)!r}, 'a').write('{name} ')\n")
     process = shell.start(
         *("--log-dir", str(logs), "--json", "-", "--release", "4.3.1", "--fail-on", BROKEN_BY_431),
         *("--parquet", str(tmp_path / "tables"), "--html", str(tmp_path / "page.html")),
@@ -76,6 +80,8 @@ def test_json_on_standard_output_is_nothing_else_and_fail_on_is_the_exit_code(
     assert BROKEN_BY_431 in (tmp_path / "page.html").read_text()
     assert {path: path.stat().st_mtime_ns for path in logs.rglob("*")} == before
     assert list(shell.scratch.iterdir()) == []
+    assert not executed.exists()
+    assert {path.name for path in shell.current.iterdir()} == {f"{name}.py" for name in hostile}
 
 
 @pytest.mark.spark

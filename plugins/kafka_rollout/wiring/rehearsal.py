@@ -25,6 +25,7 @@ from types import FrameType
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.base.system.python import python_process
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.machine.local import PROCESS, enter_loopback
@@ -100,8 +101,8 @@ def _end_with_parent(sandbox: Sandbox) -> None:
     """
     while os.read(0, 1):  # a buffered read would hold a lock at this process's end
         pass
-    command = [sys.executable, "-m", PROCESS, str(sandbox.path), "--remove"]
-    subprocess.Popen(command, stdin=subprocess.DEVNULL, start_new_session=True)
+    remove = python_process(["-m", PROCESS, str(sandbox.path), "--remove"], os.environ)
+    remove.start(stdin=subprocess.DEVNULL, start_new_session=True)
     os._exit(FatalError.exit_code)
 
 

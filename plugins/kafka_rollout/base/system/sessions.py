@@ -25,7 +25,7 @@ def start_session(
     output: Path,
     *,
     environment: Mapping[str, str],
-    cwd: Path | None = None,
+    cwd: Path,
     stdin: bytes | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that neither Ctrl-C at our terminal nor the end of our process group reaches; what it prints is

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Mapping
+import re
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import NamedTuple
@@ -11,6 +12,11 @@ from typing import NamedTuple
 from kafka_rollout.base.errors import UserError
 
 _MOST = 100_000
+_PATHS = {
+    f"KAFKA_ROLLOUT_{name}"
+    for name in ("CLUSTERS", "HOME", "DATABASE_PASSWORD_FILE", "CACHE", "CATALOGUE", "INCLUDE", "SSH_CONFIG")
+}
+_RELATIVE_SQLITE = re.compile(r"(sqlite(?:\+\w+)?:///)([^/].*)")
 _DATA = Path(__file__).resolve().parents[2] / "data"  # only in a wheel: the build copies include/ there
 _CHECKOUT = Path(__file__).resolve().parents[4] / "include"
 
@@ -120,12 +126,12 @@ class Settings:
     def shared_folder(self) -> Path:
         """The folder of the artifacts, which all workers share; the home folder if they are in an object store."""
         folder = self.artifacts.removeprefix("file://")
-        return self.home if not folder or "://" in folder else Path(folder).expanduser()
+        return self.home if not folder or "://" in folder else Path(folder)
 
     @classmethod
     def from_environment(cls) -> Settings:
         def path(variable: str, default: Path) -> Path:
-            return Path(_read(variable) or default).expanduser().resolve()
+            return Path(_read(variable)) if _read(variable) else default.expanduser().resolve()
 
         home = path("KAFKA_ROLLOUT_HOME", Path("~/.kafka-rollout"))
         installed = _DATA.is_dir()
@@ -137,7 +143,7 @@ class Settings:
             include=path("KAFKA_ROLLOUT_INCLUDE", _DATA if installed else _CHECKOUT),
             spark_master=_read("KAFKA_ROLLOUT_SPARK_MASTER") or "local[2]",
             database=_read("KAFKA_ROLLOUT_DATABASE"),
-            database_password_file=Path(password_file).expanduser() if password_file else None,
+            database_password_file=Path(password_file) if password_file else None,
             artifacts=_read("KAFKA_ROLLOUT_ARTIFACTS"),
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
             ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
@@ -164,6 +170,18 @@ def is_debug() -> bool:
     return _read("KAFKA_ROLLOUT_DEBUG") == "1"
 
 
+def read_variables(but: Collection[str] = ()) -> dict[str, str]:
+    """Return the variables of VARIABLES that are set, for a child process, except those named `but`.
+
+    Their paths are absolute: a child runs in another folder.
+    """
+    return {name: text for name in VARIABLES if name not in but and (text := _read(name))}
+
+
 def _read(name: str) -> str:
-    """Return a variable of VARIABLES as it is set; empty if it is not set."""
-    return os.environ.get(name) or ""
+    """Return a variable of VARIABLES as it is set, paths absolute; empty if it is not set."""
+    text = os.environ.get(name) or ""
+    if text and (name in _PATHS or (name == "KAFKA_ROLLOUT_ARTIFACTS" and "://" not in text)):
+        return str(Path(text).expanduser().resolve())
+    relative = _RELATIVE_SQLITE.fullmatch(text) if name == "KAFKA_ROLLOUT_DATABASE" else None
+    return f"{relative[1]}{Path(relative[2]).resolve()}" if relative else text

@@ -11,7 +11,6 @@ import re
 import shlex
 import signal
 import subprocess
-import sys
 import tempfile
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -23,7 +22,8 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_if_exists, write_whole
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.python import SAFE_PATH, PythonProcess, interpreter, python_process
+from kafka_rollout.base.system.settings import Settings, read_variables
 from kafka_rollout.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.kafka.client.security.carried_security import credentials_file
@@ -59,8 +59,9 @@ def environment(settings: Settings) -> dict[str, str]:
     """Return the environment variables that spark-submit and its Python need in addition to those of this process."""
     return {
         "JAVA_HOME": str(spark_java_home(settings.cache)),
-        "PYSPARK_PYTHON": sys.executable,
-        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_PYTHON": interpreter(),
+        "PYSPARK_DRIVER_PYTHON": interpreter(),
+        **SAFE_PATH,
         "PYTHONPATH": os.pathsep.join(dict.fromkeys(str(_folder_of(name).parent) for name in _PACKAGES)),
         "KAFKA_ROLLOUT_INCLUDE": str(settings.include),
         "KAFKA_ROLLOUT_CATALOGUE": str(settings.added_releases),
@@ -81,6 +82,7 @@ def configuration(master: str, scratch: Path | None = None) -> dict[str, str]:
     """
     java = "-XX:TieredStopAtLevel=1 -XX:+UseSerialGC -XX:OnOutOfMemoryError='kill -9 %p'"
     found = {"spark.ui.enabled": "false"}
+    found |= {f"spark.executorEnv.{name}": text for name, text in SAFE_PATH.items()}  # also of executors on other hosts
     if _LOOPBACK.fullmatch(master):
         found |= {"spark.driver.host": "127.0.0.1", "spark.driver.bindAddress": "127.0.0.1"}
     if runs_in_one_process(master):
@@ -158,7 +160,10 @@ def submit(
             "TMPDIR": scratch,
         }
         # The job starts the JVM while Python imports it. With spark-submit, Python would start after the JVM.
-        with _running([sys.executable, str(job.application), *job.arguments], variables) as process:
+        job_process = python_process(
+            [str(job.application), *job.arguments], {**os.environ, **read_variables(), **variables}
+        )
+        with _running(job_process) as process:
             assert process.stdout is not None  # noqa: S101 - it is a pipe
             for line in process.stdout:
                 tail.append(line.rstrip())
@@ -205,18 +210,15 @@ def scan_command(
 
 
 @contextmanager
-def _running(command: Sequence[str], variables: Mapping[str, str]) -> Iterator[subprocess.Popen[str]]:
+def _running(job: PythonProcess) -> Iterator[subprocess.Popen[str]]:
     """Run the job in a separate session, because Ctrl-C at the terminal must reach this process only.
 
     On an error the job, Spark and their workers are stopped, because all of them use the output pipe.
     """
-    process = subprocess.Popen(
-        command,
-        env={**os.environ, **variables},
+    process = job.start(
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
         stdin=subprocess.DEVNULL,
-        text=True,
         errors="replace",
         start_new_session=True,
     )

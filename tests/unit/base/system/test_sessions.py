@@ -19,7 +19,7 @@ def test_a_process_is_found_as_soon_as_it_is_started(tmp_path: Path) -> None:
     """Popen returns before the kernel shows the command line: one look in ten came too early."""
     command = ["/bin/sleep", "60"]
     for _ in range(100):
-        with start_session(command, tmp_path / "log", environment={}) as started:
+        with start_session(command, tmp_path / "log", environment={}, cwd=tmp_path) as started:
             try:
                 assert psutil.Process(started.pid).cmdline() == command
             finally:
@@ -27,13 +27,13 @@ def test_a_process_is_found_as_soon_as_it_is_started(tmp_path: Path) -> None:
 
 
 def test_a_process_reads_what_no_argument_may_hold_from_its_standard_input(tmp_path: Path) -> None:
-    with start_session(["/bin/cat"], tmp_path / "log", environment={}, stdin=b"secret") as started:
+    with start_session(["/bin/cat"], tmp_path / "log", environment={}, cwd=tmp_path, stdin=b"secret") as started:
         assert started.wait(60) == 0
     assert (tmp_path / "log").read_bytes() == b"secret"
 
 
 def test_a_started_process_leads_its_own_session(tmp_path: Path) -> None:
-    with start_session(["/bin/sleep", "60"], tmp_path / "log", environment={}) as started:
+    with start_session(["/bin/sleep", "60"], tmp_path / "log", environment={}, cwd=tmp_path) as started:
         try:
             assert [member.pid for member in session_members({started.pid})] == [started.pid]
         finally:

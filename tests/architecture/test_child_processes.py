@@ -1,0 +1,62 @@
+"""Each process starts in a folder that is named, and Python by one helper, without the current folder in sys.path."""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+
+import pytest
+
+from tests.architecture.rooms import PACKAGE
+from tests.paths import ROOT
+
+HELPER = PACKAGE / "base" / "system" / "python.py"
+OURS = [path for folder in ("plugins", "spark_jobs", "dags", "consumer") for path in (ROOT / folder).rglob("*.py")]
+STARTS = {"run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell"}
+OTHERS = {"system", "popen", "execv", "execve", "execvp", "spawnv", "posix_spawn", "getoutput", "getstatusoutput"}
+
+
+def problems(source: str) -> Iterator[str]:
+    """What a file does that the helper, or a named folder, would have to do."""
+    for node in ast.walk(ast.parse(source)):
+        match node:
+            case ast.Attribute(value=ast.Name("sys"), attr="executable"):
+                yield f"line {node.lineno}: sys.executable"
+            case ast.ImportFrom(module="sys" | "subprocess" | "multiprocessing" | "concurrent.futures.process"):
+                yield f"line {node.lineno}: names of {node.module} are imported by themselves"
+            case ast.Import(names=names) if {"multiprocessing"} & {one.name.partition(".")[0] for one in names}:
+                yield f"line {node.lineno}: multiprocessing"
+            case ast.Attribute(attr="ProcessPoolExecutor"):
+                yield f"line {node.lineno}: ProcessPoolExecutor"
+            case ast.Call(func=ast.Attribute(value=ast.Name("os" | "subprocess"), attr=name)) if name in OTHERS:
+                yield f"line {node.lineno}: {name}"
+            case ast.Call(func=ast.Attribute(value=ast.Name("subprocess" | "asyncio"), attr=name), keywords=keywords):
+                if name in STARTS and "cwd" not in {one.arg for one in keywords}:
+                    yield f"line {node.lineno}: {name} without cwd"
+
+
+def test_a_process_has_a_named_folder_and_python_its_helper() -> None:
+    found = {str(path.relative_to(ROOT)): list(problems(path.read_text())) for path in OURS if path != HELPER}
+    assert not {path: lines for path, lines in found.items() if lines}
+    assert [line.partition(": ")[2] for line in problems(HELPER.read_text())] == ["sys.executable"]
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "import sys\nwords = [sys.executable, '-m', 'x']",
+        "from sys import executable",
+        "from subprocess import run",
+        "import subprocess\nsubprocess.run(['java'])",
+        "import subprocess\nsubprocess.Popen(['java'], env={})",
+        "import multiprocessing",
+        "import os\nos.system('java')",
+        "import concurrent.futures as f\nf.ProcessPoolExecutor()",
+    ],
+)
+def test_each_way_past_the_helper_is_seen(line: str) -> None:
+    assert list(problems(line))
+
+
+def test_a_process_in_a_named_folder_is_left_alone() -> None:
+    assert not list(problems("import subprocess\nsubprocess.run(['java'], cwd='/')"))
