@@ -15,7 +15,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
 from kafka_rollout.run.ports import Answer, Question, Terminal
-from kafka_rollout.steps.common.approval import refuse_unlisted_approver
+from kafka_rollout.steps.common.approval import refuse_answer
 
 
 def shell_responder() -> Responder:
@@ -52,7 +52,7 @@ class TerminalAnswers:
         show.print_body(question.body)
         if self.name is None:
             return None
-        refuse_unlisted_approver(self.cluster, self.name)
+        refuse_answer(self.cluster, self.name, shell_responder())
         _refuse_unread(question, confirms=self.confirms)
         if self.confirms:
             if not sys.stdin.isatty():
@@ -80,7 +80,7 @@ class ScriptAnswers(TerminalAnswers):
     def ask(self, question: Question) -> Answer | None:
         if self.name is None:
             return None
-        refuse_unlisted_approver(self.cluster, self.name)
+        refuse_answer(self.cluster, self.name, shell_responder())
         if question.what is ApprovalOf.DIFFERENCES and not self.confirms:
             show.print_body(question.body, show.err)
         _refuse_unread(question, confirms=self.confirms)

@@ -166,8 +166,8 @@ class ClusterEntry(_Strict):
     shell_approvers: Annotated[
         dict[Text, Text],
         Field(
-            description="operating system's user: approver. With this key or four_eyes, only these users can "
-            "approve at a shell"
+            description="operating system's user: approver. With this key or four_eyes, only these users can answer "
+            "at a shell, each as this approver"
         ),
     ] = {}
     min_soak_seconds: Annotated[

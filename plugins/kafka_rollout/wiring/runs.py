@@ -15,12 +15,14 @@ from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, RunState, build_status, is_trial, status_of
 from kafka_rollout.report.run_report import RunReport, stored_end
 from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, find_pause, find_stop, run_of
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
 from kafka_rollout.run.store.runs import ReadHistory, list_asking_runs, list_run_versions
+from kafka_rollout.steps.common.approval import refuse_claimed_name
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of
 from kafka_rollout.steps.step import step_lines
@@ -206,10 +208,13 @@ def dag_of(cluster: str, events: tuple[Event, ...]) -> str:
     return find_dag_id(events) or f"{kind_of(events).dag_prefix}{cluster}"
 
 
-def control_request(action: str, reason: str, responder: Responder, *, by: str = "") -> ControlAsked:
+def control_request(
+    cluster: ClusterSpec, action: str, reason: str, responder: Responder, *, by: str = ""
+) -> ControlAsked:
     """Return the event of a request. `by`: the name of the operator; by default the user.
 
-    Raises UserError for an unknown action, without a reason, or for a long one.
+    Raises UserError for an unknown action, without a reason, or for a long one; RefusedError for a name that a shell
+    cannot claim.
     """
     kind = CONTROLS.get(action)
     if kind is None:
@@ -220,6 +225,7 @@ def control_request(action: str, reason: str, responder: Responder, *, by: str =
         raise UserError(f"The reason has {len(reason):,} characters.", remedy=f"Write at most {_MOST_REASON:,}.")
     name = by.strip() or responder.name or responder.user
     if by.strip() and by.strip() != responder.user:  # a name at a shell is only claimed
+        refuse_claimed_name(cluster, by, responder)
         name = f"{name} (user {responder.user})"
     return kind(by=name, reason=reason.strip(), responder=responder)
 

@@ -9,6 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 
 import pytest
+import yaml
 from sqlalchemy import select
 
 from kafka_rollout.cli.app import run_main
@@ -45,4 +46,16 @@ def test_an_approver_breaks_a_lock_and_the_shell_s_user_and_host_are_recorded(
 def test_nobody_else_breaks_a_lock(home: Path, capsys: pytest.CaptureFixture[str], name: str) -> None:
     assert run_main(["lock", "break", "-c", "fake", "--as", name]) in {2, 3}
     assert "alice" in capsys.readouterr().err or not name.strip()
+    assert change_lock(home).holder("fake") is not None
+
+
+@pytest.mark.parametrize("four_eyes", [True, False])
+def test_nobody_breaks_a_lock_in_a_name_that_the_shell_s_user_only_claims(
+    home: Path, capsys: pytest.CaptureFixture[str], tmp_path: Path, four_eyes: bool
+) -> None:
+    file = tmp_path / "clusters" / "fake.yaml"
+    keys = {"four_eyes": True} if four_eyes else {"shell_approvers": {"carol": "alice"}}
+    file.write_text(yaml.safe_dump({**yaml.safe_load(file.read_text()), "approvers": ["alice", "ben"], **keys}))
+    assert run_main(["lock", "break", "-c", "fake", "--as", "alice"]) == 3
+    assert "At a shell, alice is a name that the user" in capsys.readouterr().err
     assert change_lock(home).holder("fake") is not None

@@ -235,6 +235,7 @@ def control(
     The user needs the right to change the runs of the DAG. Only a JSON body is read, which a page of another site
     cannot send with the session of the user.
     """
+    from kafka_rollout.clusters.inventory import get_cluster
     from kafka_rollout.wiring.runs import control_request, request_control
 
     if request.headers.get("content-type", "").partition(";")[0].strip() != "application/json":
@@ -244,7 +245,7 @@ def control(
         raise HTTPException(404, f"DAG {dag_id} has no run {asked.run_id}.")
     responder = Responder(channel=Channel.AIRFLOW, user=str(user.get_id()), name=str(user.get_name()))
     try:
-        wanted = control_request(asked.action, asked.reason, responder)
+        wanted = control_request(get_cluster(found[0], settings), asked.action, asked.reason, responder)
         sentence = request_control(found[0], asked.run_id, wanted, settings)
     except UserError as error:
         raise HTTPException(422, str(error)) from None

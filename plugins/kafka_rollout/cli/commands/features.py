@@ -41,7 +41,7 @@ from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import (
     record_shell_start,
-    refuse_unlisted_approver,
+    refuse_answer,
     require_approval,
     take_over_run,
 )
@@ -159,7 +159,7 @@ def _change(
         require_name("A feature change", approve_as, reason, remedy=", or --dry-run")
     with open_ports(cluster, None, command_config) as (ports, settings, security):
         if not request.dry_run:
-            refuse_unlisted_approver(ports.cluster, approve_as or "")  # before any query of the cluster
+            refuse_answer(ports.cluster, approve_as or "", shell_responder())  # before any query of the cluster
         answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
         _run(ShellServices(ports, settings, security), request, answers, as_json=as_json)
 

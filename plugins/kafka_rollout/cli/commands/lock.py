@@ -13,7 +13,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AsJson, ClusterName
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.steps.common.approval import refuse_unlisted_approver
+from kafka_rollout.steps.common.approval import refuse_answer
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -53,8 +53,9 @@ def lock_break(
     spec = get_cluster(cluster, settings)
     if not by.strip():
         raise UserError("Breaking a lock needs the name of an approver.", remedy="Add --as NAME.")
-    refuse_unlisted_approver(spec, by)
-    lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({shell_responder()})")
+    user = shell_responder()
+    refuse_answer(spec, by, user)
+    lease = open_lock(settings).break_(spec.name, f"{by.strip()} ({user})")
     if as_json:
         show.print_json({"cluster": cluster, "broken": lease and {"run": lease.holder, "purpose": lease.purpose}})
         return

@@ -135,7 +135,7 @@ def _control(action: str, cluster: str, run: str | None, reason: str, operator: 
     from kafka_rollout.wiring.runs import control_request, request_control
 
     name, run_id, settings = _find_run(cluster, run)
-    asked = control_request(action, reason, shell_responder(), by=operator or "")
+    asked = control_request(get_cluster(name, settings), action, reason, shell_responder(), by=operator or "")
     show.say(request_control(name, run_id, asked, settings))
 
 

@@ -1,8 +1,10 @@
 """Approvals: who approved what, when and why. DAG and command line use the same records.
 
-Four eyes: the operator who started a run cannot approve it. Airflow proves who answers. A shell proves only the
-operating system's user: the name of `--as` is a claim. So a cluster with four eyes accepts an approval at a shell only
-from a user whom the inventory names in `shell_approvers`, as the approver that it names there.
+Airflow proves who answers. A shell proves only the operating system's user: the name of `--as` is a claim. So a
+cluster with four eyes or `shell_approvers` accepts an answer at a shell, of every kind, only from a user whom the
+inventory names in `shell_approvers`, as the approver that it names there: `refuse_answer` is the only check, and
+everything that acts in an approver's name calls it. Four eyes is a rule of its own: the operator who started a run
+cannot approve it.
 """
 
 from __future__ import annotations
@@ -54,7 +56,6 @@ def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) ->
     A DAG's run was started by Airflow's user who triggered it, a run of the shell by the shell's user, who is also the
     approver that the inventory names for this user.
     """
-    refuse_claimed_name(ports.cluster, by, responder)
     if not ports.cluster.four_eyes:
         return
     starters = _starters(ports.cluster, ports.run.events())
@@ -68,6 +69,15 @@ def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) ->
             f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} requires four eyes.",
             remedy="Have another approver answer.",
         )
+
+
+def refuse_answer(cluster: ClusterSpec, by: str, responder: Responder | None, of_run: Sequence[str] = ()) -> None:
+    """Raise RefusedError for an answer in a name that is not an approver's, or that a shell only claims.
+
+    `of_run`: the approvers that a run named in its form, which narrow the inventory's list.
+    """
+    refuse_unlisted_approver(cluster, by, of_run)
+    refuse_claimed_name(cluster, by, responder)
 
 
 def refuse_claimed_name(cluster: ClusterSpec, by: str, responder: Responder | None) -> None:
@@ -85,7 +95,7 @@ def refuse_claimed_name(cluster: ClusterSpec, by: str, responder: Responder | No
         why = "cluster {0} requires four eyes" if cluster.four_eyes else "cluster {0} lists its shell_approvers"
         raise RefusedError(
             f"At a shell, {by} is a name that the user {user or '(unknown)'} claims, and {why.format(cluster.name)}.",
-            remedy="Approve in Airflow, or as the approver whom the inventory names for this user in shell_approvers"
+            remedy="Answer in Airflow, or as the approver whom the inventory names for this user in shell_approvers"
             f" ({f'{user}: {known}' if known else 'it names none for this user'}).",
         )
 
@@ -153,7 +163,7 @@ def record_approval(
     if not reason.strip():
         sentence = f"The approval of the {what.noun()} by {by} has no reason."
         raise UserError(sentence, remedy="Add the reason as a sentence.")
-    refuse_unlisted_approver(ports.cluster, by, of_run)
+    refuse_answer(ports.cluster, by, responder, of_run)
     if decision == Decision.APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()
@@ -229,7 +239,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Appro
 
 def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
     """Check before the action that the approver is still allowed and that the answer came by the run's channel."""
-    refuse_unlisted_approver(ports.cluster, approval.by)
+    refuse_answer(ports.cluster, approval.by, approval.responder)
     if approval.what in FOUR_EYES:
         refuse_starter(ports, approval.by, approval.responder)
     events, given = ports.run.events(), approval.responder
@@ -258,8 +268,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
             remedy="Continue it in Airflow. If Airflow cannot continue it, an approver can take it over: add "
             "--take-over --as NAME.",
         )
-    refuse_unlisted_approver(ports.cluster, by)
-    refuse_claimed_name(ports.cluster, by, responder)
+    refuse_answer(ports.cluster, by, responder)
     ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.run.events import (
+    CONTROLS,
     Approval,
     ApprovalOf,
     Begun,
@@ -22,6 +23,7 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.steps.common.approval import record_approval, record_shell_start, require_approval, take_over_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.wiring.runs import control_request
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -176,6 +178,38 @@ def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: 
     take_over_run(named, "alice", ALICE_S, wanted=True)
     approve(named, "alice", ALICE_S)
     require_approval(named, ports.run.load_plan(), ROLL)
+
+
+@pytest.mark.parametrize("what", list(ApprovalOf))
+@pytest.mark.parametrize("decision", list(Decision))
+def test_no_answer_of_any_kind_is_recorded_in_a_name_that_a_shell_s_user_only_claims(
+    tmp_path: Path, what: ApprovalOf, decision: Decision
+) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, BEN_S)
+    with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
+        record_approval(ports, what, "alice", decision, "because", responder=MALLORY_S)
+    record_approval(ports, what, "alice", decision, "because", responder=ALICE_S)
+
+
+@pytest.mark.parametrize("what", list(ApprovalOf))
+def test_no_answer_that_was_written_into_the_history_is_used_in_a_claimed_name(
+    tmp_path: Path, what: ApprovalOf
+) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, BEN_S)
+    without = replace(ports, cluster=replace(ports.cluster, four_eyes=False, shell_approvers={}))
+    record_approval(without, what, "alice", Decision.APPROVED, "because", responder=MALLORY_S)
+    with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
+        require_approval(ports, ports.run.load_plan(), what)
+
+
+@pytest.mark.parametrize("action", CONTROLS)
+def test_no_request_to_a_run_is_made_in_a_name_that_a_shell_s_user_only_claims(tmp_path: Path, action: str) -> None:
+    cluster = four_eyes_at_a_shell(tmp_path, BEN_S).cluster
+    with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
+        control_request(cluster, action, "because", MALLORY_S, by="alice")
+    assert control_request(cluster, action, "because", ALICE_S, by="alice").by == "alice (user alice-os)"
+    assert control_request(cluster, action, "because", MALLORY_S).by == "mallory"
+    assert control_request(cluster, action, "because", AIRFLOW, by="ben").by.startswith("ben (user")
 
 
 def test_a_run_is_started_at_a_shell_once(tmp_path: Path) -> None:

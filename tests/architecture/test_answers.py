@@ -1,0 +1,53 @@
+"""What is done in an approver's name passes one check: is the name an approver's, and does a shell only claim it?"""
+
+from __future__ import annotations
+
+import ast
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from tests.architecture.rooms import PACKAGE
+
+CHECKS = {"refuse_answer", "refuse_claimed_name"}
+# Events that an answer makes, and the call that ends the lock of another run.
+ACTS = {"Approval", "TakenOver", "PauseAsked", "ResumeAsked", "StopAsked", "break_"}
+CLASSES_BY_NAME = {"CONTROLS"}
+
+
+def name_of(node: ast.expr) -> str:
+    return node.attr if isinstance(node, ast.Attribute) else node.id if isinstance(node, ast.Name) else ""
+
+
+def unchecked(source: str) -> Iterator[str]:
+    """Functions that act in the name of an approver without the check."""
+    for function in ast.walk(ast.parse(source)):
+        if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
+            calls = {name_of(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
+            looked_up = {name_of(node.value) for node in ast.walk(function) if isinstance(node, ast.Subscript)}
+            looked_up |= {
+                name_of(node.func.value)
+                for node in ast.walk(function)
+                if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute)
+            }
+            if (calls & ACTS or looked_up & CLASSES_BY_NAME) and not calls & CHECKS:
+                yield function.name
+
+
+def test_every_answer_is_checked_in_the_function_that_records_it() -> None:
+    found = {str(path.relative_to(PACKAGE)): list(unchecked(path.read_text())) for path in PACKAGE.rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {}
+
+
+@pytest.mark.parametrize(
+    "call", ["Approval(by=by)", "lock.break_(name, by)", "CONTROLS[action](by=by)", "TakenOver(by)"]
+)
+def test_an_answer_without_the_check_is_seen(call: str) -> None:
+    assert list(unchecked(f"def f():\n    return {call}")) == ["f"]
+    assert not list(unchecked(f"def f():\n    refuse_answer(cluster, by, user)\n    return {call}"))
+
+
+def test_both_checks_are_in_one_module() -> None:
+    source = (Path(PACKAGE) / "steps" / "common" / "approval.py").read_text()
+    assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} >= CHECKS
