@@ -112,6 +112,7 @@ class FakeCluster:
             node.node_id: FakeNode(installed=release, running=release, pid=100 + node.node_id)
             for node in self.spec.nodes
         }
+        self.standbys: set[int] = set()  # controllers that observe the quorum, and have no vote (KIP-853)
         self.leader: int | None = next((node.node_id for node in self.spec.controllers), None)
         self.leader_epoch = 1
         brokers = [node.node_id for node in self.spec.brokers]
@@ -256,8 +257,11 @@ class FakeCluster:
 
     @property
     def has_quorum(self) -> bool:
-        controllers = [node.node_id for node in self.spec.controllers]
-        return sum(map(self.runs, controllers)) > len(controllers) / 2
+        return sum(map(self.runs, self.voters)) > len(self.voters) / 2
+
+    @property
+    def voters(self) -> list[int]:
+        return [node.node_id for node in self.spec.controllers if node.node_id not in self.standbys]
 
     def stop(self, node_id: int) -> None:
         """Controlled shutdown: leaderships move away, the node leaves its ISRs (the last one stays in, leaderless)."""
@@ -316,7 +320,7 @@ class FakeCluster:
         if not self.has_quorum:
             self.leader = None
         elif self.leader is None or not self.runs(self.leader):
-            running = [node.node_id for node in self.spec.controllers if self.runs(node.node_id)]
+            running = [node_id for node_id in self.voters if self.runs(node_id)]
             self.leader = max(running, key=lambda node_id: (self.log_epochs.get(node_id, 3), -node_id))
             self.leader_epoch += 1
         if self.leader is not None and self.snapshot_level is not None:

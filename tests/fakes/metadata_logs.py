@@ -108,7 +108,7 @@ class FakeMetadataLogs:
             epoch=epoch,
             end_offset=50,
             known_epoch=world.known_epochs.get(node_id, 4),
-            voters=frozenset(node.node_id for node in world.spec.controllers),
+            voters=frozenset(world.voters),
             newest_epoch=epoch,
             leader_id=world.stored_leaders.get(node_id, -1),
             snapshots=frozenset(

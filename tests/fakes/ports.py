@@ -106,11 +106,11 @@ class FakeAdmin:
             leader_id=world.leader,
             leader_epoch=world.leader_epoch,
             high_watermark=world.epoch,  # what its nodes report as applied
-            voters=tuple(replica(node.node_id) for node in world.spec.controllers),
+            voters=tuple(map(replica, world.voters)),
             observers=tuple(
                 replica(node.node_id)
-                for node in world.spec.brokers
-                if not node.is_controller and world.runs(node.node_id)
+                for node in world.spec.nodes
+                if node.node_id not in world.voters and world.runs(node.node_id)
             ),
         )
 

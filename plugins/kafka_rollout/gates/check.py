@@ -76,7 +76,8 @@ class BeforeStop:
     """State of a node before its stop. It is stored because it cannot be observed afterwards.
 
     `in_isr` and `leads`: partitions as `topic-partition`. `groups` and `transactional_ids`: those that it coordinated;
-    empty if it did not answer. `pid` and `started_at` (epoch seconds): of its process; None in records of earlier
+    empty if it did not answer. `was_voter`: of the metadata quorum; a controller can also be an observer (KIP-853).
+    `pid` and `started_at` (epoch seconds): of its process; None in records of earlier
     versions.
     """
 
@@ -86,6 +87,7 @@ class BeforeStop:
     in_isr: frozenset[str]
     leads: frozenset[str]
     was_active_controller: bool
+    was_voter: bool = True
     groups: frozenset[str] = frozenset()
     transactional_ids: frozenset[str] = frozenset()
     pid: int | None = None
@@ -111,6 +113,7 @@ class BeforeStop:
             in_isr=self.in_isr | earlier.in_isr,
             leads=self.leads | earlier.leads,
             was_active_controller=self.was_active_controller or earlier.was_active_controller,
+            was_voter=self.was_voter or earlier.was_voter,
             groups=self.groups | earlier.groups,
             transactional_ids=self.transactional_ids | earlier.transactional_ids,
         )

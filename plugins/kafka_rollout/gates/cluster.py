@@ -180,8 +180,8 @@ def _by_log(cluster: ClusterSpec, state: ClusterState, node: NodeSpec, targets: 
         for f in features
         if f is not None and f.epoch is not None and all(f.finalized.get(n, 0) == level for n, level in targets.items())
     ]
-    voters = state.quorum.voters if state.quorum else ()
-    end = next((v.log_end_offset for v in voters if v.replica_id == node.node_id), -1)
+    replica = state.quorum.replica(node.node_id) if state.quorum else None
+    end = -1 if replica is None else replica.log_end_offset
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
     if not epochs:
         return False, f"the release of this controller reports no levels, and no broker reports {levels}"

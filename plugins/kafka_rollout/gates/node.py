@@ -51,6 +51,7 @@ def state_before_stop(
         in_isr=frozenset(p.name for p in state.partitions if node_id in p.isr),
         leads=frozenset(p.name for p in state.partitions if p.leader == node_id),
         was_active_controller=state.quorum is not None and state.quorum.leader_id == node_id,
+        was_voter=state.quorum is None or node_id in state.quorum.voter_ids,
         groups=(coordinated and coordinated.groups) or frozenset(),
         transactional_ids=(coordinated and coordinated.transactional_ids) or frozenset(),
         pid=state.nodes[node_id].process.pid,
@@ -120,7 +121,7 @@ def check_after_start(
         _process(seen, state.observed_at),
         _release(seen, expected),
         _answers(seen),
-        _quorum_of(state, cluster.node(node.node_id)),
+        _quorum_of(state, cluster.node(node.node_id), before),
         _brokers_caught_up(state, _serving(cluster, state, {node.node_id, *together})),
         controller_agrees(cluster, state, unchecked),
         no_metadata_errors([node], state, unchecked, expected=expected_errors),
@@ -295,11 +296,13 @@ def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
     return Condition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
-def _quorum_of(state: ClusterState, node: NodeSpec) -> Condition:
+def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+    """A controller is a voter again if it was one before its stop, or if this is unknown."""
     quorum = state.quorum
+    votes = node.is_controller and (before is None or before.was_voter)
     if quorum is None:
         is_met, evidence = False, "the quorum is unknown"
-    elif node.is_controller and node.node_id not in {v.replica_id for v in quorum.voters}:
+    elif votes and node.node_id not in quorum.voter_ids:
         is_met, evidence = False, f"node {node.node_id} is not a voter of the quorum"
     else:
         seen = state.nodes.get(node.node_id) if node.is_broker else None

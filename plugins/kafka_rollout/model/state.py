@@ -154,6 +154,8 @@ class Movements:
 class ReplicaState:
     """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown.
 
+    `directory_id`: of the directory of its metadata log, in Kafka's text form; "" if the leader does not know it (a
+    static quorum, or a release before KIP-853).
     Times: epoch ms by the leader's clock, or None. The leader's own times are the time of its response (RaftUtil).
     """
 
@@ -161,6 +163,7 @@ class ReplicaState:
     log_end_offset: int
     last_fetch_ms: int | None = None
     last_caught_up_ms: int | None = None
+    directory_id: str = ""
 
 
 FETCH_TIMEOUT_MS = 2_000  # default of controller.quorum.fetch.timeout.ms
@@ -186,7 +189,20 @@ class QuorumState:
     @property
     def replaced_voters(self) -> frozenset[int]:
         """Voters of which another directory observes: the directory that has the vote is gone (KIP-853)."""
-        return frozenset(r.replica_id for r in self.voters) & frozenset(r.replica_id for r in self.observers)
+        observing = {r.replica_id: r.directory_id for r in self.observers}
+        return frozenset(
+            voter.replica_id
+            for voter in self.voters
+            if voter.replica_id in observing
+            and (not voter.directory_id or voter.directory_id != observing[voter.replica_id])
+        )
+
+    @property
+    def voter_ids(self) -> frozenset[int]:
+        return frozenset(voter.replica_id for voter in self.voters)
+
+    def observer(self, replica_id: int) -> ReplicaState | None:
+        return next((one for one in self.observers if one.replica_id == replica_id), None)
 
     def lag(self, replica_id: int) -> int | None:
         """Return the number of records between the leader's log end and the replica; None if the quorum does not list
@@ -388,22 +404,33 @@ def check_caught_up(quorum: QuorumState, replica_id: int) -> tuple[bool, str]:
         return False, "the quorum has no leader"
     if replica_id == quorum.leader_id:
         return True, f"node {replica_id} leads the quorum"
+    is_met, evidence = _check_fetches(quorum, replica_id)
+    if is_met or replica_id not in quorum.replaced_voters:
+        return is_met, evidence
+    action = (
+        "it replaces the old voter itself (controller.quorum.auto.join.enable), so do not change the voters"
+        if replica_id in quorum.joins_itself
+        else "remove the old voter and add the new one (kafka-metadata-quorum.sh remove-controller, add-controller)"
+    )
+    return False, f"{describe_replaced(quorum, replica_id)}: {action}"
+
+
+def describe_replaced(quorum: QuorumState, replica_id: int) -> str:
+    """Return which directory of a replaced voter runs and which has the vote; without ids if they are unknown."""
+    voter, observer = quorum.replica(replica_id), quorum.observer(replica_id)
+    runs = f"directory {observer.directory_id}" if observer and observer.directory_id else "another directory"
+    votes = f"directory {voter.directory_id}" if voter and voter.directory_id else "a directory that does not fetch"
+    return f"node {replica_id} runs with {runs}, and the voter is {votes}"
+
+
+def _check_fetches(quorum: QuorumState, replica_id: int) -> tuple[bool, str]:
+    """Return whether the log of a follower is caught up by the leader's view, and the evidence."""
     lag, replica = quorum.lag(replica_id), quorum.replica(replica_id)
     if lag is None or replica is None:
         return False, f"quorum leader {quorum.leader_id} does not report the log end offset of node {replica_id}"
     behind = f"{lag} records behind the leader"
     behind_ms = quorum.since_ms(replica.last_caught_up_ms)
     if lag > LAG_RECORDS and (behind_ms is None or behind_ms > CAUGHT_UP_MS):
-        if replica_id in quorum.replaced_voters:
-            action = (
-                "it replaces the old voter itself (controller.quorum.auto.join.enable), so do not change the voters"
-                if replica_id in quorum.joins_itself
-                else "remove the old voter and add the new one (kafka-metadata-quorum.sh remove-controller, "
-                "add-controller)"
-            )
-            return False, (
-                f"voter {replica_id} is {behind}, and another directory of node {replica_id} is an observer: {action}"
-            )
         return False, behind
     fetched_ms = quorum.since_ms(replica.last_fetch_ms)
     if fetched_ms is None:

@@ -332,6 +332,43 @@ def test_a_voter_whose_directory_is_gone_is_not_caught_up_because_another_of_the
     assert "quorum without it" in _failing(_before(SEPARATE, state(quorum=lost), 2)), "no second one can be spared"
 
 
+def test_a_replaced_voter_is_named_by_the_directories_that_run_and_vote() -> None:
+    """Waiting does not help: the leader counts on a directory that is gone."""
+    seen = quorum([1, 2, 3], 3, [1, 4, 5, 6])
+    gone = [
+        replace(v, directory_id="old", log_end_offset=-1, last_fetch_ms=None, last_caught_up_ms=None)
+        if v.replica_id == 1
+        else v
+        for v in seen.voters
+    ]
+    replaced = replace(
+        seen,
+        voters=tuple(gone),
+        observers=tuple(replace(o, directory_id=f"new-{o.replica_id}") for o in seen.observers),
+    )
+    waits_for = _after(_rolled(1, quorum=replaced), 1).waits_for
+    assert "node 1 runs with directory new-1, and the voter is directory old: remove the old voter" in waits_for
+    same = replace(replaced, observers=tuple(replace(o, directory_id="old") for o in seen.observers))
+    assert same.replaced_voters == frozenset(), "the directory that observed has the vote now"
+
+
+def test_a_controller_that_was_an_observer_before_its_stop_is_back_as_one() -> None:
+    """A standby (KIP-853) has no vote, so the gate of its start, and that of its rollback, cannot require one."""
+    standby = quorum([2, 3], 3, [1, 4, 5, 6])
+    before = state_before_stop(state(quorum=standby), 1, R391, NOW)
+    assert not before.was_voter
+    node, started = SEPARATE.node(1), _rolled(1, quorum=standby)
+    assert check_after_start(SEPARATE, started, node, before=before, expected=R431).passes
+    lagging = _rolled(1, quorum=quorum([2, 3], 3, [1, 4, 5, 6], n1=400))
+    assert _failing(check_after_start(SEPARATE, lagging, node, before=before, expected=R431)) == {"quorum"}
+    gone = _rolled(1, quorum=quorum([2, 3], 3, [4, 5, 6]))
+    assert _failing(check_after_start(SEPARATE, gone, node, before=before, expected=R431)) == {"quorum"}
+    voter = state_before_stop(state(), 1, R391, NOW)
+    assert _failing(check_after_start(SEPARATE, started, node, before=voter, expected=R431)) == {"quorum"}
+    promoted = _rolled(1, quorum=quorum([1, 2, 3], 3, [4, 5, 6]))
+    assert check_after_start(SEPARATE, promoted, node, before=before, expected=R431).passes
+
+
 def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
     busy = quorum([1, 2, 3], 3, [4, 5, 6], n1=400)
     voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)

@@ -6,9 +6,11 @@ responses to DescribeQuorum, or cannot connect to controllers.
 
 from __future__ import annotations
 
+import base64
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
+from uuid import UUID
 
 from kafka.protocol.admin import (
     DescribeClusterRequest,
@@ -48,6 +50,7 @@ from kafka_rollout.kafka.client.requests import (
 )
 from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.kafka.formats.layouts import ZERO_UUID
 from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight, Right
@@ -398,6 +401,12 @@ def _replicas(found: Iterable[Any]) -> tuple[ReplicaState, ...]:
     return tuple(replica for _, replica in sorted({replica.replica_id: replica for replica in by_age}.items()))
 
 
+def _directory_id(found: UUID | None) -> str:
+    """Return Kafka's text form; "" for none, such as the zeros of a voter of a static quorum."""
+    text = base64.urlsafe_b64encode((found or UUID(int=0)).bytes).decode()[:-2]
+    return "" if text == ZERO_UUID else text
+
+
 def _replica(replica: Any) -> ReplicaState:
     fetched, caught_up = replica.last_fetch_timestamp, replica.last_caught_up_timestamp
     return ReplicaState(
@@ -405,4 +414,5 @@ def _replica(replica: Any) -> ReplicaState:
         log_end_offset=replica.log_end_offset,
         last_fetch_ms=None if fetched is None or fetched < 0 else fetched,
         last_caught_up_ms=None if caught_up is None or caught_up < 0 else caught_up,
+        directory_id=_directory_id(replica.replica_directory_id),
     )

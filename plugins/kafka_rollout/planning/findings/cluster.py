@@ -37,7 +37,9 @@ from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
     PartitionState,
+    QuorumState,
     check_caught_up,
+    describe_replaced,
     find_unlisted_brokers,
     find_unlisted_controllers,
     majority,
@@ -124,6 +126,16 @@ QUORUM_VOTER_LAGS = FindingCode(
     "A voter is not caught up. A blocker if its lag is unknown.",
     "Wait until the voter has caught up. If it does not, read its log.",
 )
+QUORUM_VOTER_REPLACED = FindingCode(
+    "QUORUM-VOTER-REPLACED",
+    BLOCKER,
+    "A controller runs with another directory than the one that has the vote (KIP-853). It stays an observer.",
+)
+CONTROLLER_NOT_VOTER = FindingCode(
+    "CONTROLLER-NOT-VOTER",
+    INFO,
+    "A controller of the inventory is an observer of the quorum. It restarts as one, and has no vote.",
+)
 FEATURES_DIFFER = FindingCode(
     "FEATURES-DIFFER",
     BLOCKER,
@@ -194,7 +206,7 @@ QUORUM_CHECK = Check(
     "metadata-quorum",
     "Metadata quorum",
     "upgrade.md#findings",
-    (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS),
+    (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS, QUORUM_VOTER_REPLACED, CONTROLLER_NOT_VOTER),
     examines=Examined.VOTERS,
 )
 AGREEMENT_CHECK = Check(
@@ -371,13 +383,36 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         )
     for voter in quorum.voters:
         caught_up, evidence = check_caught_up(quorum, voter.replica_id)
-        if not caught_up:
+        if not caught_up and voter.replica_id in quorum.replaced_voters - quorum.joins_itself:
+            yield QUORUM_VOTER_REPLACED.found(
+                f"controller {voter.replica_id}",
+                f"{describe_replaced(quorum, voter.replica_id).capitalize()}. It never becomes the voter by itself.",
+                f"Remove the old voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
+                f"{remove_controller(quorum, voter.replica_id)}), then add the new one on its host (… "
+                "--command-config its server.properties, add-controller).",
+            )
+        elif not caught_up:
             unknown = quorum.lag(voter.replica_id) is None
             yield QUORUM_VOTER_LAGS.found(
                 f"controller {voter.replica_id}",
                 f"Voter {voter.replica_id} is not caught up: {evidence}.",
                 severity=BLOCKER if unknown else WARNING,
             )
+
+    for node in cluster.controllers:
+        if node.node_id not in quorum.voter_ids and quorum.observer(node.node_id) is not None:
+            yield CONTROLLER_NOT_VOTER.found(
+                f"controller {node.node_id}",
+                f"Controller {node.node_id} is an observer of the quorum, not one of its {count(voters, 'voter')}.",
+                "No action is needed for a standby. If it must vote, add it: kafka-metadata-quorum.sh add-controller.",
+            )
+
+
+def remove_controller(quorum: QuorumState | None, node_id: int) -> str:
+    """Return the words of kafka-metadata-quorum.sh that remove a voter."""
+    voter = next((one for one in quorum.voters if one.replica_id == node_id), None) if quorum else None
+    directory = (voter.directory_id if voter else "") or "ID"
+    return f"remove-controller --controller-id {node_id} --controller-directory-id {directory}"
 
 
 def _features(state: ClusterState) -> Iterable[Finding]:
@@ -492,7 +527,7 @@ def _unlisted_controller(
         is_dynamic = any(n.features and n.features.finalized.get(KRAFT_VERSION, 0) for n in state.nodes.values())
         command = (
             f"remove the voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
-            f"remove-controller --controller-id {node_id} --controller-directory-id ID)"
+            f"{remove_controller(state.quorum, node_id)})"
             if is_dynamic
             else "remove it from controller.quorum.voters of every node"
         )

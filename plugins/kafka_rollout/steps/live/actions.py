@@ -211,7 +211,7 @@ def _install_on_others(controllers: Controllers) -> None:
 
 
 def _start_until_ready(controllers: Controllers) -> str:
-    """Start a majority of the controllers. Start the others when it serves, when one exits, or after a time limit.
+    """Start a majority of the voters. Start the others when it serves, when one exits, or after a time limit.
 
     Controllers on one host start slower if all start at once, and one that starts during an election can repeat it.
     A controller without the snapshot starts with the others: it fetches the snapshot from the leader. Returns what is
@@ -229,9 +229,12 @@ def _start_until_ready(controllers: Controllers) -> str:
         )
 
     had_log = {node_id for node_id, event in projections.installed_on(ports.run.events()).items() if event.had_log}
-    candidate = chosen_node(ports)
-    ordered = sorted(controllers.responding, key=lambda node: (node.node_id not in had_log, node != candidate))
-    first = ordered[: majority(len(ports.cluster.controllers))]
+    candidate, voters = chosen_node(ports), controllers.voters
+    ordered = sorted(
+        controllers.responding,
+        key=lambda node: (node.node_id not in voters, node.node_id not in had_log, node != candidate),
+    )
+    first = ordered[: majority(len(voters))]
     if len(controllers.start(first)) < len(first):
         controllers.start(ordered)
     for _ in range(int(OTHERS_AFTER_S / EXITED_EVERY_S)):

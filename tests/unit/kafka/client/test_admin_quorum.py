@@ -4,14 +4,16 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 from typing import Any
+from uuid import UUID
 
 import pytest
 
 from kafka_rollout.kafka.client.admin import _read_quorum
 
 
-def replica(replica_id: int, log_end_offset: int, fetched: int = -1) -> SimpleNamespace:
+def replica(replica_id: int, log_end_offset: int, fetched: int = -1, directory: UUID | None = None) -> SimpleNamespace:
     return SimpleNamespace(
+        replica_directory_id=directory,
         replica_id=replica_id,
         log_end_offset=log_end_offset,
         last_fetch_timestamp=fetched,
@@ -46,3 +48,11 @@ def test_without_times_the_longer_log_counts() -> None:
     quorum = _read_quorum(answer(replica(2, 2045), replica(2, 1865)), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
     assert quorum.lag(2) == 1
     assert quorum.observers[0].last_fetch_ms is None
+
+
+def test_a_replica_has_the_directory_id_as_meta_properties_has_it() -> None:
+    formatted = replica(3, 2045, directory=UUID(hex="94ae5ca72c1b4b5e8f3df3d5b54c9a17"))
+    static = replica(4, 2045, directory=UUID(int=0))
+    quorum = _read_quorum(answer(formatted, static), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
+    assert [one.directory_id for one in quorum.observers] == ["lK5cpywbS16PPfPVtUyaFw", ""]
+    assert [one.directory_id for one in quorum.voters] == [""], "the leader of an older release does not report it"

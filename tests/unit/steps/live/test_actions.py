@@ -29,7 +29,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.live import actions as live
 from kafka_rollout.steps.offline.outage import shown_live_facts
 from kafka_rollout.steps.offline.snapshot import install_on
-from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
 from tests.fakes.ports import fake_ports
@@ -214,6 +214,30 @@ def test_the_third_controller_starts_at_once_when_one_of_the_first_two_exits(
     world.cannot_start = {(2, R431)}
     live.lower_live(ports, plan)
     assert (world.runs(2), world.runs(3)) == (False, True)
+    lowered = newest(ports.run.events(), LiveLowered)
+    assert lowered is not None
+    assert lowered.without_controller_s < live.OTHERS_AFTER_S
+
+
+def test_a_majority_of_the_voters_starts_first_and_standbys_later(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Three of the five controllers have a vote: two of them can elect a leader, and a standby cannot."""
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+    world = FakeCluster(R431, spec=make_spec(controllers=5))
+    world.standbys, world.leader = {1, 2}, 3
+    world.clock.sleep(1000)
+    ports, begun, start = fake_ports(world, tmp_path), [], FakeCluster.start
+    plan = approved(ports)
+
+    def recorded(world: FakeCluster, node_id: int) -> None:
+        begun.append(node_id)
+        start(world, node_id)
+
+    monkeypatch.setattr(FakeCluster, "start", recorded)
+    live.lower_live(ports, plan)
+    assert is_lowered(world)
+    assert set(begun[:2]) < {3, 4, 5}
     lowered = newest(ports.run.events(), LiveLowered)
     assert lowered is not None
     assert lowered.without_controller_s < live.OTHERS_AFTER_S
