@@ -253,8 +253,9 @@ SECURITY = [
      "PLAIN, SCRAM-SHA-256, SCRAM-SHA-512, OAUTHBEARER, with a user for it."),
     (81, "a.json", 0o600, '{"security.protocol": "SSL"}',
      "Security file a.json has the unknown key security.protocol. Use protocol. The keys are protocol, mechanism, "
-     "username, password, token_url, scope, token_ca_location, ca_location, certificate_location, key_location, "
-     "key_password, check_hostname, controllers, traffic, prometheus. A client.properties file has the names of Java."),
+     "username, password, token_url, scope, token_ca_location, extensions, ca_location, certificate_location, "
+     "key_location, key_password, check_hostname, controllers, traffic, prometheus. A client.properties file has the "
+     "names of Java."),
     (81, "a.json", 0o600, '{"protocol": "TLS"}',
      "Security file a.json does not have usable security settings: protocol: it must be 'PLAINTEXT', 'SSL', "
      "'SASL_PLAINTEXT' or 'SASL_SSL'. Correct it."),
@@ -377,8 +378,8 @@ def test_ports_that_are_not_a_listener_with_these_settings(
         words = ["inventory", "init", "--bootstrap-server", f"127.0.0.1:{port}", *tls]
         assert answer(words, capsys) == (
             3,
-            f"The certificate of Bootstrap server 127.0.0.1:{port} is not trusted: self-signed certificate. Check the "
-            f"CA file {SETTINGS}, and that the certificate names the host.",
+            f"The certificate of Bootstrap server 127.0.0.1:{port} is not trusted: self-signed certificate. "
+            f"Correct the CA file {SETTINGS}: it must have the certificate that issued this one.",
         )
 
 

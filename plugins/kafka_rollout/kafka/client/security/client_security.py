@@ -9,6 +9,7 @@ from __future__ import annotations
 import base64
 import json
 import os
+import re
 import shlex
 import ssl
 import stat
@@ -125,9 +126,10 @@ class ClientSecurity(BaseModel):
 
     `username` and `password`: with OAUTHBEARER the client id and its secret, for which the server at `token_url` issues
     tokens (grant type client_credentials). `token_ca_location`: certificates that this server's certificate is verified
-    with. `check_hostname`: librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the
-    controller listener, `traffic`: settings of the test traffic, if they differ. `prometheus`: the server with the
-    values of conditions from outside.
+    with. `extensions`: sent with each token (SASL extensions, KIP-342), as `name=value,name=value`. `check_hostname`:
+    librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the controller listener,
+    `traffic`: settings of the test traffic, if they differ. `prometheus`: the server with the values of conditions from
+    outside.
     """
 
     # hide_input_in_errors: a validation error must not print the input.
@@ -140,6 +142,7 @@ class ClientSecurity(BaseModel):
     token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")] | None = None
     scope: str | None = None
     token_ca_location: str | None = None
+    extensions: str | None = None
     ca_location: str | None = None
     certificate_location: str | None = None
     key_location: str | None = None
@@ -159,12 +162,19 @@ class ClientSecurity(BaseModel):
             )
         return name
 
+    @field_validator("extensions")
+    @classmethod
+    def _are_extensions(cls, text: str | None) -> str | None:
+        return text and join_extensions(split_extensions(text))
+
     @model_validator(mode="after")
     def _complete(self) -> ClientSecurity:
         if self.uses_sasl and not (self.mechanism and self.username and self.password):
             raise ValueError(f"{self.protocol} needs sasl.mechanism, a username and a password")
         if self.uses_oauth != bool(self.token_url):
             raise ValueError("OAUTHBEARER, and no other mechanism, needs sasl.oauthbearer.token.endpoint.url")
+        if self.extensions and not self.uses_oauth:
+            raise ValueError("only OAUTHBEARER has SASL extensions")
         if bool(self.certificate_location) != bool(self.key_location):
             raise ValueError("a client certificate needs both ssl.certificate.location and ssl.key.location")
         return self
@@ -220,7 +230,9 @@ class ClientSecurity(BaseModel):
         plain = self._with_secrets()
         settings = {"security_protocol": plain["protocol"], "sasl_mechanism": plain["mechanism"]}
         if self.uses_oauth:
-            return {**settings, "sasl_oauth_token_provider": token_provider(*map(plain.get, _OAUTH_NAMES))}
+            url, client_id, secret, scope, ca_location, extensions = map(plain.get, _OAUTH_NAMES)
+            provider = token_provider(url, client_id, secret, scope, ca_location=ca_location, extensions=extensions)
+            return {**settings, "sasl_oauth_token_provider": provider}
         return {**settings, "sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
 
     def _with_secrets(self) -> dict[str, Any]:
@@ -302,7 +314,7 @@ class ClientSecurity(BaseModel):
         return _validate(values, "The Connection's extra")
 
 
-_SASL = ("mechanism", "username", "password", "token_url", "scope", "token_ca_location")
+_SASL = ("mechanism", "username", "password", "token_url", "scope", "token_ca_location", "extensions")
 _TLS = ("ca_location", "certificate_location", "key_location", "key_password", "check_hostname")
 PEM_FILES = ("ca_location", "certificate_location", "key_location", "token_ca_location")
 # Field → its name in confluent-kafka (librdkafka).
@@ -325,12 +337,37 @@ _OAUTH_NAMES = {
     "password": "sasl.oauthbearer.client.secret",
     "scope": "sasl.oauthbearer.scope",
     "token_ca_location": "https.ca.location",
+    "extensions": "sasl.oauthbearer.extensions",
 }
 # librdkafka's property → field; both spellings of the mechanism are librdkafka's own.
 _LIBRDKAFKA_NAMES = {
     "sasl.mechanisms": "mechanism",
     **{name: field for table in (_CLIENT_NAMES, _OAUTH_NAMES) for field, name in table.items()},
 }
+
+
+_EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")
+
+
+def join_extensions(extensions: Mapping[str, str]) -> str:
+    """Return SASL extensions in librdkafka's form. Raises ValueError for one that Kafka or librdkafka refuses.
+
+    Source: OAuthBearerClientInitialResponse.validateExtensions.
+    """
+    for name, value in extensions.items():
+        if not _EXTENSION_NAME.fullmatch(name) or name == "auth":
+            raise ValueError("a SASL extension whose name is not of letters only")
+        if not _EXTENSION_VALUE.fullmatch(value) or "," in value:
+            raise ValueError(f"the SASL extension {name} with an empty value, a comma or a sign that is not ASCII")
+    return ",".join(f"{name}={value}" for name, value in extensions.items())
+
+
+def split_extensions(text: str) -> dict[str, str]:
+    """Return the extensions of `join_extensions`. Raises ValueError for a part that is not `name=value`."""
+    parts = [part.strip().partition("=") for part in text.split(",")]
+    if any(not equals for _, equals, _ in parts):
+        raise ValueError("SASL extensions are not name=value,name=value")
+    return {name: value for name, _, value in parts}
 
 
 def read_with_mode(path: Path, what: str, remedy: str) -> tuple[bytes, int]:
@@ -380,10 +417,16 @@ _DEFAULT_LIFETIME_S = 300.0
 
 @lru_cache(maxsize=16)
 def token_provider(
-    url: str, client_id: str, client_secret: str, scope: str | None = None, ca_location: str | None = None
+    url: str,
+    client_id: str,
+    client_secret: str,
+    scope: str | None = None,
+    *,
+    ca_location: str | None = None,
+    extensions: str | None = None,
 ) -> TokenProvider:
     """Return the provider of this process for a client, so that all connections use the same token."""
-    return TokenProvider(url, client_id, client_secret, scope, ca_location)
+    return TokenProvider(url, client_id, client_secret, scope, ca_location=ca_location, extensions=extensions)
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
@@ -393,9 +436,17 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
     """
 
     def __init__(
-        self, url: str, client_id: str, client_secret: str, scope: str | None, ca_location: str | None
+        self,
+        url: str,
+        client_id: str,
+        client_secret: str,
+        scope: str | None = None,
+        *,
+        ca_location: str | None = None,
+        extensions: str | None = None,
     ) -> None:
         self._url = url
+        self._extensions = split_extensions(extensions) if extensions else {}
         self._client_id = client_id
         # Not URL-encoded, as in librdkafka and by default in Kafka (sasl.oauthbearer.header.urlencode).
         self._authorization = f"Basic {base64.b64encode(f'{client_id}:{client_secret}'.encode()).decode()}"
@@ -414,6 +465,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
                 self._token = str(answer["access_token"])
                 self._renew_at = time.monotonic() + _USED_PART * lifetime_s
             return self._token
+
+    def extensions(self) -> dict[str, str]:
+        """Return the SASL extensions that the client sends with each token."""
+        return dict(self._extensions)
 
     def _request(self) -> dict[str, Any]:
         request = urllib.request.Request(  # noqa: S310 — the URL is http or https (ClientSecurity.token_url)

@@ -6,7 +6,8 @@ import os
 import re
 import shlex
 import textwrap
-from collections.abc import Iterator, Mapping
+import urllib.parse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,11 @@ from kafka_rollout.kafka.client.security.client_security import (
     HttpAccess,
     SaslMechanism,
     SecurityProtocol,
+    join_extensions,
     read_with_mode,
 )
+from kafka_rollout.kafka.client.security.jaas import parse_jaas
+from kafka_rollout.kafka.client.security.java_settings import KAFKAS_CLASSES, OF_BROKERS, WITHOUT_EFFECT
 from kafka_rollout.kafka.files.server_properties import parse
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.topology import ClusterSpec
@@ -35,7 +39,7 @@ _PREFIXES = ("security.", "sasl.", "ssl.")
 _PROTOCOL, _MECHANISM, _JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"
 _HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 — a name
-_HANDLER = "sasl.login.callback.handler.class"
+_URL_ENCODED = "sasl.oauthbearer.header.urlencode"
 _TOKEN_ID = ("sasl.oauthbearer.client.credentials.client.id", "clientId")
 _TOKEN_SECRET = ("sasl.oauthbearer.client.credentials.client.secret", "clientSecret")
 _TOKEN_SCOPE = ("sasl.oauthbearer.scope", "scope")
@@ -48,17 +52,16 @@ _STORE, _CHAIN_PEM, _KEY_PEM = "ssl.keystore.location", "ssl.keystore.certificat
 _STORE_PASSWORD, _KEY_PASSWORD = "ssl.keystore.password", "ssl.key.password"
 _USED = {
     *(_PROTOCOL, _MECHANISM, _JAAS, _HOST_NAMES, _TOKEN_URL, _TOKEN_ID[0], _TOKEN_SECRET[0], _TOKEN_SCOPE[0]),
+    _URL_ENCODED,
     *(_TRUSTED, _TRUSTED_PEM, _TRUSTED_PASSWORD, _STORE, _CHAIN_PEM, _KEY_PEM, _STORE_PASSWORD, _KEY_PASSWORD),
 }
-# They do not change who connects, or with what protection. The format of a store is read from its content.
-_WITHOUT_EFFECT = re.compile(
-    r"ssl\.(truststore\.type|keystore\.type|protocol|enabled\.protocols|provider|secure\.random\.implementation"
-    r"|keymanager\.algorithm|trustmanager\.algorithm)"
-    r"|sasl\.kerberos\..+|sasl\.login\.(refresh\..+|retry\..+|connect\.timeout\.ms|read\.timeout\.ms)"
-    r"|sasl\.oauthbearer\.(clock\.skew\.seconds|header\.urlencode|jwks\..+|scope\.claim\.name|sub\.claim\.name)"
-    r"|sasl\.(server|client)\.max\.receive\.size"
-)
 _SECRET = re.compile(r"sasl\.jaas\.config|.*\.password|ssl\.keystore\.key|.*\.client\.secret|.*\.private\.key\..*")
+# Options that a login at a token server can have here. Those of TLS have no effect, or are those of Java's defaults.
+_OF_TOKENS = re.compile(
+    r"clientId|clientSecret|scope|extension_.+|ssl\.truststore\.(location|password|type)"
+    r"|ssl\.(protocol|enabled\.protocols|provider|secure\.random\.implementation|trustmanager\.algorithm)"
+)
+_EXTENSION = "extension_"
 _LOGIN_MODULES = {
     "PlainLoginModule": SaslMechanism.PLAIN,
     "ScramLoginModule": SaslMechanism.SCRAM_SHA_512,
@@ -67,14 +70,9 @@ _LOGIN_MODULES = {
 _JAAS_EXAMPLE = (
     f'{_JAAS}=org.apache.kafka.common.security.plain.PlainLoginModule required username="NAME" password="PASSWORD";'
 )
-# java.io.StreamTokenizer as Kafka's JaasConfig sets it: blanks, comments, quoted text, words, single characters.
-_TOKEN = re.compile(
-    r"""(?:\s+|//[^\n]*|/\*.*?\*/)|(?:"((?:\\.|[^"\\])*)"|'((?:\\.|[^'\\])*)'|([^\s"'=;/]+)|([=;]))""", re.DOTALL
-)
-_ESCAPE = re.compile(r"\\([0-3][0-7]{0,2}|[4-7][0-7]?|.)", re.DOTALL)
-_ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v"}
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
-_PEM, _JKS, _DER = b"-----BEGIN ", b"\xfe\xed\xfe\xed", b"\x30"
+_JKS, _DER = b"\xfe\xed\xfe\xed", b"\x30"
+_HEADERS = re.compile(r"(?:[^\r\n:]+:[^\r\n]*[\r\n]+)+")  # of an encrypted key
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,7 +167,9 @@ def parse_client_properties(path: Path, content: bytes, mode: int) -> ClientSecu
     Raises UserError for a file with secrets that others can read, and for security settings that cannot be applied to
     every client of this tool. No error quotes a value that can be a secret.
     """
-    settings = {key: value.strip() for key, value in parse(content).items() if value.strip() or key == _HOST_NAMES}
+    # Java's trim, as ConfigDef.parseType uses it.
+    trimmed = {key: value.strip("".join(map(chr, range(33)))) for key, value in parse(content).items()}
+    settings = {key: value for key, value in trimmed.items() if value or key == _HOST_NAMES}
     secret = sorted(key for key in settings if _SECRET.fullmatch(key))
     if secret and mode & 0o077:
         raise UserError(
@@ -181,9 +181,14 @@ def parse_client_properties(path: Path, content: bytes, mode: int) -> ClientSecu
 
 
 def _refuse_unknown(path: Path, settings: Mapping[str, str]) -> None:
-    known = {*_USED, _HANDLER}
+    known = {*_USED, *KAFKAS_CLASSES}
     unknown = sorted(
-        key for key in settings if key.startswith(_PREFIXES) and key not in known and not _WITHOUT_EFFECT.fullmatch(key)
+        key
+        for key in settings
+        if key.startswith(_PREFIXES)
+        and key not in known
+        and key not in OF_BROKERS
+        and not WITHOUT_EFFECT.fullmatch(key)
     )
     if unknown:
         names = few(map(escape_invisible, unknown))
@@ -191,12 +196,12 @@ def _refuse_unknown(path: Path, settings: Mapping[str, str]) -> None:
             f"{path} has security settings that this tool cannot apply to all its clients: {names}.",
             remedy=f"Remove them, or use {', '.join((_PROTOCOL, _MECHANISM, _JAAS, _TRUSTED, _STORE))}.",
         )
-    handler = settings.get(_HANDLER, "")
-    if handler and not handler.endswith(".OAuthBearerLoginCallbackHandler"):
-        raise UserError(
-            f"{path} has a class in {_HANDLER} that this tool cannot use.",
-            remedy=f"Use {', '.join(SaslMechanism)} without a class of your own.",
-        )
+    for key, classes in KAFKAS_CLASSES.items():
+        if (name := settings.get(key)) and name not in classes:
+            raise UserError(
+                f"{path} has a class in {key} that this tool cannot use.",
+                remedy=f"Remove it. This tool logs in with {', '.join(SaslMechanism)}, without a class of your own.",
+            )
     references = sorted(key for key, value in settings.items() if key in known and is_reference(value))
     if references:
         raise UserError(
@@ -278,9 +283,37 @@ class _Properties:
                 f"Add {_JAAS}=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
                 'clientId="ID" clientSecret="SECRET";',
             )
+        if unknown := sorted(key for key in options if not _OF_TOKENS.fullmatch(key)):
+            raise self._wrong(
+                f"{_JAAS} has options of the login that this tool cannot apply to all its clients: "
+                f"{few(map(escape_invisible, unknown))}",
+                "Remove them, or ask for a client that logs in without them.",
+            )
+        if self._settings.get(_URL_ENCODED, "").lower() == "true" and any(
+            one != urllib.parse.quote_plus(one) for one in (client, secret)
+        ):
+            raise self._wrong(
+                f"{_URL_ENCODED} changes the client id or the secret, and this tool sends them as they are",
+                "Use an id and a secret of letters, digits, `.`, `-` and `_`.",
+            )
         trusted = options.get(_TRUSTED)
         ca = self._trusted(_TRUSTED, Path(trusted), options.get(_TRUSTED_PASSWORD)) if trusted else None
-        return {"token_url": url, "username": client, "password": secret, "scope": scope, "token_ca_location": ca}
+        return {
+            "token_url": url,
+            "username": client,
+            "password": secret,
+            "scope": scope,
+            "token_ca_location": ca,
+            "extensions": self._extensions(options),
+        }
+
+    def _extensions(self, options: Mapping[str, str]) -> str | None:
+        """Return the SASL extensions (KIP-342) in librdkafka's form; None without any."""
+        found = {key.removeprefix(_EXTENSION): value for key, value in options.items() if key.startswith(_EXTENSION)}
+        try:
+            return join_extensions(found) or None
+        except ValueError as error:
+            raise self._wrong(f"{_JAAS} has {error}", "Correct the option.") from None
 
     def _tls(self) -> dict[str, Any]:
         host_names = self._settings.get(_HOST_NAMES, "https").lower()
@@ -296,8 +329,8 @@ class _Properties:
     def _trusted(self, key: str, path: Path, password: str | None) -> str:
         """Return the path of a PEM file with the certificates of a truststore."""
         content = self._store(key, path)
-        if content.lstrip().startswith(_PEM):
-            return str(path)
+        if pem := _pem_blocks(content):
+            return str(path) if _is_bare(content) else _in_memory(pem)
         found = self._pkcs12(key, path, content, password)
         certificates = [found.cert, *found.additional_certs]
         pem = b"".join(one.certificate.public_bytes(serialization.Encoding.PEM) for one in certificates if one)
@@ -317,8 +350,9 @@ class _Properties:
             return {}
         path = Path(location)
         content = self._store(_STORE, path)
-        if content.lstrip().startswith(_PEM):
-            return _certificate(location, location, password)
+        if pem := _pem_blocks(content):
+            file = location if _is_bare(content) else _in_memory(pem)
+            return _certificate(file, file, password)
         found = self._pkcs12(_STORE, path, content, self._settings.get(_STORE_PASSWORD))
         if found.key is None or found.cert is None:
             raise self._wrong(f"{_STORE} {path} contains no key with its certificate", "Use the keystore of the user.")
@@ -331,7 +365,7 @@ class _Properties:
 
     def _store(self, key: str, path: Path) -> bytes:
         content, _ = read_with_mode(path, str(path), f"Correct {key} in {self._path}.")
-        if content.startswith(_JKS) or not (content.startswith(_DER) or content.lstrip().startswith(_PEM)):
+        if content.startswith(_JKS) or not (content.startswith(_DER) or _pem_blocks(content)):
             shown, target = shlex.quote(str(path)), shlex.quote(f"{path}.p12")
             kind = "a JKS store" if content.startswith(_JKS) else "neither PEM nor PKCS #12"
             raise self._wrong(
@@ -356,55 +390,27 @@ def _certificate(chain: str, key: str, password: str | None) -> dict[str, Any]:
     return {"certificate_location": chain, "key_location": key, "key_password": password}
 
 
+def _pem_blocks(content: bytes) -> bytes:
+    """Return the blocks of a PEM file; empty for another file. Text around them is allowed, as in Kafka's PemParser."""
+    return _with_line_ends(content.decode("latin-1"))
+
+
+def _is_bare(content: bytes) -> bool:
+    """Return whether a PEM file has nothing but blocks, so that every library reads the file itself."""
+    return not _BLOCK.sub("", content.decode("latin-1")).strip()
+
+
 def _with_line_ends(pem: str) -> bytes:
-    """Return PEM as OpenSSL reads it: the Java clients also read it with other blanks in place of the line ends."""
+    """Return the blocks of PEM as OpenSSL reads them: the Java clients also read other blanks for the line ends."""
     blocks = []
     for label, body in _BLOCK.findall(pem):
-        lines = textwrap.wrap("".join(body.split()), 64)
-        blocks.append("\n".join((f"-----BEGIN {label}-----", *lines, f"-----END {label}-----", "")))
+        headers = found[0].split("\n") if (found := _HEADERS.match(body.lstrip())) else []
+        content = body.lstrip()[len(found[0]) :] if found else body
+        lines = textwrap.wrap("".join(content.split()), 64)
+        blank = [*filter(None, map(str.strip, headers)), ""] if headers else []
+        blocks.append("\n".join((f"-----BEGIN {label}-----", *blank, *lines, f"-----END {label}-----", "")))
     return "".join(blocks).encode()
 
 
 def _in_memory(content: bytes) -> str:
     return file_in_memory(content, str(os.getpid()))
-
-
-def parse_jaas(text: str) -> tuple[str, dict[str, str]]:
-    """Return login module and options of `MODULE FLAG KEY=VALUE …;`, as Kafka's JaasConfig reads it.
-
-    Raises ValueError for other text. The error does not quote the text.
-    """
-    tokens = list(_jaas_tokens(text))
-    if len(tokens) < 3 or tokens[-1] != (";", True) or any(special for _, special in tokens[:2]):
-        raise ValueError("not a login module")
-    (module, _), (flag, _), *rest = tokens[:-1]
-    if flag.lower() not in ("required", "requisite", "sufficient", "optional") or len(rest) % 3:
-        raise ValueError("not a login module")
-    options = {}
-    for at in range(0, len(rest), 3):
-        (key, of_key), equals, (value, of_value) = rest[at : at + 3]
-        if of_key or of_value or equals != ("=", True):
-            raise ValueError("not an option")
-        options[key] = value
-    return module, options
-
-
-def _jaas_tokens(text: str) -> Iterator[tuple[str, bool]]:
-    """Yield each token, and whether it is `=` or `;` outside quotes."""
-    at = 0
-    while at < len(text):
-        found = _TOKEN.match(text, at)
-        if found is None:
-            raise ValueError("an open quote")
-        at = found.end()
-        double, single, word, special = found.groups()
-        quoted = double if double is not None else single
-        if quoted is not None:
-            yield _ESCAPE.sub(_unescape, quoted), False
-        elif word or special:
-            yield word or special, bool(special)
-
-
-def _unescape(found: re.Match[str]) -> str:
-    character = found[1]
-    return chr(int(character, 8)) if character[0] in "01234567" else _ESCAPED.get(character, character)

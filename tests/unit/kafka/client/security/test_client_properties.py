@@ -13,7 +13,8 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.client.security.credentials import parse_jaas, read_security_file
+from kafka_rollout.kafka.client.security.credentials import read_security_file
+from kafka_rollout.kafka.client.security.jaas import parse_jaas
 from kafka_rollout.releases.jvm.java import java_home
 from tests.integration.harness.security.secured import authority, certificate
 
@@ -193,7 +194,7 @@ def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
         ),
         ("security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n", "an http or https address in sasl.oauthbearer"),
         ("sasl.username=rollout\nsasl.password=x\n", "security settings that this tool cannot apply"),
-        ("ssl.engine.factory.class=a.B\n", "cannot apply to all its clients: ssl.engine.factory.class. Remove them"),
+        ("ssl.engine.factory.class=a.B\n", "a class in ssl.engine.factory.class that this tool cannot use. Remove it."),
         ("ssl.key.password=${file:/etc/secret:key}\n", "a reference to a config provider in ssl.key.password"),
         ("security.protocol=SSL\nssl.truststore.location=/nowhere\n", "/nowhere cannot be read: No such file"),
         ("security.protocol=SSL\nssl.keystore.key=x\n", "ssl.keystore.certificate.chain and ssl.keystore.key belong"),
@@ -232,8 +233,107 @@ def test_login_modules_are_read_as_java_reads_them(text: str, options: dict[str,
 
 
 @pytest.mark.parametrize(
-    "text", ["", "a.Module;", "a.Module required", 'a.Module required k="x;', "a.Module required k;", "a b k==;"]
+    "text",
+    [
+        "",
+        "a.Module;",
+        "a.Module required",
+        'a.Module required k="x;',
+        "a.Module required k;",
+        "a b k==;",
+        "a.Module required password=1234;",
+        "a.Module required password=a\\b;",
+        'a.Module required password="a\nb";',
+        "a.Module required; b.Module required;",
+        '"" required;',
+    ],
 )
 def test_other_text_is_no_login_module(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^not |^an open quote$"):
+    with pytest.raises(ValueError, match=r"^not |^no semicolon"):
         parse_jaas(text)
+
+
+COMMENT = "# the CA of orders\n"
+BAG = "Bag Attributes\n    friendlyName: rollout\n    localKeyID: 54 69\nKey Attributes: <No Attributes>\n"
+TEXT = "Certificate:\n    Data:\n        Version: 3 (0x2)\n"
+
+
+@pytest.mark.parametrize("before", [COMMENT, BAG, TEXT], ids=["comment", "bag", "text"])
+def test_text_before_the_blocks_of_a_pem_file_is_left_out(certificates: Path, before: str) -> None:
+    ca, own = (certificates / "ca.pem").read_text(), (certificates / "rollout.store").read_text()
+    (certificates / "ca-with-text.pem").write_text(f"{before}{ca}")
+    key, chain = own.split("-----BEGIN CERTIFICATE-----")
+    (certificates / "own-with-text.pem").write_text(f"{before}{key}{before}-----BEGIN CERTIFICATE-----{chain}")
+    read = _read(
+        certificates,
+        f"security.protocol=SSL\nssl.truststore.type=PEM\nssl.truststore.location={certificates}/ca-with-text.pem\n"
+        f"ssl.keystore.location={certificates}/own-with-text.pem\n",
+    )
+    assert _usable(read)
+    assert Path(read.ca_location or "").read_text() == ca
+    assert Path(read.key_location or "").read_text() == own
+
+
+def test_an_encrypted_key_keeps_its_headers(certificates: Path) -> None:
+    key = serialization.load_pem_private_key((certificates / "rollout.key").read_bytes(), None)
+    encrypted = key.private_bytes(
+        serialization.Encoding.PEM,
+        serialization.PrivateFormat.TraditionalOpenSSL,
+        serialization.BestAvailableEncryption(SECRET.encode()),
+    )
+    assert b"Proc-Type: 4,ENCRYPTED" in encrypted
+    store = certificates / "encrypted.pem"
+    store.write_bytes(COMMENT.encode() + encrypted + (certificates / "rollout.pem").read_bytes())
+    read = _read(certificates, f"security.protocol=SSL\nssl.keystore.location={store}\nssl.key.password={SECRET}\n")
+    context = ssl.create_default_context()
+    context.load_cert_chain(read.certificate_location or "", read.key_location, SECRET)
+
+
+def test_settings_of_brokers_and_kafkas_own_classes_change_nothing(tmp_path: Path) -> None:
+    text = f"security.protocol=SASL_PLAINTEXT\n{SCRAM}"
+    copied = (
+        "ssl.client.auth=required\nsasl.enabled.mechanisms=SCRAM-SHA-512\nsecurity.inter.broker.protocol=SASL_SSL\n"
+        "sasl.mechanism.inter.broker.protocol=SCRAM-SHA-512\nsasl.oauthbearer.expected.audience=kafka\n"
+        "ssl.engine.factory.class=org.apache.kafka.common.security.ssl.DefaultSslEngineFactory\n"
+        "sasl.login.class=org.apache.kafka.common.security.authenticator.DefaultLogin\n"
+    )
+    assert _read(tmp_path, text + copied) == _read(tmp_path, text)
+
+
+OAUTH = (
+    "security.protocol=SASL_SSL\nsasl.mechanism=OAUTHBEARER\n"
+    "sasl.oauthbearer.token.endpoint.url=https://idp.example.com/token\n"
+    "sasl.oauthbearer.jwt.retriever.class="
+    "org.apache.kafka.common.security.oauthbearer.ClientCredentialsJwtRetriever\n"
+    "sasl.jaas.config=org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule required "
+    f'clientId="rollout" clientSecret="{SECRET}"'
+)
+
+
+def test_sasl_extensions_of_a_login_reach_every_client(tmp_path: Path) -> None:
+    read = _read(tmp_path, f'{OAUTH} extension_logicalCluster="lkc-1" extension_identityPoolId="pool-2";\n')
+    assert read.confluent()["sasl.oauthbearer.extensions"] == "logicalCluster=lkc-1,identityPoolId=pool-2"
+    provider = read.sasl()["sasl_oauth_token_provider"]
+    assert provider.extensions() == {"logicalCluster": "lkc-1", "identityPoolId": "pool-2"}
+    assert ClientSecurity.from_json(read.to_json(), "The settings") == read
+
+
+@pytest.mark.parametrize(
+    ("more", "sentence"),
+    [
+        ('ssl.keystore.location="/a"', "has options of the login that this tool cannot apply to all its clients: ssl."),
+        ('unsecuredLoginStringClaim_sub="a"', "cannot apply to all its clients: unsecuredLoginStringClaim_sub"),
+        ('extension_auth="a"', "a SASL extension whose name is not of letters only"),
+        ('extension_pool="a,b"', "the SASL extension pool with an empty value, a comma or"),
+    ],
+)
+def test_login_options_that_cannot_be_applied_are_refused(tmp_path: Path, more: str, sentence: str) -> None:
+    assert sentence in _refused(tmp_path, f"{OAUTH} {more};\n")
+
+
+def test_a_url_encoded_client_id_is_refused_only_if_it_differs(tmp_path: Path) -> None:
+    encoded = "sasl.oauthbearer.header.urlencode=true\n"
+    assert _read(tmp_path, f"{encoded}{OAUTH};\n") == _read(tmp_path, f"{OAUTH};\n")
+    assert "urlencode changes the client id" in _refused(
+        tmp_path, encoded + OAUTH.replace('"rollout"', '"a b"') + ";\n"
+    )

@@ -22,7 +22,7 @@ def server() -> Iterator[TokenServer]:
 
 
 def _provider(server: TokenServer, secret: str = SECRET) -> TokenProvider:
-    return TokenProvider(server.url, "rollout", secret, "kafka", None)
+    return TokenProvider(server.url, "rollout", secret, "kafka")
 
 
 def test_a_token_is_used_until_most_of_its_lifetime_is_over(
