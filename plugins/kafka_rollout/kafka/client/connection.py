@@ -35,6 +35,9 @@ _MOST_AT_ONCE = 1 << 20
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
 _SETTINGS = "--command-config; in Airflow the cluster's Connection"
+# X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_OTHER_ISSUER, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (62, 64)  # 7: of an issuer with the same name
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
 # Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
 _NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
@@ -136,7 +139,7 @@ class NodeConnection:
         except ssl.SSLCertVerificationError as error:
             raise RefusedError(
                 f"The certificate of {self.who} is not trusted: {error.verify_message}.",
-                remedy=f"Check the CA file ({_SETTINGS}), and that the certificate names the host.",
+                remedy=_untrusted_remedy(error.verify_code),
             ) from None
         except _NO_ANSWER as error:
             reason, remedy = self._cause(error, timeout_s)
@@ -296,6 +299,22 @@ def ask_api_versions(exchange: Any) -> Any:
         if response.error_code != _UNSUPPORTED_VERSION or lower >= version:
             raise ValueError(f"ApiVersions was answered {kafka_errors.for_code(response.error_code).__name__}")
         version = lower
+
+
+def _untrusted_remedy(verify_code: int) -> str:
+    """Return what to do about a certificate, by OpenSSL's X509_V_ERR code."""
+    if verify_code == _EXPIRED:
+        return "Renew the certificate of the listener, and restart the node or reconfigure its keystore."
+    if verify_code == _NOT_YET_VALID:
+        return "Compare the clocks of this machine and of the machine that issued the certificate."
+    if verify_code in _OTHER_NAME:
+        return (
+            "Use an address that the certificate names (subjectAltName), or renew the certificate with the name of the "
+            "host."
+        )
+    if verify_code in _OTHER_ISSUER:
+        return f"Correct the CA file ({_SETTINGS}): it must have the certificate that issued this one."
+    return f"Check the certificate of the listener and the CA file ({_SETTINGS})."
 
 
 def _tls_context(security: ClientSecurity) -> ssl.SSLContext:

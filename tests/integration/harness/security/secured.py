@@ -64,8 +64,15 @@ _RESOURCES = {
 }
 
 
-def certificate(folder: Path, name: str, ca: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None) -> Path:
-    """Write name.pem and name.key, and both together as name.store; valid for 127.0.0.1 and a day."""
+def certificate(
+    folder: Path,
+    name: str,
+    ca: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
+    *,
+    ends_in: datetime.timedelta = datetime.timedelta(days=1),
+    address: str = HOST,
+) -> Path:
+    """Write name.pem and name.key, and both together as name.store; valid for `address` from a week ago on."""
     key = ec.generate_private_key(ec.SECP256R1())
     subject = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, name)])
     now = datetime.datetime.now(datetime.UTC)
@@ -75,9 +82,9 @@ def certificate(folder: Path, name: str, ca: tuple[x509.Certificate, ec.Elliptic
         .issuer_name(ca[0].subject if ca else subject)
         .public_key(key.public_key())
         .serial_number(x509.random_serial_number())
-        .not_valid_before(now - datetime.timedelta(hours=1))
-        .not_valid_after(now + datetime.timedelta(days=1))
-        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address("127.0.0.1"))]), critical=False)
+        .not_valid_before(now - datetime.timedelta(days=7))
+        .not_valid_after(now + ends_in)
+        .add_extension(x509.SubjectAlternativeName([x509.IPAddress(ipaddress.ip_address(address))]), critical=False)
         .add_extension(x509.BasicConstraints(ca=ca is None, path_length=None), critical=True)
         .sign(ca[1] if ca else key, hashes.SHA256())
     )
