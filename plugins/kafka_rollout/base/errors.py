@@ -42,10 +42,20 @@ class UserError(RolloutError):
     exit_code = 2
 
 
+INCOMPLETE = 5
+"""Exit code of a result that is not complete: something that matters is unknown, and nothing else is wrong."""
+
+
 class RefusedError(RolloutError):
     """A check failed. Nothing was done. Follow the remedy, then call again."""
 
     exit_code = 3
+
+
+class CredentialsError(RefusedError):
+    """A listener refuses the credentials, or the TLS settings do not fit it. Correct them and call again."""
+
+    exit_code = UserError.exit_code
 
 
 class NotObservableError(RefusedError):

@@ -180,6 +180,11 @@ class Check:
     examines: Examined = Examined.NODES
 
     @property
+    def can_block(self) -> bool:
+        """Whether one of its findings can be a blocker."""
+        return any(Severity.BLOCKER in code.severities for code in self.codes)
+
+    @property
     def page(self) -> str:
         """The heading about the check on the generated page of findings, below docs/."""
         return f"findings.md#{self.id}"

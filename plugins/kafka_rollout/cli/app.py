@@ -20,6 +20,7 @@ from typer.core import TyperCommand, TyperGroup
 from typer.exceptions import TyperException
 
 from kafka_rollout.base.errors import (
+    CredentialsError,
     FatalError,
     LockHeldError,
     RefusedError,
@@ -38,8 +39,8 @@ if TYPE_CHECKING:
 HELP = (
     "Upgrades or downgrades a running Apache Kafka (KRaft) cluster. The next step starts only after the checks of the "
     "previous one have passed.\n\nExit codes: 0 done; 1 not finished, the message names the cause (no response, or an "
-    "operator must act); 2 invalid input; 3 refused by a check or a blocker; 4 another run holds the lock of the "
-    "cluster; 130 stopped by Ctrl-C (resumable)."
+    "operator must act); 2 invalid input or credentials; 3 refused by a check or a blocker; 4 another run holds the "
+    "lock of the cluster; 5 `check` cannot exclude a blocker; 130 stopped by Ctrl-C (resumable)."
 )
 _KINDS = {command.name: kind for kind, command in RUN_COMMANDS.items()}
 # Subject → command → function in a module of `commands`, or a module there whose `app` is a group of commands, or which
@@ -90,6 +91,7 @@ _Output = Annotated[Path | None, typer.Option(_OUTPUT, metavar="FILE", help="Fil
 ERROR_KINDS: tuple[tuple[type[RolloutError], str], ...] = (
     (UserError, "invalid_input"),
     (LockHeldError, "locked"),
+    (CredentialsError, "credentials"),
     (RefusedError, "refused"),
     (TransientError, "transient"),
     (FatalError, "fatal"),

@@ -1,8 +1,9 @@
 """The inventory of a running cluster, from the answers of its brokers: addresses, roles and racks.
 
-Brokers come from DescribeCluster. Controllers come from DescribeQuorum, which lists their listeners from version 2 on
-(KIP-853, release 3.9), or from controller.quorum.voters in the configuration of a broker. A value that cannot be
-discovered is a commented question.
+Brokers come from DescribeCluster, which lists fenced ones from 4.0 on (KIP-1073), and from the replicas of partitions.
+Controllers come from DescribeQuorum, which lists their listeners from version 2 on (KIP-853, release 3.9), from their
+registrations, or from controller.quorum.voters in the configuration of a broker. A node that one source names exists,
+whether or not it responds. A value that cannot be discovered is a commented question.
 """
 
 from __future__ import annotations
@@ -10,31 +11,34 @@ from __future__ import annotations
 import os
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from contextlib import closing
-from dataclasses import dataclass, replace
+from contextlib import closing, suppress
+from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import yaml
 from kafka.protocol.admin import DescribeClusterRequest
+from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, list_readable_clusters, load_cluster
-from kafka_rollout.kafka.client.admin import describe_quorum
+from kafka_rollout.kafka.client.admin import describe_quorum, read_quorum
 from kafka_rollout.kafka.client.connection import ask_api_versions
 from kafka_rollout.kafka.client.contents import read_node_config
 from kafka_rollout.kafka.client.features import node_features
 from kafka_rollout.kafka.client.requests import (
+    CONTROLLER_ENDPOINTS,
     ClusterConnections,
     Target,
     host_and_port,
     raise_for_error,
 )
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.model.state import NodeFeatures
+from kafka_rollout.model.state import NodeFeatures, QuorumState
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, VersionRange
@@ -45,12 +49,31 @@ _VOTER = re.compile(r"(\d+)@(.+)")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class DiscoveredCluster:
-    """A running cluster.
+class Sources:
+    """What the sources of a cluster name, before they are merged.
 
-    `nodes`: all brokers, and the controllers that respond. `silent`: node id → the reason why it did not respond at its
-    address. `hidden`: the same for voters that are not in `nodes`, or there without their address as controllers.
-    `supported`: range by feature, from ApiVersions of a broker.
+    `brokers`: registered ones, by DescribeCluster of every broker that responds. `replicas`: brokers in the replica
+    lists of partitions. `voters`: address as a controller, or None. `controllers`: registered ones, with their address.
+    `silent_brokers`, `silent_controllers`: id → the reason why it does not respond at its address.
+    """
+
+    brokers: Mapping[int, NodeSpec]
+    replicas: Collection[int] = ()
+    quorum: QuorumState | None = None
+    voters: Mapping[int, str | None] = field(default_factory=dict)
+    controllers: Mapping[int, str] = field(default_factory=dict)
+    silent_brokers: Mapping[int, str] = field(default_factory=dict)
+    silent_controllers: Mapping[int, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DiscoveredCluster:
+    """A running cluster: the union of the nodes that any source names.
+
+    A node of `nodes` has no address if no source reports one. `silent`: id of a node → the reason why it did not
+    respond. `hidden`: id → the reason why a controller that runs is not in `nodes`, or is there without its address as
+    a controller. `supported`: range by feature, from ApiVersions of a broker. `unread`: sources that could not be
+    read, as sentences with a remedy.
     """
 
     cluster_id: str
@@ -58,43 +81,121 @@ class DiscoveredCluster:
     silent: Mapping[int, str]
     hidden: Mapping[int, str]
     supported: Mapping[str, VersionRange]
+    unread: tuple[str, ...] = ()
+
+    @property
+    def problems(self) -> tuple[str, ...]:
+        """A sentence for each node that exists and was not seen, and for each source that could not be read."""
+        names = {node.node_id: node.name for node in self.nodes}
+        return (
+            *(f"{names[node_id]} (node {node_id}) does not respond: {why}" for node_id, why in self.silent.items()),
+            *self.unread,
+        )
 
 
 def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredCluster:
     """Query the cluster of a broker. `bootstrap`: `host:port` of one or more brokers, with commas. Only reads.
 
-    Raises UserError for text that is no address, TransientError if no broker responds at its advertised address,
-    RefusedError if they refuse the user.
+    A node that does not respond is in the result. Raises UserError for text that is no address and for the address of a
+    controller, TransientError if no broker responds at its advertised address, RefusedError if they refuse the user.
     """
     with closing(_connections(_bootstrap(bootstrap), security)) as nodes:
-        found = nodes.first_answer(nodes.brokers, DescribeClusterRequest(), _accept)
+        found = nodes.first_answer(nodes.brokers, _registered_brokers(), partial(_accept, nodes))
     brokers = {one.broker_id: _broker(one) for one in found.brokers}
+    unread: list[str] = []
     with closing(_connections(brokers.values(), security)) as nodes:
-        silent, supported = _query(nodes, nodes.brokers)
+        silent, answers = _query(nodes, nodes.brokers)
         if len(silent) == len(brokers):
             raise TransientError(
                 f"{bootstrap} responds, but no broker responds at its advertised address: "
                 f"{few_failures(silent.values(), 'brokers')}",
                 remedy="Use the bootstrap server of a listener whose advertised.listeners this machine can reach.",
             )
-        voters = _voters(nodes, [target for target in nodes.brokers if target.node_id not in silent])
-    listed = {node_id: _controller(node_id, brokers.get(node_id), address) for node_id, address in voters.items()}
-    with closing(_connections(listed.values(), security)) as nodes:
-        hidden, _ = _query(nodes, nodes.controllers)
-    hidden |= {node_id: "its address is unknown" for node_id, address in voters.items() if address is None}
-    nodes_ = {**brokers, **listed}
-    for node_id in hidden:
-        if node_id in brokers:
-            nodes_[node_id] = replace(nodes_[node_id], controller_address=None)
-        else:
-            del nodes_[node_id]
-    return DiscoveredCluster(
-        cluster_id=str(found.cluster_id),
-        nodes=tuple(nodes_[node_id] for node_id in sorted(nodes_)),
-        silent=silent,
-        hidden=hidden,
-        supported=supported,
+        answering = [target for target in nodes.brokers if target.node_id not in silent]
+        for listed in nodes.from_each(answering, partial(_ask_brokers, nodes)):
+            brokers = {**listed, **brokers}
+        quorum, voters = _quorum(nodes, answering, unread)
+        replicas = _replica_ids(nodes, answering, unread)
+    if any(answer.in_zookeeper_mode for answer in answers):
+        unread = ["The brokers run in ZooKeeper mode. Migrate the cluster to KRaft first."]
+    elif not voters:
+        unread.append(
+            "No source names the controllers, which every cluster in KRaft mode has. To list them, grant DESCRIBE on "
+            "CLUSTER to this user."
+        )
+    asked = [_controller(node_id, None, address) for node_id, address in voters.items() if address]
+    with closing(_connections(asked, security)) as nodes:
+        silent_controllers, _ = _query(nodes, nodes.controllers)
+        controllers = _registered_controllers(nodes, silent_controllers)
+    others = [_controller(node_id, None, controllers[node_id]) for node_id in controllers.keys() - voters.keys()]
+    with closing(_connections(others, security)) as nodes:
+        silent_controllers |= _query(nodes, nodes.controllers)[0]
+    merged = merge(
+        Sources(
+            brokers=brokers,
+            replicas=replicas,
+            quorum=quorum,
+            voters=voters,
+            controllers=controllers,
+            silent_brokers=silent,
+            silent_controllers={
+                **{node_id: "Its address is unknown." for node_id, address in voters.items() if address is None},
+                **silent_controllers,
+            },
+        )
     )
+    supported = dict(next(iter(answers)).supported)
+    return replace(merged, cluster_id=str(found.cluster_id), supported=supported, unread=tuple(unread))
+
+
+_NO_ADDRESS = "No broker reports its address: it is fenced, or it is not registered."
+
+
+def merge(sources: Sources) -> DiscoveredCluster:
+    """Return the nodes that any source names. `cluster_id`, `supported` and `unread` are empty."""
+    quorum, observers = sources.quorum, sources.quorum.observers if sources.quorum else ()
+    known = {*sources.brokers, *sources.replicas, *sources.voters, *sources.controllers}
+    # The leader lists an observer for five minutes after its last fetch: a broker, or a controller without a vote.
+    gone = {one.replica_id for one in observers if not _fetches(quorum, one.replica_id)} - known
+    nodes: list[NodeSpec] = []
+    silent: dict[int, str] = {}
+    hidden = {
+        one.replica_id: "It observes the quorum, and no source reports its address."
+        for one in observers
+        if one.replica_id not in known | gone
+    }
+    for node_id in sorted(known | gone):
+        is_controller = node_id in sources.voters or node_id in sources.controllers
+        is_broker = node_id in sources.brokers or node_id in sources.replicas or not is_controller
+        address = sources.voters.get(node_id) or sources.controllers.get(node_id)
+        broker = sources.brokers.get(node_id) or (_unseen_broker(node_id) if is_broker else None)
+        why_not = sources.silent_controllers.get(node_id) if is_controller else None
+        if is_broker and (
+            why := sources.silent_brokers.get(node_id, "" if node_id in sources.brokers else _NO_ADDRESS)
+        ):
+            silent[node_id] = why
+        elif why_not and (is_broker or quorum is None or _fetches(quorum, node_id)):
+            hidden[node_id] = why_not
+            if not is_broker:
+                continue
+        elif why_not:
+            silent[node_id] = why_not
+        if is_controller:
+            nodes.append(_controller(node_id, broker, None if is_broker and why_not else address))
+        elif broker is not None:
+            nodes.append(broker)
+    return DiscoveredCluster(
+        cluster_id="",
+        nodes=tuple(nodes),
+        silent=silent,
+        hidden=dict(sorted(hidden.items())),
+        supported={},
+    )
+
+
+def _fetches(quorum: QuorumState | None, node_id: int) -> bool:
+    """Return whether the quorum shows that a controller or observer runs."""
+    return quorum is not None and quorum.is_fetching(node_id)
 
 
 def _bootstrap(text: str) -> Iterator[NodeSpec]:
@@ -110,19 +211,42 @@ def _connections(nodes: Iterable[NodeSpec], security: ClientSecurity) -> Cluster
     return ClusterConnections(spec, security, timeout_s=_TIMEOUT_S)
 
 
-def _accept(response: Any, target: Target) -> Any:
+def _registered_brokers() -> Any:
+    """DescribeCluster, with fenced brokers from 4.0 on (KIP-1073)."""
+    return DescribeClusterRequest(include_fenced_brokers=True)
+
+
+def _accept(nodes: ClusterConnections, response: Any, target: Target) -> Any:
+    """A controller refuses the request, for a missing right first."""
+    if response.error_code and _is_controller(nodes, target):
+        raise UserError(f"{target.address} is the listener of a controller.", remedy="Use the address of a broker.")
     raise_for_error(response, "DescribeCluster", target)
     return response
 
 
+def _is_controller(nodes: ClusterConnections, target: Target) -> bool:
+    """Return whether this is a controller's listener, which does not serve Metadata."""
+    offered = ask_api_versions(lambda request: nodes.ask(target, request)).api_keys
+    return all(api.api_key != MetadataRequest.API_KEY for api in offered)
+
+
+def _ask_brokers(nodes: ClusterConnections, target: Target) -> dict[int, NodeSpec]:
+    """Return the brokers that this one lists: one that is cut off lists others than the rest."""
+    try:
+        answer = nodes.ask(target, _registered_brokers())
+    except RolloutError:  # it has just responded: the checks ask it again
+        return {}
+    return {one.broker_id: _broker(one) for one in answer.brokers}
+
+
 def _broker(found: Any) -> NodeSpec:
-    return NodeSpec(
-        node_id=found.broker_id,
-        name=f"broker-{found.broker_id}",
-        roles=frozenset({Role.BROKER}),
-        broker_address=host_and_port(found.host, found.port),
-        rack=found.rack or None,
+    return replace(
+        _unseen_broker(found.broker_id), broker_address=host_and_port(found.host, found.port), rack=found.rack or None
     )
+
+
+def _unseen_broker(node_id: int) -> NodeSpec:
+    return NodeSpec(node_id=node_id, name=f"broker-{node_id}", roles=frozenset({Role.BROKER}))
 
 
 def _controller(node_id: int, broker: NodeSpec | None, address: str | None) -> NodeSpec:
@@ -132,10 +256,10 @@ def _controller(node_id: int, broker: NodeSpec | None, address: str | None) -> N
     return replace(broker, name=f"node-{node_id}", roles=frozenset(Role), controller_address=address)
 
 
-def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[int, str], dict[str, VersionRange]]:
-    """Return the nodes that do not respond to ApiVersions, with the reason, and the ranges of the first that does."""
+def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[int, str], list[NodeFeatures]]:
+    """Return the nodes that do not respond to ApiVersions, with the reason, and the answers of those that do."""
     silent: dict[int, str] = {}
-    supported: dict[str, VersionRange] = {}
+    answers: list[NodeFeatures] = []
 
     def ask(target: Target) -> NodeFeatures | str:
         try:
@@ -148,32 +272,57 @@ def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[i
         if isinstance(answer, str):
             silent[target.node_id] = answer
         else:
-            supported = supported or dict(answer.supported)
-    return silent, supported
+            answers.append(answer)
+    return silent, answers
 
 
-def _voters(nodes: ClusterConnections, brokers: list[Target]) -> dict[int, str | None]:
-    """Return the address of each voter, None if unknown; empty if the cluster does not list its voters."""
-    found: dict[int, str | None] = {}
+def _quorum(
+    nodes: ClusterConnections, brokers: list[Target], unread: list[str]
+) -> tuple[QuorumState | None, dict[int, str | None]]:
+    """Return the quorum, and the address of each voter, None if unknown."""
+    quorum: QuorumState | None = None
+    voters: dict[int, str | None] = {}
     try:
-        quorum = nodes.first_answer(brokers, describe_quorum(), lambda response, target: response)
-        (topic,) = quorum.topics
-        found = {voter.replica_id: None for voter in topic.partitions[0].current_voters}
-        for node in quorum.nodes or ():
-            if node.node_id in found and node.listeners:
-                found[node.node_id] = host_and_port(node.listeners[0].host, node.listeners[0].port)
-    except (RefusedError, TransientError, ValueError):
-        pass  # the configuration can have them
-    for broker in brokers if not found or None in found.values() else ():
+        answer, target = nodes.first_answer(brokers, describe_quorum(), lambda *both: both)
+        quorum = read_quorum(answer, target)
+        voters = {voter.replica_id: None for voter in quorum.voters}
+        for node in answer.nodes or ():
+            if node.node_id in voters and node.listeners:
+                voters[node.node_id] = host_and_port(node.listeners[0].host, node.listeners[0].port)
+    except RolloutError as error:  # the configuration can have the voters
+        unread.append(f"{error.sentence} {error.remedy}".strip())
+    for broker in brokers if not voters or None in voters.values() else ():
         try:
             config = read_node_config(nodes, broker)
         except RolloutError:
             continue
         for voter in config.get("controller.quorum.voters", "").split(","):
             if match := _VOTER.fullmatch(voter.strip()):
-                found[int(match[1])] = found.get(int(match[1])) or match[2]
+                voters[int(match[1])] = voters.get(int(match[1])) or match[2]
         break
-    return found
+    return quorum, voters
+
+
+def _replica_ids(nodes: ClusterConnections, brokers: list[Target], unread: list[str]) -> frozenset[int]:
+    """Return the brokers that partitions name: before 4.0, nothing else names one that is fenced."""
+    try:
+        topics, _ = nodes.topics(through=[target.node_id for target in brokers])
+    except (RefusedError, TransientError) as error:
+        unread.append(f"{error.sentence} {error.remedy}".strip())
+        return frozenset()
+    return frozenset(one for topic in topics.values() for _, _, replicas, _ in topic.partitions for one in replicas)
+
+
+def _registered_controllers(nodes: ClusterConnections, silent: Collection[int]) -> dict[int, str]:
+    """Return the controllers that one of them lists (KIP-919), with their addresses; empty without the right."""
+    request = DescribeClusterRequest(endpoint_type=CONTROLLER_ENDPOINTS, min_version=1)
+    for target in nodes.controllers:
+        if target.node_id not in silent:
+            with suppress(RolloutError):
+                answer = nodes.ask(target, request)
+                if not answer.error_code:
+                    return {one.broker_id: host_and_port(one.host, one.port) for one in answer.brokers}
+    return {}
 
 
 _SERVICE = """\
@@ -188,19 +337,20 @@ _SERVICE = """\
 
 def discover_inventory(
     bootstrap: str, name: str | None, security: ClientSecurity | None, settings: Settings
-) -> tuple[Path, ClusterSpec]:
+) -> tuple[Path, ClusterSpec, DiscoveredCluster]:
     """Write the inventory of a running cluster to the folder of the inventories. `bootstrap`: `host:port` of a broker.
 
-    `name`: of the cluster; None: one by its id. Raises UserError if the folder has the cluster or the file already.
+    Return its path, the cluster as it reads, and what was found. `name`: of the cluster; None: one by its id. Raises
+    UserError if the folder has the cluster or the file already.
     """
     existing, _ = list_readable_clusters(settings)
     _refuse_name(name, existing)
     found = discover_cluster(bootstrap, security or ClientSecurity())
     name = name or default_name(found.cluster_id)
     _refuse_name(name, existing)
-    return write_inventory(
-        found, name, settings.clusters, get_catalogue(settings), bootstrap=bootstrap, secured=security is not None
-    )
+    secured, catalogue = security is not None, get_catalogue(settings)
+    path, spec = write_inventory(found, name, settings.clusters, catalogue, bootstrap=bootstrap, secured=secured)
+    return path, spec, found
 
 
 def _refuse_name(name: str | None, existing: Collection[str] = ()) -> None:
@@ -261,13 +411,39 @@ def _lines(found: DiscoveredCluster, name: str, catalogue: Catalogue, bootstrap:
         mapping = f'{{"{line.text}": "{line.neighbours[-1]}"}}'
         yield f"# apache_releases: {mapping}   # Which patch release of {line.apache} runs?\n"
     yield "nodes:\n"
-    for node in found.nodes:
+    complete, incomplete = _by_addresses(found)
+    for node in complete:
         yield from _node(node, found)
+    for node in incomplete:
+        why = _comment(found.silent[node.node_id])
+        yield f"# Node {node.node_id} does not respond: {why} Which address does it have, or was it removed?\n"
+        yield from _unanswered_node(node)
     for node_id, why in found.hidden.items():
-        yield f"# Controller {node_id} is a voter: {_comment(why)} Can this machine reach its listener?\n"
+        yield f"# Controller {node_id} is in the quorum: {_comment(why)} Can this machine reach its listener?\n"
         if all(node.node_id != node_id for node in found.nodes):
-            yield f"# - id: {node_id}\n#   name: controller-{node_id}\n#   roles: [controller]\n"
-            yield "#   controller_address: HOST:PORT\n"
+            yield from _unanswered_node(_controller(node_id, None, None))
+    for sentence in found.unread:
+        yield f"# {_comment(sentence)} Which nodes are missing here?\n"
+
+
+def _by_addresses(found: DiscoveredCluster) -> tuple[list[NodeSpec], list[NodeSpec]]:
+    """Return the nodes that the reader of inventories accepts, and the silent ones that lack an address."""
+    lacking = [
+        node
+        for node in found.nodes
+        if (node.is_broker and node.broker_address is None) or (not node.is_broker and node.controller_address is None)
+    ]
+    return [node for node in found.nodes if node not in lacking], lacking
+
+
+def _unanswered_node(node: NodeSpec) -> Iterator[str]:
+    """A node as a comment, with the addresses as questions."""
+    roles = ", ".join(role.value for role in Role if role in node.roles)
+    yield f"# - id: {node.node_id}\n#   name: {node.name}\n#   roles: [{roles}]\n"
+    if node.is_broker:
+        yield "#   broker_address: HOST:PORT\n"
+    if node.is_controller:
+        yield f"#   controller_address: {_one_line(node.controller_address or 'HOST:PORT')}\n"
 
 
 def _node(node: NodeSpec, found: DiscoveredCluster) -> Iterator[str]:

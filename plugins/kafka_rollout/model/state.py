@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
@@ -237,6 +238,13 @@ class QuorumState:
         fetched = [self.since_ms(r.last_fetch_ms) for r in (*self.voters, *self.observers)]
         return any(ms is not None and ms > self.fetch_limit_ms for ms in fetched)
 
+    def is_fetching(self, replica_id: int) -> bool:
+        """Return whether the quorum shows that this node runs: it leads, or one of its directories fetched within the
+        limit."""
+        of_node = (one for one in (*self.voters, *self.observers) if one.replica_id == replica_id)
+        fetched = (self.since_ms(one.last_fetch_ms) for one in of_node)
+        return replica_id == self.leader_id or any(ms is not None and ms <= self.fetch_limit_ms for ms in fetched)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredNodes:
@@ -378,6 +386,16 @@ def find_unlisted_brokers(cluster: ClusterSpec, state: ClusterState) -> frozense
     """Return the registered brokers, fenced brokers included, that the inventory does not list."""
     registered = state.registered.brokers | (state.registered.fenced or frozenset())
     return registered - {node.node_id for node in cluster.brokers}
+
+
+def find_unlisted_replicas(cluster: ClusterSpec, state: ClusterState) -> Mapping[int, int]:
+    """Return id → number of partitions of the brokers that only replica lists name.
+
+    Below 4.0, such a broker can be registered and fenced, which no request shows (KIP-1073).
+    """
+    registered = state.registered.brokers | (state.registered.fenced or frozenset())
+    known = registered | {node.node_id for node in cluster.brokers}
+    return Counter(one for partition in state.partitions for one in partition.replicas if one not in known)
 
 
 def find_unlisted_controllers(cluster: ClusterSpec, state: ClusterState) -> frozenset[int]:

@@ -173,6 +173,9 @@ def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
 def nodes_text(observed: Observation) -> str:
     """Return the number of nodes by role; a combined node counts as both. Controllers without an address are named."""
     cluster = observed.cluster
-    known = f"{count(len(cluster.brokers), 'broker')}, {count(len(cluster.controllers), 'controller')}"
+    controllers = count(len(cluster.controllers), "controller")
+    if not cluster.controllers and observed.state.quorum is None:
+        controllers = "controllers unknown"
+    known = f"{count(len(cluster.brokers), 'broker')}, {controllers}"
     hidden = len(find_unlisted_controllers(cluster, observed.state))
     return f"{known}, {count(hidden, 'controller')} not reachable" if hidden else known

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
+from kafka_rollout.base.errors import INCOMPLETE, RefusedError
 from kafka_rollout.base.findings import Check, Checked, Finding, FindingGroup, Need, Severity, group_by_kind
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.wording import count, few
@@ -80,6 +81,11 @@ class CheckEntry:
     def is_unknown_in_part(self) -> bool:
         return bool(self.reasons) and self.result in (Result.BLOCKER, Result.WARNING)
 
+    @property
+    def can_hide_a_blocker(self) -> bool:
+        """Whether a blocker can exist that this check did not see."""
+        return bool(self.reasons) and self.result is not Result.NOT_APPLICABLE and self.check.can_block
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckReport:
@@ -116,6 +122,23 @@ class CheckReport:
         return self.totals[Result.BLOCKER] > 0
 
     @property
+    def can_hide_blockers(self) -> tuple[str, ...]:
+        """The ids of the checks that could not exclude a blocker."""
+        return tuple(entry.check.id for entry in self.entries if entry.can_hide_a_blocker)
+
+    @property
+    def exit_code(self) -> int:
+        """0: nothing blocks, and no check that could find a blocker is unknown."""
+        if self.has_blockers:
+            return RefusedError.exit_code
+        return INCOMPLETE if self.can_hide_blockers else 0
+
+    @property
+    def by_severity(self) -> tuple[CheckEntry, ...]:
+        """The checks, the most severe results first."""
+        return tuple(sorted(self.entries, key=lambda entry: list(Result).index(entry.result)))
+
+    @property
     def way(self) -> str:
         """The change as a text: `upgrade 3.9.1 → 4.3.1`."""
         return f"{self.change} {' → '.join(self.path)}" if len(self.path) > 1 else f"{self.change} on {self.target}"
@@ -129,9 +152,14 @@ class CheckReport:
     @property
     def sentence(self) -> str:
         """The last sentence: whether something blocks the change, and what is unknown."""
-        totals = self.totals
+        totals, hiding = self.totals, self.can_hide_blockers
         if totals[Result.BLOCKER]:
             told = f"The {self.way} is blocked: remove the blockers, then check again."
+        elif hiding:
+            told = (
+                f"A blocker of the {self.way} cannot be excluded, because of {few(hiding, limit=len(hiding))}. "
+                "--skip leaves a check out."
+            )
         elif totals[Result.WARNING]:
             told = f"No blocker was found for the {self.way}. Read the warnings before you start it."
         else:
@@ -158,7 +186,8 @@ class CheckReport:
             "contents": self.contents,
             "checked_at": round(self.checked_at, 3),
             "seconds": round(self.seconds, 3),
-            "ok": not self.has_blockers,
+            "ok": self.exit_code == 0,
+            "can_hide_blockers": list(self.can_hide_blockers),
             "totals": {result.value: number for result, number in self.totals.items()},
             "left_out": self.left_out,
             "sentence": self.sentence,

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
 from kafka_rollout.base.findings import Check, Checked, CheckOf, Verdict, all_findings, timed_checks
 from kafka_rollout.base.wording import count
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
@@ -189,7 +189,8 @@ def check_release(
     began, at = ports.clock.monotonic(), ports.clock.now()
     watch = _Stopwatch(ports.clock)
     classes = _OptionalClasses(ports.classes, chosen)
-    ports = watch.around(replace(ports, classes=cast(Any, classes)))
+    runtime = around_calls(ports.runtime, _OF_NODES, _unknown_if_silent)
+    ports = watch.around(replace(ports, classes=cast(Any, classes), runtime=runtime))
     on_progress(f"reading the state of {count(len(ports.cluster.nodes), 'node')}")
     missing = ports.admin.missing_rights()
     state = observe(ports)
@@ -303,6 +304,19 @@ def _with_remedy(checked: Checked, by_levels: str) -> Checked:
         for one in checked.findings
     )
     return replace(checked, findings=findings)
+
+
+_OF_NODES = frozenset({"config", "java_version", "jvm_arguments", "host"})
+"""Calls of a runtime about one node, without whose answer the other nodes are still checked."""
+
+
+@contextmanager
+def _unknown_if_silent(name: str, options: Mapping[str, object]) -> Iterator[None]:
+    """Let a node that does not respond be unknown in the checks that need it, instead of ending them all."""
+    try:
+        yield
+    except TransientError as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
 
 
 _OPTIONAL: Mapping[str, tuple[Check, object]] = {

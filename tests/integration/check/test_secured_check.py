@@ -78,7 +78,7 @@ def test_a_wrong_password_and_no_security_are_one_sentence(
     code, found, said = run(capsys, secured, properties(tmp_path, secured, "wrong-password"))
     who = f"Bootstrap server {secured.spec.bootstrap_servers}"
     sentence = f"{who} refused the authentication of user {READER} (SCRAM-SHA-512)."
-    assert (code, found["error"]["sentence"]) == (3, sentence)
+    assert (code, found["error"]["kind"], found["error"]["sentence"]) == (2, "credentials", sentence)
     assert "wrong-password" not in f"{found}{said}"
     code, found, said = run(capsys, secured, None)
     assert (code, found["error"]["kind"]) == (1, "transient")

@@ -377,7 +377,7 @@ def test_ports_that_are_not_a_listener_with_these_settings(
     with serving(speaks_tls(tls_server)) as port:
         words = ["inventory", "init", "--bootstrap-server", f"127.0.0.1:{port}", *tls]
         assert answer(words, capsys) == (
-            3,
+            2,
             f"The certificate of Bootstrap server 127.0.0.1:{port} is not trusted: self-signed certificate. "
             f"Correct the CA file {SETTINGS}: it must have the certificate that issued this one.",
         )

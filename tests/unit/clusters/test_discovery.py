@@ -9,12 +9,14 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.clusters.discovery import DiscoveredCluster, default_name, write_inventory
+from kafka_rollout.clusters.discovery import DiscoveredCluster, Sources, default_name, merge, write_inventory
 from kafka_rollout.clusters.inventory import load_cluster
+from kafka_rollout.model.state import QuorumState, ReplicaState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from tests.paths import INCLUDE
+from tests.unit.builders import quorum
 
 BROKER = NodeSpec(
     node_id=1,
@@ -102,3 +104,93 @@ def test_a_name_that_the_reader_rejects_writes_nothing(tmp_path: Path, name: str
 
 def test_the_default_name_is_of_the_cluster_id() -> None:
     assert default_name("MkU3-_EVBNTcwNTJENDM2Qg") == "kafka-mku3evbn"
+
+
+def _broker(node_id: int) -> NodeSpec:
+    roles = frozenset({Role.BROKER})
+    return NodeSpec(node_id=node_id, name=f"broker-{node_id}", roles=roles, broker_address=f"kafka-{node_id}:9092")
+
+
+def _roles(found: DiscoveredCluster) -> dict[int, str]:
+    return {node.node_id: "+".join(role.value for role in Role if role in node.roles) for node in found.nodes}
+
+
+def _stopped(seen: QuorumState, node_id: int) -> QuorumState:
+    """Return the quorum with the last fetch of a node a minute ago."""
+
+    def replica(one: ReplicaState) -> ReplicaState:
+        return replace(one, last_fetch_ms=int(one.last_fetch_ms or 0) - 60_000) if one.replica_id == node_id else one
+
+    return replace(seen, voters=tuple(map(replica, seen.voters)), observers=tuple(map(replica, seen.observers)))
+
+
+RUNNING = quorum(voters=(101, 102, 103), leader=101)
+VOTERS = {101: "c-101:9093", 102: "c-102:9093", 103: "c-103:9093"}
+
+
+def test_a_broker_that_only_partitions_name_is_a_node_that_does_not_respond() -> None:
+    found = merge(Sources(brokers={1: _broker(1), 2: _broker(2)}, replicas={1, 2, 3}, quorum=RUNNING, voters=VOTERS))
+    assert _roles(found) == {
+        1: "broker", 2: "broker", 3: "broker", 101: "controller", 102: "controller", 103: "controller",
+    }  # fmt: skip
+    assert found.silent == {3: "No broker reports its address: it is fenced, or it is not registered."}
+    assert found.problems == (f"broker-3 (node 3) does not respond: {found.silent[3]}",)
+
+
+def test_a_broker_that_hangs_keeps_its_address_and_is_silent() -> None:
+    found = merge(Sources(brokers={1: _broker(1), 2: _broker(2)}, silent_brokers={2: "no answer within 10.0 s"}))
+    assert found.nodes == (_broker(1), _broker(2))
+    assert found.silent == {2: "no answer within 10.0 s"}
+
+
+@pytest.mark.parametrize("why", ["connection refused", "Its address is unknown."])
+def test_a_controller_that_cannot_be_reached_runs_if_the_quorum_shows_its_fetches(why: str) -> None:
+    sources = Sources(brokers={1: _broker(1)}, quorum=RUNNING, voters=VOTERS, silent_controllers={103: why})
+    found = merge(sources)
+    assert (_roles(found), found.silent, found.hidden) == (
+        {1: "broker", 101: "controller", 102: "controller"},
+        {},
+        {103: why},
+    )
+    found = merge(replace(sources, quorum=_stopped(RUNNING, 103)))
+    assert (103 in _roles(found), found.silent, found.hidden) == (True, {103: why}, {})
+    found = merge(replace(sources, quorum=None))
+    assert (found.silent, found.hidden) == ({}, {103: why}), "nothing shows whether it runs"
+
+
+def test_a_controller_without_a_vote_and_a_combined_node_are_merged_by_id() -> None:
+    found = merge(
+        Sources(
+            brokers={1: _broker(1)},
+            replicas={1, 2},
+            quorum=quorum(voters=(1, 2), leader=1),
+            voters={1: "c-1:9093", 2: None},
+            controllers={1: "c-1:9093", 9: "c-9:9093"},
+            silent_controllers={2: "Its address is unknown.", 9: "connection refused"},
+        )
+    )
+    assert _roles(found) == {1: "broker+controller", 2: "broker+controller", 9: "controller"}
+    assert set(found.silent) == {2, 9}
+
+
+def test_an_observer_that_no_other_source_names_is_a_node() -> None:
+    running = quorum(voters=(101,), observers=(1, 5), leader=101)
+    found = merge(Sources(brokers={1: _broker(1)}, quorum=running, voters={101: "c:1"}))
+    assert (5 in _roles(found), set(found.hidden)) == (False, {5}), "it fetches"
+    gone = _stopped(running, 5)
+    found = merge(Sources(brokers={1: _broker(1)}, quorum=gone, voters={101: "c:1"}))
+    assert (_roles(found)[5], set(found.silent)) == ("broker", {5})
+
+
+def test_a_node_without_an_address_is_a_question_and_not_a_line(tmp_path: Path) -> None:
+    sources = Sources(
+        brokers={1: _broker(1)}, replicas={1, 2}, quorum=quorum(voters=(101,), leader=101), voters={101: "c-101:9093"}
+    )
+    unread = ("Node 1 does not allow it.\nname: other",)
+    found = replace(merge(sources), cluster_id="id", unread=unread, supported=FOUND.supported)
+    path, spec = write_inventory(found, "orders", tmp_path, load_catalogue(INCLUDE), bootstrap=SAFE, secured=False)
+    assert [node.node_id for node in spec.nodes] == [1, 101]
+    text = path.read_text()
+    assert "# Node 2 does not respond: No broker reports its address: it is fenced, or it is not registered." in text
+    assert "# - id: 2\n#   name: broker-2\n#   roles: [broker]\n#   broker_address: HOST:PORT\n" in text
+    assert "# Node 1 does not allow it. name: other. Which nodes are missing here?" in text

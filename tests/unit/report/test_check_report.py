@@ -70,6 +70,41 @@ def test_the_last_sentence_names_blockers_and_what_is_unknown() -> None:
     assert blocked.has_blockers
 
 
+def test_an_unknown_check_that_can_find_a_blocker_is_never_a_result_without_a_blocker() -> None:
+    report = _report(_entry(unknown=UNKNOWN), _entry(), _entry(WARNING))
+    assert report.sentence == (
+        "A blocker of the upgrade 3.9.1 → 4.3.1 cannot be excluded, because of lag. --skip leaves a check out. 1 check "
+        "is unknown, which does not mean ok. Add metrics."
+    )
+    assert (report.exit_code, report.document()["ok"], report.document()["can_hide_blockers"]) == (5, False, ["lag"])
+    in_part = _report(_entry(WARNING, unknown=UNKNOWN))
+    assert (in_part.exit_code, in_part.can_hide_blockers) == (5, ("lag",))
+
+
+def test_an_unknown_check_that_finds_only_warnings_does_not_change_the_exit_code() -> None:
+    old = FindingCode("OLD", WARNING, "A client is old.", "Upgrade it.")
+    checked = Check("old", "Clients", "upgrade.md", (old,), needs=(Need.METRICS,)).ran()
+    report = _report(CheckEntry.of(checked, UNKNOWN, examined="", seconds=0.0))
+    assert (report.totals[Result.UNKNOWN], report.exit_code) == (1, 0)
+
+
+@pytest.mark.parametrize(
+    ("entries", "code"),
+    [
+        ([_entry(), _entry(INFO), _entry(WARNING)], 0),
+        ([_entry(BLOCKER), _entry(unknown=UNKNOWN)], 3),
+        ([_entry(unless="No node restarts.", unknown=UNKNOWN)], 0),
+    ],
+)
+def test_the_exit_code(entries: list[CheckEntry], code: int) -> None:
+    assert _report(*entries).exit_code == code
+
+
+def test_the_most_severe_results_are_printed_first() -> None:
+    report = _report(_entry(), _entry(unknown=UNKNOWN), _entry(WARNING), _entry(BLOCKER))
+    assert [entry.result.value for entry in report.by_severity] == ["blocker", "warning", "unknown", "ok"]
+
+
 def test_the_document_has_its_format_and_every_object() -> None:
     document = _report(_entry(WARNING, WARNING)).document()
     (check,) = document["checks"]

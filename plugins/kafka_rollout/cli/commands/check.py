@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from kafka_rollout.base.durations import iso
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Check
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
@@ -77,7 +77,8 @@ def check(
 
     Needs only the address of a broker: no inventory, no database, no access to hosts. With --cluster, the metrics
     agents and hosts of an inventory make more checks known. Writes nothing except the files of --html and --output.
-    Exit code 3 with blockers. A check that could not be made is unknown, which is not ok.
+    Exit code 0 if nothing blocks and every check that can find a blocker was made, 3 with blockers, 5 if such a check
+    is unknown and --skip does not leave it out.
     """
     from kafka_rollout.kafka.client.security.client_security import ClientSecurity
     from kafka_rollout.kafka.client.security.credentials import read_credentials, read_security_file
@@ -135,8 +136,8 @@ def check(
         from kafka_rollout.report.page.pages import render_check
 
         _write(html, render_check(report))
-    if report.has_blockers:
-        raise typer.Exit(RefusedError.exit_code)
+    if report.exit_code:
+        raise typer.Exit(report.exit_code)
 
 
 def _choose(only: Sequence[str], skip: Sequence[str]) -> tuple[Check, ...]:
@@ -214,7 +215,7 @@ def _print(report: CheckReport, *, details: bool) -> None:
     show.say(f"{report.nodes}; {report.contents}")
     show.say("")
     shown: dict[str, str] = {}
-    for entry in report.entries:
+    for entry in report.by_severity:
         _print_entry(entry, shown, details=details)
     show.say("")
     show.say(f"{report.totals_text}. Duration {report.seconds:.1f} s.")
@@ -241,5 +242,5 @@ def _print_entry(entry: CheckEntry, shown: dict[str, str], *, details: bool) -> 
             show.say(f"      - {finding.subject}: {finding.sentence}")
             if not group.same_remedy and finding.remedy:
                 show.say(f"        {finding.remedy}")
-    if entry.findings or entry.reasons:
+    if entry.findings:
         show.say(f"    docs/{entry.check.page}")

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import INCOMPLETE, RefusedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.base.wording import nodes as nodes_of
@@ -39,18 +39,22 @@ def inventory_init(
     """Write the inventory of a running cluster: its nodes with their roles, addresses and racks, for runtime none.
 
     Values that cannot be discovered are comments with a question. An existing file is never changed. Prints the path of
-    the file.
+    the file. Exit code 5 if a node of the cluster did not respond, or if the nodes could not be listed completely.
     """
     from kafka_rollout.clusters.discovery import discover_inventory
     from kafka_rollout.kafka.client.security.credentials import read_security_file
 
     settings = Settings.from_environment()
     security = None if command_config is None else read_security_file(command_config)
-    path, spec = discover_inventory(bootstrap_server, name, security, settings)
-    found = f"{count(len(spec.brokers), 'broker')} and {count(len(spec.controllers), 'controller')}"
+    path, spec, found = discover_inventory(bootstrap_server, name, security, settings)
+    nodes = f"{count(len(spec.brokers), 'broker')} and {count(len(spec.controllers), 'controller')}"
     check = f"kafka-rollout inventory check --cluster {spec.name}"
-    show.say(f"Found {found}. Answer the questions in the file, then run `{check}`.", show.err)
-    show.print_json({"cluster": spec.name, "file": path}) if as_json else show.say(path)
+    for problem in found.problems:
+        show.say(f"Incomplete: {problem}", show.err)
+    show.say(f"Wrote {nodes}. Answer the questions in the file, then run `{check}`.", show.err)
+    show.print_json({"cluster": spec.name, "file": path, "incomplete": found.problems}) if as_json else show.say(path)
+    if found.problems:
+        raise typer.Exit(INCOMPLETE)
 
 
 @app.command("check")

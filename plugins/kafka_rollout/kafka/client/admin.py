@@ -20,7 +20,7 @@ from kafka.protocol.admin import (
     ListPartitionReassignmentsRequest,
 )
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.clock import SystemClock
@@ -126,10 +126,10 @@ class KafkaAdmin:
 
     def _target(self, node: NodeSpec) -> Target:
         target = target_of(node, Role.BROKER) or target_of(node, Role.CONTROLLER)
-        if target is None:
-            raise UserError(
-                f"Node {node.node_id} ({node.name}) has no address in the inventory.",
-                remedy="Give it a broker or a controller address.",
+        if target is None:  # of a discovered cluster: an inventory has the address of each node
+            raise TransientError(
+                f"The address of node {node.node_id} ({node.name}) is unknown: no broker reports it.",
+                remedy="Start the node, or read its log and fix the error.",
             )
         return target
 
@@ -139,7 +139,7 @@ class KafkaAdmin:
         targets = self._controllers_leader_first()
         if through_brokers or not targets:
             targets += self._nodes.brokers
-        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum(), _read_quorum)
+        quorum: QuorumState = self._nodes.first_answer(targets, describe_quorum(), read_quorum)
         self._last_leader = quorum.leader_id
         return quorum
 
@@ -379,7 +379,8 @@ def describe_quorum() -> Any:
     )
 
 
-def _read_quorum(response: Any, target: Target) -> QuorumState:
+def read_quorum(response: Any, target: Target) -> QuorumState:
+    """Return the state in a response to `describe_quorum`. Raises as `raise_for_error` does."""
     raise_for_error(response, "DescribeQuorum", target)
     partition = response.topics[0].partitions[0]
     raise_for_error(partition, "DescribeQuorum", target)

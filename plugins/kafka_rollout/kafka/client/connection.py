@@ -24,7 +24,7 @@ from kafka.protocol.broker_version_data import BrokerVersionData
 from kafka.protocol.metadata import ApiVersionsRequest
 from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
@@ -38,6 +38,16 @@ _SETTINGS = "--command-config; in Airflow the cluster's Connection"
 # X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
 _NOT_YET_VALID, _EXPIRED = 9, 10
 _OTHER_ISSUER, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (62, 64)  # 7: of an issuer with the same name
+# Ends of the names of alerts of a listener with ssl.client.auth=required: without a certificate, and for one that it
+# does not trust. The beginnings differ between releases of OpenSSL.
+_NO_CERTIFICATE = ("ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_REQUIRED")
+_OTHER_CERTIFICATE = (
+    "ALERT_CERTIFICATE_UNKNOWN",
+    "ALERT_CERTIFICATE_EXPIRED",
+    "ALERT_CERTIFICATE_REVOKED",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+)
 _NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
 # Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
 _NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
@@ -80,8 +90,8 @@ class NodeConnection:
         `fence` is called right before the request is sent, when the connection is open. `decode` decodes the body of
         the response instead of kafka-python.
 
-        Raises NotSentError (node not reached), TransientError (no response), RefusedError (authentication, TLS, or
-        no suitable version of the request).
+        Raises NotSentError (node not reached), TransientError (no response), CredentialsError (authentication, TLS),
+        NotOfferedError (no suitable version of the request).
         """
         what = type(request).__name__.removesuffix("Request")
         deadline = time.monotonic() + timeout_s
@@ -101,6 +111,7 @@ class NodeConnection:
                 response = link.exchange(request, deadline, decode)
             except _NO_ANSWER as error:
                 self._drop()
+                self._raise_for_certificate(error)
                 reason, remedy = self._cause(error, timeout_s)
                 raise TransientError(f"{self.who} did not answer {what}: {reason}.", remedy=remedy) from None
             self._has_answered = True
@@ -137,13 +148,34 @@ class NodeConnection:
                 raise
             return link
         except ssl.SSLCertVerificationError as error:
-            raise RefusedError(
+            of_listener = error.verify_code in (_NOT_YET_VALID, _EXPIRED)  # no setting of this tool corrects that
+            raise (RefusedError if of_listener else CredentialsError)(
                 f"The certificate of {self.who} is not trusted: {error.verify_message}.",
                 remedy=_untrusted_remedy(error.verify_code),
             ) from None
         except _NO_ANSWER as error:
+            self._raise_for_certificate(error)
             reason, remedy = self._cause(error, timeout_s)
             raise NotSentError(f"{self.who} cannot be reached: {reason}.", remedy=remedy) from None
+
+    def _raise_for_certificate(self, error: Exception) -> None:
+        """Raise CredentialsError if the listener wants a client certificate, or another one.
+
+        With TLS 1.3 the alert arrives after the handshake, instead of the first response.
+        """
+        alert = str(error.reason) if isinstance(error, ssl.SSLError) else ""
+        if not alert.endswith((*_NO_CERTIFICATE, *_OTHER_CERTIFICATE)):
+            return
+        if not self._security.certificate_location and alert.endswith(_NO_CERTIFICATE):
+            raise CredentialsError(
+                f"{self.who} requires a client certificate, and none was given.",
+                remedy=f"Add ssl.keystore.location, or the certificate and key as PEM files ({_SETTINGS}).",
+            ) from None
+        words = alert.replace("_", " ").lower()
+        raise CredentialsError(
+            f"{self.who} refused the client certificate: {words}.",
+            remedy=f"Use a certificate that the listener's truststore trusts ({_SETTINGS}).",
+        ) from None
 
     def _cause(self, error: Exception, timeout_s: float) -> tuple[str, str]:
         """Return why there was no response, and what to do."""
@@ -191,7 +223,7 @@ class NodeConnection:
         name = settings["sasl_mechanism"]
         handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         if handshake.error_code:
-            raise RefusedError(
+            raise CredentialsError(
                 f"{self.who} does not offer SASL mechanism {name}.",
                 remedy=f"It offers {', '.join(handshake.mechanisms) or 'none'}; correct sasl.mechanism.",
             )
@@ -202,7 +234,7 @@ class NodeConnection:
             asked_at = time.monotonic()
             response = link.exchange(request, deadline)
             if response.error_code:
-                raise RefusedError(
+                raise CredentialsError(
                     f"{self.who} refused the authentication of user {self._security.username} ({name}).",
                     remedy=f"Check the user name and the password ({_SETTINGS}).",
                 )
@@ -329,7 +361,7 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
     return context
 
 
-def _unusable(security: ClientSecurity, error: OSError) -> RefusedError:
+def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
     """Return which file of the TLS settings cannot be used."""
     files = [f for f in (security.ca_location, security.certificate_location, security.key_location) if f]
     for file in files:
@@ -337,13 +369,13 @@ def _unusable(security: ClientSecurity, error: OSError) -> RefusedError:
             with Path(file).open("rb"):
                 pass
         except OSError as unread:
-            return RefusedError(
+            return CredentialsError(
                 f"The file {file} of the TLS settings cannot be read: {unread.strerror}.",
                 remedy=f"Correct its path ({_SETTINGS}).",
             )
     reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
     pair = "; the key must belong to the certificate" if security.key_location else ""
-    return RefusedError(
+    return CredentialsError(
         f"The TLS settings cannot be used ({', '.join(files)}): {reason}.", remedy=f"Use PEM files{pair} ({_SETTINGS})."
     )
 

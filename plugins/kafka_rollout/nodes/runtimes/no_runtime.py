@@ -46,8 +46,11 @@ class NoRuntime:
         self._not_observable(node, "command line")
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        """Without the values of secrets, which brokers do not report."""
-        return self.admin.node_config(node)
+        """Without the values of secrets, which brokers do not report. A node that does not respond hides it."""
+        try:
+            return self.admin.node_config(node)
+        except TransientError as error:
+            raise NotObservableError(error.sentence, remedy=error.remedy) from error
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         self._not_observable(self.cluster.node(checkpoint.node_id), "metadata log")

@@ -42,6 +42,7 @@ from kafka_rollout.model.state import (
     describe_replaced,
     find_unlisted_brokers,
     find_unlisted_controllers,
+    find_unlisted_replicas,
     majority,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -51,7 +52,9 @@ from kafka_rollout.planning.findings.releases import REPORTED_CHECK, reported_re
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
 
 UNLISTED_BROKER = FindingCode(
-    "UNLISTED-BROKER", BLOCKER, "A registered broker is missing in the inventory. It blocks finalizing."
+    "UNLISTED-BROKER",
+    (BLOCKER, WARNING),
+    "A broker that is registered or has replicas is missing in the inventory. A warning if it is not registered.",
 )
 UNLISTED_CONTROLLER = FindingCode(
     "UNLISTED-CONTROLLER",
@@ -79,7 +82,7 @@ PARTITIONS_HIDDEN = FindingCode(
 NODE_DOWN = FindingCode(
     "NODE-DOWN",
     BLOCKER,
-    "A node of the inventory does not respond.",
+    "A node that the inventory, the quorum, a registration or a partition names does not respond.",
     "Start the node, or read its log and fix the error. Then plan again.",
 )
 NODE_UNKNOWN = FindingCode(
@@ -146,7 +149,7 @@ OFFLINE_PARTITION_ELSEWHERE = FindingCode(
     "OFFLINE-PARTITION-ELSEWHERE",
     WARNING,
     "A partition has no leader and no replica on a node of the inventory.",
-    "Start or reassign their brokers, or delete the topic. The restarts do not affect these partitions.",
+    "Start the brokers of its replicas, reassign the replicas, or delete the topic.",
 )
 _OR_ACCEPT = "or accept for this run that the topic is unavailable (accept_unavailable)."
 RF_ONE_TOPIC = FindingCode(
@@ -241,7 +244,12 @@ def check_cluster(
         HIDDEN_CHECK.ran(_hidden(state)),
         UNLISTED_CHECK.ran(unlisted_node_findings(cluster, catalogue, state, target)),
         OBSERVABLE_CHECK.ran(not_observable_findings(cluster, catalogue, state)),
-        NODES_CHECK.ran(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
+        NODES_CHECK.ran(
+            (
+                *(f for node in cluster.nodes for f in _node(cluster, catalogue, state, node)),
+                *_silent_controllers(cluster, state),
+            )
+        ),
         AGENTS_CHECK.ran(_without_metrics(cluster, state)),
         COUNTER_CHECK.ran(counter_findings(cluster, state, tiered=tiered)),
         REPORTED_CHECK.ran(reported_release_findings(cluster, catalogue, state)),
@@ -286,7 +294,7 @@ def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node:
     why = f" ({seen.problem})" if seen and seen.problem else ""
     if seen is None or seen.features is None:
         if _known(state, node):
-            yield NODE_DOWN.found(subject, f"{node.name} does not respond{why}.")
+            yield NODE_DOWN.found(subject, f"{node.name} does not respond{why}.{_replicas_on(state, node)}")
         else:
             yield NODE_UNKNOWN.found(
                 subject, f"{node.name} of the inventory is not registered in the cluster and does not respond{why}."
@@ -351,11 +359,36 @@ def _known(state: ClusterState, node: NodeSpec) -> bool:
     """Return whether any list of the cluster contains the node. A quorum that was not read proves nothing."""
     registered, quorum = state.registered, state.quorum
     known = registered.brokers | (registered.fenced or frozenset()) | (registered.controllers or frozenset())
+    if node.is_broker and any(node.node_id in partition.replicas for partition in state.partitions):
+        return True
     if quorum is not None:
         known |= {replica.replica_id for replica in (*quorum.voters, *quorum.observers)}
     elif node.is_controller:
         return True
     return node.node_id in known
+
+
+def _replicas_on(state: ClusterState, node: NodeSpec) -> str:
+    """Return how many replicas a broker that does not respond has, and how many of them are out of sync."""
+    replicas = [one for one in state.partitions if node.node_id in one.replicas] if node.is_broker else []
+    missing = sum(node.node_id not in one.isr for one in replicas)
+    return f" It has {count(len(replicas), 'replica')}, of which {missing} are out of sync." if replicas else ""
+
+
+def _silent_controllers(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    """Report controllers that this tool cannot query, and that the quorum does not show as running.
+
+    A run cannot manage nodes that the inventory lacks (UNLISTED-CONTROLLER), so this is about other clusters.
+    """
+    if cluster.manages_nodes or state.quorum is None:
+        return
+    for node_id in sorted(find_unlisted_controllers(cluster, state)):
+        if not state.quorum.is_fetching(node_id):
+            yield NODE_DOWN.found(
+                f"node {node_id}",
+                f"Controller {node_id} is in the quorum or registered, and the leader does not report a fetch by it "
+                f"in the last {state.quorum.fetch_limit_ms / 1000:g} s.",
+            )
 
 
 def _releases(state: ClusterState) -> Iterable[Finding]:
@@ -513,6 +546,16 @@ def unlisted_node_findings(
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
             f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
+        )
+    for node_id, partitions in sorted(find_unlisted_replicas(cluster, state).items()):
+        is_known = state.registered.fenced is not None
+        what = "it is not registered" if is_known else "it is not in service: fenced, or not registered"
+        yield UNLISTED_BROKER.found(
+            f"broker {node_id}",
+            f"Broker {node_id} has replicas of {count(partitions, 'partition')}. The inventory does not list it, and "
+            f"{what}.",
+            "If it is a broker of this cluster, start it and add it to the inventory. If not, reassign its replicas.",
+            severity=WARNING if is_known else BLOCKER,
         )
 
 

@@ -17,7 +17,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutE
 from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import DirectoryFormat, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.state import ProcessState
@@ -120,13 +120,22 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
 def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None) -> Checked:
     """Check the hosts of nodes (default: all) that will run `releases`."""
     asked = ports.cluster.nodes if nodes is None else nodes
-    seen = at_once(lambda node: (node.node_id, ports.runtime.host(node, releases)), asked)
-    hosts = {node_id: host for node_id, host in seen if host is not None}
+    unread: list[str] = []
+
+    def read(node: NodeSpec) -> HostState | None:
+        try:
+            return ports.runtime.host(node, releases)
+        except NotObservableError as error:
+            unread.append(error.sentence)
+            return None
+
+    seen = zip(asked, at_once(read, asked), strict=True)
+    hosts = {node.node_id: host for node, host in seen if host is not None}
     managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
     return HOSTS_CHECK.ran(
         host_problems(ports.cluster, ports.catalogue, hosts, releases),
-        unless=f"{runtime} has no hosts of its own." if managed and not hosts else "",
-        unknown="" if managed else f"{runtime} sees no hosts.",
+        unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
+        unknown=" ".join(sorted(unread)) if managed else f"{runtime} sees no hosts.",
     )
 
 

@@ -8,7 +8,7 @@ from uuid import UUID
 
 import pytest
 
-from kafka_rollout.kafka.client.admin import _read_quorum
+from kafka_rollout.kafka.client.admin import read_quorum
 
 
 def replica(replica_id: int, log_end_offset: int, fetched: int = -1, directory: UUID | None = None) -> SimpleNamespace:
@@ -39,13 +39,13 @@ FORMER = replica(2, 1865, 369056)  # the same broker before its upgrade, when it
 
 @pytest.mark.parametrize("observers", [(NOW, FORMER), (FORMER, NOW)])
 def test_a_broker_that_is_listed_twice_is_the_one_that_fetched_last(observers: tuple[SimpleNamespace, ...]) -> None:
-    quorum = _read_quorum(answer(*observers), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
+    quorum = read_quorum(answer(*observers), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
     assert [(one.replica_id, one.log_end_offset) for one in quorum.observers] == [(2, 2045)]
     assert quorum.lag(2) == 1
 
 
 def test_without_times_the_longer_log_counts() -> None:
-    quorum = _read_quorum(answer(replica(2, 2045), replica(2, 1865)), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
+    quorum = read_quorum(answer(replica(2, 2045), replica(2, 1865)), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
     assert quorum.lag(2) == 1
     assert quorum.observers[0].last_fetch_ms is None
 
@@ -53,6 +53,6 @@ def test_without_times_the_longer_log_counts() -> None:
 def test_a_replica_has_the_directory_id_as_meta_properties_has_it() -> None:
     formatted = replica(3, 2045, directory=UUID(hex="94ae5ca72c1b4b5e8f3df3d5b54c9a17"))
     static = replica(4, 2045, directory=UUID(int=0))
-    quorum = _read_quorum(answer(formatted, static), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
+    quorum = read_quorum(answer(formatted, static), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
     assert [one.directory_id for one in quorum.observers] == ["lK5cpywbS16PPfPVtUyaFw", ""]
     assert [one.directory_id for one in quorum.voters] == [""], "the leader of an older release does not report it"

@@ -15,7 +15,7 @@ from kafka_rollout.model.state import (
     RequestCount,
     TransactionState,
 )
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.releases.facts import Release, VersionRange
 from tests.unit.builders import (
@@ -132,6 +132,35 @@ def test_a_known_node_that_is_silent_is_down() -> None:
     assert "connection refused" in _findings(seen)["NODE-DOWN", "node 6"].sentence
 
 
+def test_a_broker_that_only_partitions_name_is_down() -> None:
+    """Before 4.0, no list of Kafka has a fenced broker."""
+    seen = state()
+    without = replace(seen.registered, brokers=seen.registered.brokers - {6}, fenced=None)
+    hidden = replace(
+        seen,
+        registered=without,
+        nodes=replace_node(seen, silent(6, "Its address is unknown.")),
+        quorum=quorum([1, 2, 3], 3, [4, 5]),
+        partitions=(partition("orders", 0, [4, 5, 6], isr=[4, 5]), partition("orders", 1, [5, 4, 6], isr=[4, 5, 6])),
+    )
+    found = _findings(hidden)["NODE-DOWN", "node 6"]
+    assert found.severity is Severity.BLOCKER
+    assert found.sentence.endswith(
+        "does not respond (Its address is unknown.). It has 2 replicas, of which 1 are out of sync."
+    )
+
+
+def test_a_controller_without_an_address_is_down_unless_the_quorum_shows_its_fetches() -> None:
+    spec = replace(SEPARATE, runtime=NO_RUNTIME, nodes=tuple(n for n in SEPARATE.nodes if n.node_id != 2))
+    seen = state()
+    nodes = {i: node for i, node in seen.nodes.items() if i != 2}
+    assert ("NODE-DOWN", "node 2") not in _findings(replace(seen, nodes=nodes), spec)
+    assert seen.quorum is not None
+    voters = tuple(replace(v, last_fetch_ms=1) if v.replica_id == 2 else v for v in seen.quorum.voters)
+    stopped = replace(seen, nodes=nodes, quorum=replace(seen.quorum, voters=voters))
+    assert _findings(stopped, spec)["NODE-DOWN", "node 2"].severity is Severity.BLOCKER
+
+
 def test_a_fenced_broker_is_seen_on_every_release() -> None:
     listed = RegisteredNodes(brokers=frozenset({4, 5, 6}), fenced=frozenset({6}), controllers=None)
     missing = RegisteredNodes(brokers=frozenset({4, 5}), fenced=None, controllers=None)
@@ -186,8 +215,17 @@ def test_a_partition_without_a_replica_on_the_restarted_nodes_does_not_block() -
     elsewhere = replace(partition("old", 0, [77], leader=-1, min_isr=1), isr=(77,))
     findings = _findings(state(partitions=(partition("fine", 0, [4, 5, 6]), elsewhere)))
     assert {key: f.severity for key, f in findings.items()} == {
-        ("OFFLINE-PARTITION-ELSEWHERE", "topic old"): Severity.WARNING
+        ("OFFLINE-PARTITION-ELSEWHERE", "topic old"): Severity.WARNING,
+        ("UNLISTED-BROKER", "broker 77"): Severity.WARNING,
     }
+    assert "not affect" not in findings["OFFLINE-PARTITION-ELSEWHERE", "topic old"].remedy
+
+
+def test_a_replica_on_a_broker_that_nothing_else_names_blocks_where_kafka_does_not_list_fenced_brokers() -> None:
+    seen = state(partitions=(partition("orders", 0, [4, 5, 77], isr=[4, 5]),))
+    before = replace(seen, registered=replace(seen.registered, fenced=None))
+    assert _findings(before)["UNLISTED-BROKER", "broker 77"].severity is Severity.BLOCKER
+    assert _findings(seen)["UNLISTED-BROKER", "broker 77"].severity is Severity.WARNING
 
 
 def test_a_topic_is_one_finding_that_counts_its_partitions() -> None:

@@ -36,7 +36,7 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import CredentialsError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.files import open_regular
 
@@ -457,7 +457,10 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
         self._renew_at = 0.0
 
     def token(self) -> str:
-        """Return a token that is valid. Raises RefusedError if the server refuses the client, else TransientError."""
+        """Return a token that is valid.
+
+        Raises CredentialsError if the server refuses the client, else TransientError.
+        """
         with self._lock:
             if time.monotonic() >= self._renew_at:
                 answer = self._request()
@@ -485,7 +488,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
             return answer
         except urllib.error.HTTPError as error:
             if error.code < 500:
-                raise RefusedError(
+                raise CredentialsError(
                     f"The token server {self._url} refused client {self._client_id} (HTTP {error.code}).",
                     remedy="Check the client id, its secret and the scope in the cluster's Connection.",
                 ) from None
