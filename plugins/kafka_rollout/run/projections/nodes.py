@@ -181,12 +181,6 @@ def has_acted_on_node(events: Sequence[Event], release_step: str, node_id: int) 
     )
 
 
-def stop_asked_at(events: Sequence[Event], release_step: str, node_id: int) -> float | None:
-    """Return the time of the last stop request for the node in this release step (epoch seconds)."""
-    asked = [e.at for e in events_of(events, Stopping) if (e.release_step, e.node_id) == (release_step, node_id)]
-    return asked[-1] if asked else None
-
-
 def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int) -> bool:
     """Return whether the run requested the stop and has not started the node since."""
     return isinstance(last_act_on_node(events, release_step, node_id), Stopping)

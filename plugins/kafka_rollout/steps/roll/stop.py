@@ -20,12 +20,12 @@ from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing
 from kafka_rollout.run.events import RollbackClosed, newest
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
+    last_act_on_node,
     started_release_steps,
-    stop_asked_at,
     stop_is_prepared,
     stop_is_unfinished,
 )
-from kafka_rollout.run.step_events import BatchSplit
+from kafka_rollout.run.step_events import BatchSplit, Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.steps.common.node_steps import (
@@ -317,5 +317,5 @@ def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: Node
     """Return whether the run requested the stop a moment ago, so that the process can still be shutting down."""
     if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         return False
-    asked_at = stop_asked_at(ports.run.events(), release_step.key, node.node_id)
-    return asked_at is not None and ports.clock.now() - asked_at < _STOP_UNDER_WAY_S
+    last = last_act_on_node(ports.run.events(), release_step.key, node.node_id)
+    return isinstance(last, Stopping) and ports.clock.now() - last.at < _STOP_UNDER_WAY_S

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from itertools import groupby
 
@@ -12,16 +11,15 @@ from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Event, Rolled, RolledBack, StoppedByOperator, newest
-from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause
-from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import wait_for_gates
-from kafka_rollout.steps.roll.node import is_under_way, plan_rollback, replace_nodes
+from kafka_rollout.steps.roll.node import Part, next_part_of_batch, plan_rollback, replace_nodes
 from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
 
 _REPLACE_TRIES = 5
+_ACTS = {True: "is stopped and started", False: "is stopped, replaced and started"}  # by `restarts`
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -169,58 +167,70 @@ class _Walk:
         return all(self.continues(what, bool(self.took)) for what in after)
 
     def _batch(self, batch: tuple[_Place, ...]) -> None:
-        """Carry out the node steps of a batch, in parts if its nodes cannot be stopped together now."""
-        began = self.ports.clock.monotonic()
-        waiting = tuple(place for place in batch if not self._is_done(place))
-        self.left -= not waiting
-        for place in batch:
-            if place not in waiting:
-                self._say(place, "is already done")
-        if waiting and self.pause is not None:
-            first, events = waiting[0], self.ports.run.events()
-            why = ask_at_pause(self.ports, self.plan, first.release_step, first.node, events)
-            if why and not self.pause(why, bool(self.took)):
-                raise _StopAskedError
-        refused = 0
-        while waiting:
-            part = batch if len(batch) == 1 else self._next_part(waiting, refused)
-            try:
-                self._restart(part)
-            except TransientError as error:
-                refused += 1
-                if len(part) == 1 or refused == _REPLACE_TRIES:
-                    raise
-                for place in part:
-                    self._say(place, f"cannot be stopped together now: {error.sentence}")
-                self.ports.clock.sleep(self.policy.interval_s)
+        """Carry out what is left of the node steps of a batch, in parts if its nodes cannot be stopped together now."""
+        began, refused = self.ports.clock.monotonic(), 0
+        of_node = {place.node: place for place in batch}
+        done = {place for place in batch if self._next_part([place])[0] is Part.NOTHING}
+        for place in done:
+            self._say(place, "is already done")
+        self.left -= len(done) == len(batch)
+        while (left := self._next_part(batch))[0] is not Part.NOTHING:
+            part, nodes = left
+            places = tuple(of_node[node] for node in nodes)
+            if part is not Part.GATE_AFTER:
+                refused = self._replace(part, places, refused)
                 continue
-            waiting = tuple(place for place in waiting if place not in part)
+            self._wait(places, GateKind.AFTER_START)
+            done.update(places)
             took = self.ports.clock.monotonic() - began
-            if not waiting:
+            if len(done) == len(batch):
                 self.took.append(took)
                 self.left -= 1
-            for place in part:
+            for place in places:
                 self._say(place, f"is done after {took:.0f} s")
 
-    def _is_done(self, place: _Place) -> bool:
-        state = node_step_state(self.ports, self.plan, place.release_step, place.node)
-        return state is NodeStepState.PAST or (
-            state is NodeStepState.RUNS_TARGET
-            and gate_is_passed(self.ports.run.events(), place.gate(GateKind.AFTER_START).ref)
-        )
+    def _replace(self, part: Part, places: tuple[_Place, ...], refused: int) -> int:
+        """Wait for the gates before the stop, if they are left, and replace the nodes.
 
-    def _next_part(self, waiting: tuple[_Place, ...], refused: int) -> tuple[_Place, ...]:
-        """Return the nodes that restart next: those that this run has begun, or those that can be stopped together."""
-        begun = tuple(place for place in waiting if is_under_way(self.ports, self.plan, place.release_step, place.node))
-        if begun:
-            return begun
+        Returns how often a stop of the batch was refused. Raises TransientError after _REPLACE_TRIES.
+        """
+        release_step = places[0].release_step
+        try:
+            if part is Part.GATE_BEFORE:
+                places = self._choose(places, refused)
+                self._wait(places, GateKind.BEFORE_STOP)
+            for place in places:
+                self._say(place, f"{_ACTS[release_step.restarts]} on {release_step.to_release}")
+            replace_nodes(self.ports, self.plan, release_step, [place.node for place in places])
+        except HeldError:  # for example, the window has closed since the gate passed
+            return refused
+        except TransientError as error:
+            if refused + 1 == _REPLACE_TRIES:
+                raise
+            for place in places:
+                self._say(place, f"cannot be stopped now: {error.sentence}")
+            self.ports.clock.sleep(self.policy.interval_s)
+            return refused + 1
+        return refused
+
+    def _next_part(self, batch: Sequence[_Place]) -> tuple[Part, tuple[NodeSpec, ...]]:
+        nodes = [place.node for place in batch]
+        return next_part_of_batch(self.ports, self.plan, batch[0].release_step, nodes, self.ports.run.events())
+
+    def _choose(self, places: tuple[_Place, ...], refused: int) -> tuple[_Place, ...]:
+        """Return those that are stopped together now, unless an operator stops the run here or at a pause."""
+        first = places[0]
         if self._must_stop():
             raise _StopAskedError
+        if self.pause is not None:
+            why = ask_at_pause(self.ports, self.plan, first.release_step, first.node, self.ports.run.events())
+            if why and not self.pause(why, bool(self.took)):
+                raise _StopAskedError
         nodes, split = choose_nodes_to_stop(
             self.ports,
             self.plan,
-            waiting[0].release_step,
-            [place.node for place in waiting],
+            first.release_step,
+            [place.node for place in places],
             refused=refused,
             every_s=self.policy.interval_s,
             give_up=self._must_stop,
@@ -228,41 +238,12 @@ class _Walk:
         if self._must_stop():
             raise _StopAskedError
         if split:
-            for place in waiting:
+            for place in places:
                 self._say(place, f"the batch is split: {split}")
-        return tuple(place for place in waiting if place.node in nodes)
+        return tuple(place for place in places if place.node in nodes)
 
-    def _restart(self, part: tuple[_Place, ...]) -> None:
-        """Gates, replacement and gates of nodes that restart at the same time. Raises TransientError for several nodes
-        that cannot be stopped now.
-        """
-        states = {place: node_step_state(self.ports, self.plan, place.release_step, place.node) for place in part}
-        needed = [place for place in part if states[place] is NodeStepState.NEEDED]
-        replaced = not needed
-        while not replaced:
-            self._wait(needed, GateKind.BEFORE_STOP, part)
-            with suppress(HeldError):  # for example, the window has closed since the gate passed
-                self._replace(needed, part)
-                replaced = True
-        self._wait(part, GateKind.AFTER_START, part)
-
-    def _replace(self, needed: list[_Place], part: tuple[_Place, ...]) -> None:
-        release_step = part[0].release_step
-        acts = "is stopped and started" if release_step.restarts else "is stopped, replaced and started"
-        for attempt in range(1, _REPLACE_TRIES + 1):
-            for place in needed:
-                self._say(place, f"{acts} on {release_step.to_release}")
-            try:
-                replace_nodes(self.ports, self.plan, release_step, [place.node for place in part])
-                return
-            except TransientError as error:
-                if attempt == _REPLACE_TRIES or len(part) > 1 or isinstance(error, HeldError):
-                    raise
-                self._say(part[0], f"cannot be stopped now: {error.sentence}")
-                self.ports.clock.sleep(self.policy.interval_s)
-
-    def _wait(self, places: Sequence[_Place], kind: GateKind, together: Sequence[_Place]) -> None:
-        gates = {place.gate(kind, together): place for place in places}
+    def _wait(self, places: Sequence[_Place], kind: GateKind) -> None:
+        gates = {place.gate(kind, places): place for place in places}
 
         def on_check(gate: Gate, seen: GateCheck, message: str) -> None:
             self._say(gates[gate], f"gate {seen.gate}: {message}")

@@ -15,7 +15,8 @@ from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.page.pages import render_run
-from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize, prove_snapshot
@@ -26,10 +27,15 @@ from kafka_rollout.steps.report import GROUPS_WATCHED
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
+
+
+def kill(*_: object, **__: object) -> None:
+    raise KilledError
 
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
@@ -184,3 +190,32 @@ def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, clu
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
     assert render_run(build_report_of_run(ports, plan))
+
+
+def test_a_node_that_was_stopped_before_a_kill_is_started_without_another_gate_before_its_stop(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(ports.runtime, "install", kill)
+        with pytest.raises(KilledError):
+            roll_release_steps(ports, plan, QUICK)
+    assert cluster.nodes[2].running is None
+    before = len(ports.run.events())
+    assert roll_release_steps(ports, plan, QUICK)
+    gates = [event.ref for event in events_of(ports.run.events()[before:], GatePassed) if event.ref.node_id == 2]
+    assert [ref.kind for ref in gates] == [GateKind.AFTER_START]
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+
+
+def test_a_node_that_died_after_its_start_fails_its_gate_and_is_not_said_to_be_stopped(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    before = len(ports.run.events())
+    cluster.nodes[3].running = None
+    heard: list[Progress] = []
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
+    kinds = {event.ref for event in events_of(ports.run.events()[before:], GatePassed) if event.ref.node_id == 3}
+    assert not kinds
+    assert not [line.message for line in heard if line.node.endswith("(3)") and "is stopped" in line.message]
