@@ -31,7 +31,7 @@ USED = {
         "kafka-python", "plugins/kafka_rollout/kafka/client/connection.py", ("name",)
     ),
     "kafka.net.sasl.oauth.AbstractTokenProvider": Use(
-        "kafka-python", "plugins/kafka_rollout/kafka/client/security/client_security.py", ()
+        "kafka-python", "plugins/kafka_rollout/kafka/client/security/tokens.py", ()
     ),
 }
 PRIVATE = ("pyspark.java_gateway", "pyspark.daemon", "pyspark.worker", "kafka.net", "kafka.conn", "kafka.client_async")

@@ -10,11 +10,12 @@ from airflow.sdk import BaseHook, BaseNotifier, Context
 
 from kafka_rollout.base.errors import TransientError, UserError
 
-_TIMEOUT_S = 10.0
+_TIMEOUT_S, _WHOLE_RESPONSE_S = 10.0, 30.0
+_MOST_MIB = 1
 
 
 class WebhookNotifier(BaseNotifier):
-    """Post `payload` as JSON. Redirects are not followed.
+    """Post `payload` as JSON. Redirects are not followed, and the response is not read beyond a limit.
 
     `conn_id`: an Airflow Connection. If the URL is a secret (Teams), it is the password, and the host is empty.
     Otherwise the host is the URL, and a password is sent as `Authorization: Bearer`. `payload`: a JSON object; its
@@ -32,10 +33,14 @@ class WebhookNotifier(BaseNotifier):
         """Raises TransientError if the service does not accept the message. No error contains the URL."""
         import httpx
 
+        from kafka_rollout.base.system.http import http_client, text_of
+
         url, headers = self._target()
         try:
-            answer = httpx.post(url, json=self.payload, headers=headers, timeout=_TIMEOUT_S, follow_redirects=False)
-        except (httpx.HTTPError, httpx.InvalidURL) as error:
+            with http_client(url, timeout_s=_TIMEOUT_S, proxied=True) as client:
+                request = client.build_request("POST", url, json=self.payload, headers=headers)
+                answer, _ = text_of(client, request, most_mib=_MOST_MIB, within_s=_WHOLE_RESPONSE_S)
+        except (httpx.HTTPError, httpx.InvalidURL, ValueError) as error:
             raise TransientError(
                 f"The webhook of Airflow Connection {self.conn_id} did not respond ({type(error).__name__}).",
                 remedy="Check the URL in the Connection, the proxy and the firewall of the worker.",

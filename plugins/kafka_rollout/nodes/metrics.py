@@ -20,10 +20,10 @@ import httpx
 from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.nodes.http import text_of
 from kafka_rollout.nodes.metric_names import OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
@@ -140,23 +140,21 @@ class NodeMetricsReader:
             return NodeMetrics()
         answers: dict[str, _Seen] = {}
         problems: dict[str, str] = {}
-        # No proxy of the environment: agents are queried at their inventory addresses.
         through = None if node.service is None or self.through is None else self.through(node.service.host)
-        mounts = {} if through is None else dict.fromkeys(("all://127.0.0.1", "all://localhost"), through)
-        with httpx.Client(timeout=self.timeout_s, trust_env=False, mounts=mounts) as client:
-            for agent, url, query in (
-                ("jolokia", node.jolokia_url, _query_jolokia),
-                ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
-            ):
-                if url is None:
-                    problems[agent] = "it is not in the inventory"
-                    continue
-                try:
+        for agent, url, query in (
+            ("jolokia", node.jolokia_url, _query_jolokia),
+            ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
+        ):
+            if url is None:
+                problems[agent] = "it is not in the inventory"
+                continue
+            try:
+                with http_client(url, timeout_s=self.timeout_s, through=through) as client:
                     answers[agent] = query(client, url)
-                except _UNUSABLE as error:
-                    is_late = isinstance(error, httpx.TimeoutException)
-                    reason = "no response in time" if is_late else str(error) or type(error).__name__
-                    problems[agent] = reason.splitlines()[0]
+            except _UNUSABLE as error:
+                is_late = isinstance(error, httpx.TimeoutException)
+                reason = "no response in time" if is_late else str(error) or type(error).__name__
+                problems[agent] = reason.splitlines()[0]
         if not answers:
             reasons = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
             raise TransientError(

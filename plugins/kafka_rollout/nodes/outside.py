@@ -15,11 +15,11 @@ from threading import Lock
 import httpx
 
 from kafka_rollout.base.clock import Clock
+from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.base.system.sessions import child_environment
 from kafka_rollout.gates.control import Reading, cut, read_command_answer, read_query_answer
 from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
-from kafka_rollout.nodes.http import text_of
 
 _MOST_OUTPUT = 64 << 10  # bytes of each stream of a command
 _KILLED_LATER_S = 5.0  # after this time `timeout` kills a command whose caller was killed
@@ -88,14 +88,8 @@ class OutsideReader:
 
 def query_prometheus(access: HttpAccess, verify: ssl.SSLContext | bool, outside: OutsideCondition) -> Reading:
     """Send an instant query once. Raises httpx.HTTPError without a response, ValueError for one that is too long."""
-    # No proxy of the environment and no redirect: the credentials are for this server.
-    with httpx.Client(
-        timeout=outside.timeout_s,
-        verify=verify,
-        trust_env=False,
-        headers=access.headers,
-        auth=access.basic,
-        follow_redirects=False,
+    with http_client(
+        access.url, timeout_s=outside.timeout_s, verify=verify, headers=access.headers, auth=access.basic
     ) as client:
         request = client.build_request(
             "GET",

@@ -6,26 +6,18 @@ Source: an Airflow Connection (with librdkafka's names in the extra, as for the 
 
 from __future__ import annotations
 
-import base64
 import json
 import os
 import re
 import shlex
 import ssl
 import stat
-import threading
-import time
-import urllib.error
-import urllib.parse
-import urllib.request
 from collections.abc import Mapping
 from enum import StrEnum
-from functools import lru_cache
 from pathlib import Path
 from typing import Annotated, Any
 
 from cryptography import x509
-from kafka.net.sasl.oauth import AbstractTokenProvider
 from pydantic import (
     BaseModel,
     ConfigDict,
@@ -36,7 +28,7 @@ from pydantic import (
     model_validator,
 )
 
-from kafka_rollout.base.errors import CredentialsError, TransientError, UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.files import open_regular
 
@@ -230,6 +222,8 @@ class ClientSecurity(BaseModel):
         plain = self._with_secrets()
         settings = {"security_protocol": plain["protocol"], "sasl_mechanism": plain["mechanism"]}
         if self.uses_oauth:
+            from kafka_rollout.kafka.client.security.tokens import token_provider
+
             url, client_id, secret, scope, ca_location, extensions = map(plain.get, _OAUTH_NAMES)
             provider = token_provider(url, client_id, secret, scope, ca_location=ca_location, extensions=extensions)
             return {**settings, "sasl_oauth_token_provider": provider}
@@ -408,96 +402,3 @@ def _known_key(key: str) -> str:
     known = ", ".join(ClientSecurity.model_fields)
     meant = _LIBRDKAFKA_NAMES.get(key, "")
     return f"{f'Use {meant}. ' if meant else ''}The keys are {known}. A client.properties file has the names of Java."
-
-
-_TIMEOUT_S = 10.0
-_USED_PART = 0.8  # of a token's lifetime; then a new one is requested
-_DEFAULT_LIFETIME_S = 300.0
-
-
-@lru_cache(maxsize=16)
-def token_provider(
-    url: str,
-    client_id: str,
-    client_secret: str,
-    scope: str | None = None,
-    *,
-    ca_location: str | None = None,
-    extensions: str | None = None,
-) -> TokenProvider:
-    """Return the provider of this process for a client, so that all connections use the same token."""
-    return TokenProvider(url, client_id, client_secret, scope, ca_location=ca_location, extensions=extensions)
-
-
-class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
-    """Requests a token, and keeps it for 80 % of its lifetime. Safe to use from several threads.
-
-    The client credentials grant (RFC 6749, section 4.4), as librdkafka does it itself (sasl.oauthbearer.method=oidc).
-    """
-
-    def __init__(
-        self,
-        url: str,
-        client_id: str,
-        client_secret: str,
-        scope: str | None = None,
-        *,
-        ca_location: str | None = None,
-        extensions: str | None = None,
-    ) -> None:
-        self._url = url
-        self._extensions = split_extensions(extensions) if extensions else {}
-        self._client_id = client_id
-        # Not URL-encoded, as in librdkafka and by default in Kafka (sasl.oauthbearer.header.urlencode).
-        self._authorization = f"Basic {base64.b64encode(f'{client_id}:{client_secret}'.encode()).decode()}"
-        self._form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
-        self._ca_location = ca_location
-        self._lock = threading.Lock()
-        self._token = ""
-        self._renew_at = 0.0
-
-    def token(self) -> str:
-        """Return a token that is valid.
-
-        Raises CredentialsError if the server refuses the client, else TransientError.
-        """
-        with self._lock:
-            if time.monotonic() >= self._renew_at:
-                answer = self._request()
-                lifetime_s = float(answer.get("expires_in") or _DEFAULT_LIFETIME_S)
-                self._token = str(answer["access_token"])
-                self._renew_at = time.monotonic() + _USED_PART * lifetime_s
-            return self._token
-
-    def extensions(self) -> dict[str, str]:
-        """Return the SASL extensions that the client sends with each token."""
-        return dict(self._extensions)
-
-    def _request(self) -> dict[str, Any]:
-        request = urllib.request.Request(  # noqa: S310 — the URL is http or https (ClientSecurity.token_url)
-            self._url,
-            data=urllib.parse.urlencode(self._form).encode(),
-            headers={"Authorization": self._authorization, "Accept": "application/json"},
-        )
-        try:
-            context = ssl.create_default_context(cafile=self._ca_location) if self._url.startswith("https") else None
-            with urllib.request.urlopen(request, timeout=_TIMEOUT_S, context=context) as response:  # noqa: S310
-                answer = json.load(response)
-            if not isinstance(answer, dict) or not answer.get("access_token"):
-                raise ValueError("the response has no access_token")
-            return answer
-        except urllib.error.HTTPError as error:
-            if error.code < 500:
-                raise CredentialsError(
-                    f"The token server {self._url} refused client {self._client_id} (HTTP {error.code}).",
-                    remedy="Check the client id, its secret and the scope in the cluster's Connection.",
-                ) from None
-            raise self._unavailable(f"HTTP {error.code}") from None
-        except (OSError, ValueError) as error:
-            raise self._unavailable(str(getattr(error, "reason", error))) from None
-
-    def _unavailable(self, why: str) -> TransientError:
-        return TransientError(
-            f"The token server {self._url} did not issue a token: {why}.",
-            remedy="Check sasl.oauthbearer.token.endpoint.url and https.ca.location, and that the server runs.",
-        )

@@ -12,7 +12,7 @@ from contextlib import contextmanager, suppress
 import httpx
 import pytest
 
-from kafka_rollout.nodes.http import text_of
+from kafka_rollout.base.system.http import text_of
 
 WITHIN_S = 0.4
 PARTS = 200  # each PAUSE_S after the other: 10 s, after which a test without a limit fails

@@ -1,17 +1,53 @@
-"""Bodies of HTTP responses, with a limit of size and time."""
+"""HTTP requests with or without credentials: no redirect is followed, and responses have a limit of size and time.
+
+Every request to a server that an operator names is made with this client, so that no credential reaches another server.
+"""
 
 from __future__ import annotations
 
 import logging
+import ssl
 import time
-from contextlib import ExitStack
+from collections.abc import Iterator, Mapping
+from contextlib import ExitStack, contextmanager
 from typing import Any
+from urllib.parse import urlsplit
 
 import httpx
 
 from kafka_rollout.base.system.links import shut_after
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs the URL of each request
+
+
+@contextmanager
+def http_client(
+    url: str,
+    *,
+    timeout_s: float,
+    verify: ssl.SSLContext | bool = True,
+    auth: tuple[str, str] | None = None,
+    headers: Mapping[str, str] | None = None,
+    through: httpx.BaseTransport | None = None,
+    proxied: bool = False,
+) -> Iterator[httpx.Client]:
+    """Yield the client of the server at `url`.
+
+    `through`: the transport for addresses of loopback. `proxied`: the server can be on the Internet, so an https URL is
+    reached through the proxy of the environment, which sees only the encrypted connection. A proxy sees the credentials
+    of an http URL, so that is never proxied.
+    """
+    mounts = {} if through is None else dict.fromkeys(("all://127.0.0.1", "all://localhost"), through)
+    with httpx.Client(
+        timeout=timeout_s,
+        verify=verify,
+        auth=auth,
+        headers=headers,
+        mounts=mounts,
+        trust_env=proxied and urlsplit(url).scheme == "https",
+        follow_redirects=False,
+    ) as client:
+        yield client
 
 
 def text_of(
