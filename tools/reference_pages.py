@@ -188,15 +188,16 @@ def _metric_names() -> Iterator[str]:
 
 def _defects() -> Iterator[str]:
     rows = []
-    for one in load_catalogue(ROOT / "include").advisories:
+    known = load_catalogue(ROOT / "include")
+    for one in known.advisories:
         affected = ", ".join(
             f"{found.first}" if found.first == found.last else f"{found.first} to {found.last or 'now'}"
             for found in one.affected
         )
-        if one.below_metadata_version is not None:
-            affected += f", below metadata.version {one.below_metadata_version}"
-        rows.append((one.id, f"{affected} ({one.concerns})", f"{one.condition} {one.defect}", one.remedy, one.source))
-    return _table(("id", "affected releases", "defect", "remedy", "source"), rows)
+        defect = f"{one.condition} {one.defect}"
+        rows.append((one.id, f"{affected} ({one.concerns})", one.severity, defect, one.remedy, one.source))
+    yield f"Reviewed until {known.reviewed_until}.\n"
+    yield from _table(("id", "affected releases", "severity", "defect", "remedy", "source"), rows)
 
 
 def _defaults() -> Iterator[str]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from datetime import date
 from typing import Any
 
 from kafka_rollout.model.counters import COUNTERS
@@ -70,7 +71,9 @@ def facts(
         ),
         coordinator_logs={},
         coordinator_class=coordinator_class,
+        built_at=date(2017 + release.major, release.minor + 1, release.patch + 1),
         java_minimum=java,
+        java_maximum_with_sasl=22 if release < Release(3, 9, 1) else None,
         config_names=frozenset(config_names),
         config_defaults={},
         oldest_requests={"Fetch": 4, "Produce": 3} if release.major >= 4 else {},
@@ -98,7 +101,7 @@ def catalogue(*more: ReleaseFacts) -> Catalogue:
         facts(R431, CoordinatorClass.EMITTING, *four(30), java=17, config_names=["log.dirs"]),
         *more,
     )
-    return Catalogue({f.release: f for f in known})
+    return Catalogue({f.release: f for f in known}, reviewed_until=max(f.built_at for f in known if f.built_at))
 
 
 def four(level: int) -> tuple[FeatureFacts, ...]:

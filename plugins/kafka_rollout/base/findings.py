@@ -189,16 +189,16 @@ class Check:
         """The heading about the check on the generated page of findings, below docs/."""
         return f"findings.md#{self.id}"
 
-    def ran(self, findings: Iterable[Finding] = (), *, unless: str = "", unknown: str = "") -> Checked:
+    def ran(self, findings: Iterable[Finding] = (), *, unless: str = "", unknown: str = "", note: str = "") -> Checked:
         """Return the check with its findings. `unless`: why it does not apply; then `findings` is not read.
 
-        `unknown`: what it could not observe, a sentence.
+        `unknown`: what it could not observe, a sentence. `note`: what it examined, beside the objects of all plans.
         """
         clock = _CLOCK.get()
         began = clock() if clock else 0.0
         found = () if unless else tuple(findings)
         seconds = clock() - began if clock else 0.0
-        return Checked(check=self, findings=found, not_applicable=unless, unknown=unknown, seconds=seconds)
+        return Checked(check=self, findings=found, not_applicable=unless, unknown=unknown, note=note, seconds=seconds)
 
 
 _CLOCK: ContextVar[Callable[[], float] | None] = ContextVar("clock of the checks", default=None)
@@ -223,7 +223,9 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`. `reason`: why it has none.
+    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`.
+
+    `reason`: what is unknown, why the check does not apply, or its note.
 
     `check`: the title. `id`: empty in plans of earlier versions.
     """
@@ -250,6 +252,7 @@ class Checked:
     findings: tuple[Finding, ...]
     not_applicable: str = ""
     unknown: str = ""
+    note: str = ""
     seconds: float = 0.0
 
     def without(self, codes: Collection[Code]) -> Checked:
@@ -264,9 +267,8 @@ class Checked:
         lacking, found = self.lacking(unknown), self.observed
         worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
         state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
-        return CheckResult(
-            check=title, state=state, findings=len(found), severity=worst, reason=" ".join(lacking), id=name
-        )
+        reason = " ".join(lacking) or self.note
+        return CheckResult(check=title, state=state, findings=len(found), severity=worst, reason=reason, id=name)
 
     @property
     def observed(self) -> tuple[Finding, ...]:

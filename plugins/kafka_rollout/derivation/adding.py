@@ -186,7 +186,7 @@ def _verify_levels(facts: ReleaseFacts, others: Catalogue) -> None:
                 )
 
 
-TOOL = "kafka-rollout catalogue add, version 7"
+TOOL = "kafka-rollout catalogue add, version 8"
 _DIGITS = 12  # of the SHA-256 in the name of a definition
 
 

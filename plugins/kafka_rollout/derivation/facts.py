@@ -15,7 +15,14 @@ from py4j.java_gateway import get_field
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.derivation.coordinators.records import coordinator_logs, new_group_coordinator
 from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of, reason_of
-from kafka_rollout.derivation.jars import Message, calls, classes_named, java_minimum
+from kafka_rollout.derivation.jars import (
+    Message,
+    built_at,
+    calls,
+    classes_named,
+    java_maximum_with_sasl,
+    java_minimum,
+)
 from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.node_configs import config_definitions
@@ -76,7 +83,9 @@ def derive_facts(
             coordinator_logs=logs,
             new_group_coordinator=new,
             coordinator_class=CoordinatorClass.UNKNOWN if missing else coordinator_class(logs, reference),
+            built_at=gaps.derive("built_at", lambda: built_at(libs), None),
             java_minimum=gaps.derive("java_minimum", lambda: java_minimum(libs), None),
+            java_maximum_with_sasl=gaps.derive("java_maximum_with_sasl", lambda: java_maximum_with_sasl(libs), None),
             logging=gaps.derive("logging", lambda: logging_backend(libs), "unknown"),
             lossy_downgrade_level=gaps.derive("lossy_downgrade_level", lambda: lossy_downgrade_level(libs), None),
             gaps=dict(sorted(gaps.reasons.items())),

@@ -10,8 +10,11 @@ import zipfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any
+
+from kafka_rollout.derivation.gaps import NotDerivedError
 
 # Jars whose common/message/ holds coordinator records; kafka_2.13 until the coordinators got separate modules.
 _COORDINATOR_JARS = (
@@ -22,9 +25,12 @@ _COORDINATOR_JARS = (
 )
 _METADATA = "org.apache.kafka.common.metadata"
 _CLASS_FILE_OF_JAVA_0 = 44  # major version of class files: 52 is Java 8, 61 is Java 17
-_UTF8, _LONG, _DOUBLE, _METHOD, _INTERFACE_METHOD, _NAME_AND_TYPE = 1, 5, 6, 10, 11, 12
+_UTF8, _LONG, _DOUBLE, _CLASS, _METHOD, _INTERFACE_METHOD, _NAME_AND_TYPE = 1, 5, 6, 7, 10, 11, 12
 _SIZES = {3: 4, 4: 4, 5: 8, 6: 8, 7: 2, 8: 2, 9: 4, 10: 4, 11: 4, 12: 4, 15: 3, 16: 2, 17: 4, 18: 4, 19: 2, 20: 2}
 _INVOKES = (0xB6, 0xB7, 0xB8, 0xB9)  # virtual, special, static, interface
+_OLDEST_BUILD = date(2011, 1, 1)  # reproducible archives have a constant date, such as 1980 or 1985
+_GET_SUBJECT = ("javax/security/auth/Subject", "getSubject")
+_LAST_JAVA_WITH_SUBJECT = 22
 
 
 @dataclass(frozen=True, slots=True)
@@ -130,6 +136,29 @@ def java_minimum(libs: Path) -> int:
     return newest - _CLASS_FILE_OF_JAVA_0
 
 
+def built_at(libs: Path) -> date:
+    """Return the day of the newest entry of Kafka's own jars: the day on which the release was built."""
+    newest = _OLDEST_BUILD
+    for jar in kafka_jars(libs):
+        with zipfile.ZipFile(jar) as archive:
+            newest = max(newest, *(date(*entry.date_time[:3]) for entry in archive.infolist()))
+    if newest == _OLDEST_BUILD:
+        raise NotDerivedError("The entries of its jars have no date.")
+    return newest
+
+
+def java_maximum_with_sasl(libs: Path) -> int | None:
+    """Return the feature version of the newest Java in which a node can log in with SASL; None without a limit.
+
+    From Java 23 on `Subject.getSubject` throws UnsupportedOperationException (JDK-8296244, JEP 486). Releases with
+    SecurityManagerCompatibility (KIP-1006) call it by reflection, and only if this Java has nothing else.
+    """
+    code = classes_named(libs, r"org/apache/kafka/common/security/.*CallbackHandler\.class")
+    if not code:
+        raise NotDerivedError("The jars have no callback handler of SASL.")
+    return _LAST_JAVA_WITH_SUBJECT if any(_GET_SUBJECT in referenced_methods(one) for one in code) else None
+
+
 def classes_named(libs: Path, pattern: str) -> list[bytes]:
     """Return the class files of Kafka's own jars whose entry matches."""
     found = []
@@ -151,8 +180,8 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
     """
     reader = _Reader(class_file)
     reader.read(8)
-    texts, references, names = _constants(reader)
-    called = {index: texts[names[at]] for index, at in references.items() if texts[names[at]] in wanted}
+    texts, references, names, _ = _constants(reader)
+    called = {index: texts[names[at]] for index, (_, at) in references.items() if texts[names[at]] in wanted}
     reader.read(6)
     reader.read(2 * reader.u2())
     for _ in range(reader.u2()):  # fields
@@ -167,6 +196,14 @@ def calls(class_file: bytes, wanted: frozenset[str]) -> Iterator[tuple[str, Coun
                 yield method, _count_calls(body, called)
 
 
+def referenced_methods(class_file: bytes) -> frozenset[tuple[str, str]]:
+    """Return class and name of each method that the class can call, as in `java/lang/String`, `length`."""
+    reader = _Reader(class_file)
+    reader.read(8)
+    texts, references, names, classes = _constants(reader)
+    return frozenset((texts[classes[of]], texts[names[at]]) for of, at in references.values())
+
+
 def _count_calls(body: bytes, called: dict[int, str]) -> Counter[str]:
     code = body[8 : 8 + int.from_bytes(body[4:8], "big")]  # after it: exceptions, line numbers
     places = (at for at in range(len(code) - 2) if code[at] in _INVOKES)
@@ -174,11 +211,16 @@ def _count_calls(body: bytes, called: dict[int, str]) -> Counter[str]:
     return Counter(called[index] for index in indexes if index in called)
 
 
-def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[int, int]]:
-    """Return the texts; the index of name and type of method references; the index of the name of names and types."""
+def _constants(
+    reader: _Reader,
+) -> tuple[dict[int, str], dict[int, tuple[int, int]], dict[int, int], dict[int, int]]:
+    """Return the texts; the indexes of class, and of name and type, of method references; the index of the name of
+    names and types, and of classes.
+    """
     texts: dict[int, str] = {}
-    references: dict[int, int] = {}
+    references: dict[int, tuple[int, int]] = {}
     names: dict[int, int] = {}
+    classes: dict[int, int] = {}
     index, count = 1, reader.u2()
     while index < count:
         kind = reader.read(1)[0]
@@ -187,11 +229,13 @@ def _constants(reader: _Reader) -> tuple[dict[int, str], dict[int, int], dict[in
         else:
             body = reader.read(_SIZES[kind])
             if kind in (_METHOD, _INTERFACE_METHOD):
-                references[index] = int.from_bytes(body[2:], "big")
+                references[index] = int.from_bytes(body[:2], "big"), int.from_bytes(body[2:], "big")
             elif kind == _NAME_AND_TYPE:
                 names[index] = int.from_bytes(body[:2], "big")
+            elif kind == _CLASS:
+                classes[index] = int.from_bytes(body, "big")
         index += 2 if kind in (_LONG, _DOUBLE) else 1
-    return texts, references, names
+    return texts, references, names, classes
 
 
 class _Reader(io.BytesIO):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from kafka_rollout.base.findings import Checked, Examined, Need
 from kafka_rollout.base.wording import count, few, nodes
@@ -15,11 +15,20 @@ from kafka_rollout.features.requests import (
 )
 from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK, remote_storage_findings
 from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to_gate
-from kafka_rollout.model.configs import unresolved_settings
+from kafka_rollout.model.configs import NodeConfigs, unresolved_settings
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.advisories import (
+    ADVISORIES_CHECK,
+    Facts,
+    advisory_findings,
+    age_findings,
+    judge_advisories,
+    review_findings,
+    review_note,
+)
 from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     JAVA_CHECK,
@@ -33,12 +42,10 @@ from kafka_rollout.planning.findings.configuration import (
 )
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, unobserved_nodes, unresolved_config_findings
 from kafka_rollout.planning.findings.releases import (
-    ADVISORIES_CHECK,
     GAPS_CHECK,
     OF_DOWNGRADES,
     OF_EVERY_PLAN,
     ROLLBACK_END_CHECK,
-    advisory_findings,
     gap_findings,
     rollback_end_findings,
 )
@@ -78,7 +85,7 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
         leave_to_gate(found for release in ahead for found in group_findings(catalogue, state, release)), unless=unless
     )
     yield GAPS_CHECK.ran(gap_findings(catalogue, path, OF_DOWNGRADES if down else OF_EVERY_PLAN))
-    yield ADVISORIES_CHECK.ran(advisory_findings(catalogue, path, finalized))
+    yield _check_advisories(observed, path, planned)
     yield ROLLBACK_LEVELS_CHECK.ran(
         range_findings(catalogue, state, path[0], code=NO_ROLLBACK, planned=plan.lowered).findings
     )
@@ -94,6 +101,29 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
             *unresolved_config_findings(configs),
             *unobserved_nodes(cluster, observed.java, "Java versions"),
         )
+    )
+
+
+def _check_advisories(
+    observed: Observation, path: Sequence[Release], planned: Mapping[Release, NodeConfigs]
+) -> Checked:
+    cluster, catalogue, state = observed.cluster, observed.catalogue, observed.state
+    facts = Facts(
+        cluster=cluster,
+        finalized=state.finalized,
+        state=state,
+        configs=planned,
+        java=observed.java,
+        unknown=unknown_responses(cluster, state),
+    )
+    judged = judge_advisories(catalogue, path, facts)
+    return ADVISORIES_CHECK.ran(
+        (
+            *advisory_findings(judged, observable=cluster.manages_nodes),
+            *review_findings(catalogue, path[1:]),
+            *age_findings(catalogue, path),
+        ),
+        note=review_note(catalogue, judged),
     )
 
 

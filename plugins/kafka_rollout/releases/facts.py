@@ -5,11 +5,13 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from datetime import date
 from enum import StrEnum
 from typing import Any, Literal
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.releases.conditions import Condition
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -236,14 +238,18 @@ class ReleaseFacts:
     `new_group_coordinator`: how the new group coordinator loads the log, if the configuration of the release enables it
     (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`). Since 4.0 it is the only one.
     `config_defaults`: broker setting → default, as in a configuration file; without an entry the default is null.
+    `built_at`: the day of its build. `java_maximum_with_sasl`: the newest Java in which a node can log in to other
+    nodes with SASL; None without a limit.
     `gaps`: name of a fact that could not be derived → reason, a sentence. A name is that of a field,
     `coordinator_logs.<topic>`, `feature_dependencies`, `feature_defaults` or `metadata_log`. The field then has no
     content (None, empty, unknown, False), which must not be read as the release's behaviour.
     """
 
     release: Release
+    built_at: date | None
     coordinator_class: CoordinatorClass
     java_minimum: int | None
+    java_maximum_with_sasl: int | None
     logging: Logging
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
@@ -287,35 +293,55 @@ class AffectedReleases:
     first: Release
     last: Release | None = None
 
+    def contains(self, release: Release) -> bool:
+        return self.first <= release and (self.last is None or release <= self.last)
+
+
+class Strikes(StrEnum):
+    """When a defect does harm."""
+
+    RUNNING = "running"  # while nodes run an affected release
+    ROLLING = "rolling"  # while nodes of an affected release restart one after another
+    STARTING = "starting"  # when a node starts on an affected release after another one
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advisory:
     """A known defect of Kafka. The sentences are shown as they are.
 
-    `id`: Kafka's issue, a CVE, or a name. `concerns`: those whose release decides. `below_metadata_version`: only below
-    this finalized level. `source`: where the defect is documented.
+    `id`: Kafka's issue, a CVE, or a name. `affected`: releases of those that it `concerns`. `severity`: on a cluster
+    that meets all conditions of `when`. A blocker blocks only plans that start nodes on an affected release, and has
+    only conditions that can be observed. `coming_from`: only if an earlier release of the path is one of these; empty:
+    any. `condition`: `when` in words. `source`: where the defect is documented.
     """
 
     id: str
     affected: tuple[AffectedReleases, ...]
-    concerns: Literal["brokers", "clients"]
+    concerns: Literal["nodes", "clients"]
+    severity: Literal["blocker", "warning", "info"]
     condition: str
     defect: str
     remedy: str
     source: str
-    below_metadata_version: int | None = None
+    strikes: Strikes = Strikes.RUNNING
+    coming_from: tuple[AffectedReleases, ...] = ()
+    when: tuple[Condition, ...] = ()
 
     def affects(self, release: Release) -> bool:
-        return any(one.first <= release and (one.last is None or release <= one.last) for one in self.affected)
+        return any(one.contains(release) for one in self.affected)
 
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The supported releases and their facts. `vendors`: rules for builds of vendors, the first match applies."""
+    """The supported releases and their facts. `vendors`: rules for builds of vendors, the first match applies.
+
+    `reviewed_until`: the day until which fixed defects were looked for; None: never.
+    """
 
     releases: Mapping[Release, ReleaseFacts]
     vendors: tuple[VendorRule, ...] = ()
     advisories: tuple[Advisory, ...] = ()
+    reviewed_until: date | None = None
 
     def get(self, release: Release) -> ReleaseFacts:
         """Return the facts of a release. Raises UserError, which lists the supported releases."""
@@ -335,7 +361,7 @@ class Catalogue:
         if not new_group_coordinator:
             return self
         configured = {release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()}
-        return Catalogue(configured, self.vendors, self.advisories)
+        return replace(self, releases=configured)
 
     def __contains__(self, release: object) -> bool:
         return release in self.releases

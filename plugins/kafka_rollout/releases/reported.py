@@ -14,7 +14,7 @@ from dataclasses import dataclass, fields, replace
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VendorRule, VersionRange
 
-_OF_ONE_RELEASE = {"release", "gaps"}
+_OF_ONE_RELEASE = {"release", "built_at", "gaps"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

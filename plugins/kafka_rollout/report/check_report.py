@@ -62,7 +62,7 @@ class CheckEntry:
         return cls(
             check=checked.check,
             result=result,
-            examined="" if checked.not_applicable else examined,
+            examined="" if checked.not_applicable else "; ".join(filter(None, (examined, checked.note))),
             findings=checked.observed,
             reasons=reasons,
             seconds=checked.seconds + seconds,

@@ -19,7 +19,7 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.releases import advisory_findings
+from kafka_rollout.planning.findings.advisories import Answer, Facts, judge_advisories
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
@@ -152,7 +152,7 @@ def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow
         releases_behind=None if oldest is None else sum(one > oldest for one in catalogue),
         newest_patch=None if oldest is None else str(_newest_patch(catalogue, oldest)),
         newest_release=str(max(catalogue)),
-        defects=None if observed is None or not running else _defects(catalogue, running, observed.finalized),
+        defects=None if observed is None or not running else _defects(spec, catalogue, running, observed.finalized),
         next_action="",
     )
     return replace(row, next_action=facts.problem or _next_action(row, status))
@@ -218,9 +218,18 @@ def _newest_patch(catalogue: Catalogue, release: Release) -> Release:
     return max(release, next(line, release))
 
 
-def _defects(catalogue: Catalogue, running: Sequence[Release], finalized: Mapping[str, int]) -> tuple[str, ...]:
-    found = advisory_findings(catalogue, running, finalized)
-    return tuple(one.subject.rpartition(", ")[2] for one in found if one.severity is Severity.WARNING)
+def _defects(
+    spec: ClusterSpec, catalogue: Catalogue, running: Sequence[Release], finalized: Mapping[str, int]
+) -> tuple[str, ...]:
+    """Return the defects of the running releases, also those of which a check would first have to know more."""
+    judged = judge_advisories(catalogue, running, Facts(cluster=spec, finalized=finalized))
+    return tuple(
+        one.advisory.id
+        for one in judged
+        if one.answered.answer is not Answer.NO
+        and one.advisory.concerns == "nodes"
+        and Severity(one.advisory.severity) is not Severity.INFO
+    )
 
 
 def _next_action(row: FleetRow, status: ClusterStatus | None) -> str:

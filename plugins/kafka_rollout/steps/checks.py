@@ -36,6 +36,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
+from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
 from kafka_rollout.planning.findings.cluster import (
@@ -63,7 +64,7 @@ from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATIO
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
-from kafka_rollout.planning.findings.releases import ADVISORIES_CHECK, GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
+from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import decide_plan

@@ -65,7 +65,9 @@ def facts(release: Release, *, highest_value: int, ignores: bool, keys: tuple[in
             )
         },
         coordinator_class=CoordinatorClass.TOLERANT if ignores else CoordinatorClass.INTOLERANT,
+        built_at=None,
         java_minimum=11,
+        java_maximum_with_sasl=None,
         config_names=frozenset(),
         config_defaults={},
         oldest_requests={},

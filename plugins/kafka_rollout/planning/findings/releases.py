@@ -12,7 +12,7 @@ from kafka_rollout.coordinator_logs.verdicts import failure_reason
 from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, FeatureLevel, Release
+from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release
 from kafka_rollout.releases.reported import ReportedRelease, identify_release
 
 # Fact → what the plan cannot check without it. `logging` and `has_snapshot_emitter_metrics` are in no plan. Without
@@ -131,45 +131,6 @@ def _by_neighbours(who: str, found: ReportedRelease) -> Iterator[Finding]:
         yield RELEASE_BY_NEIGHBOURS.found(subject, differing, remedy, severity=BLOCKER)
     else:
         yield RELEASE_BY_NEIGHBOURS.found(subject, sentence, remedy, severity=WARNING)
-
-
-RELEASE_ADVISORY = FindingCode(
-    "RELEASE-ADVISORY",
-    (WARNING, INFO),
-    "A release of the path has a known defect. Information if it is a defect of clients.",
-)
-ADVISORIES_CHECK = Check(
-    "known-defects",
-    "Known defects of the releases of the path",
-    "releases.md#known-defects",
-    (RELEASE_ADVISORY,),
-    needs=(),
-    examines=Examined.RELEASES,
-)
-
-
-def advisory_findings(
-    catalogue: Catalogue, path: Sequence[Release], finalized: Mapping[str, int]
-) -> tuple[Finding, ...]:
-    """Return a finding for each known defect of a release of `path` (source release first).
-
-    A defect of clients is only information: their release is not that of the nodes. `finalized`: level by feature.
-    """
-    found = []
-    level = finalized.get(METADATA_VERSION, 0)
-    for advisory in catalogue.advisories:
-        affected = [release for release in dict.fromkeys(path) if advisory.affects(release)]
-        if not affected or level >= (advisory.below_metadata_version or level + 1):
-            continue
-        found.append(
-            RELEASE_ADVISORY.found(
-                f"Kafka {few(affected)}, {advisory.id}",
-                f"Known defect. Affected: {advisory.condition} {advisory.defect} Source: {advisory.source}.",
-                advisory.remedy,
-                severity=INFO if advisory.concerns == "clients" else WARNING,
-            )
-        )
-    return tuple(found)
 
 
 ROLLBACK_ENDS = FindingCode(

@@ -10,6 +10,7 @@ import json
 import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
+from datetime import date
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -18,6 +19,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.releases.conditions import AnyCondition, Condition, UnobservableCondition
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     Advisory,
@@ -60,6 +62,9 @@ class _Vendors(_Strict):
 
 
 class _Advisories(_Strict):
+    """`reviewed_until`: the day until which the issues of Kafka's releases and its CVEs were read."""
+
+    reviewed_until: date
     advisories: list[Advisory]
 
     @field_validator("advisories")
@@ -68,7 +73,15 @@ class _Advisories(_Strict):
         for one in advisories:
             if not (one.affected and one.source):
                 raise ValueError(f"{one.id} needs affected releases and a source")
+            if one.severity == "blocker" and any(_is_unobservable(condition) for condition in one.when):
+                raise ValueError(f"{one.id} is a blocker, so its conditions must be observable")
         return advisories
+
+
+def _is_unobservable(condition: Condition) -> bool:
+    if isinstance(condition, AnyCondition):
+        return any(map(_is_unobservable, condition.of))
+    return isinstance(condition, UnobservableCondition)
 
 
 # In a dictionary, because pydantic takes no configuration for a dataclass itself.
@@ -104,10 +117,12 @@ def load_catalogue(*folders: Path) -> Catalogue:
     found = release_files(*folders)
     if not found:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
+    advisories = tuple(_read_all(folders, "advisories.json", _Advisories))
     return Catalogue(
         {release: load_facts(path) for release, path in found.items()},
         tuple(rule for file in _read_all(folders, "vendors.json", _Vendors) for rule in file.rules),
-        tuple(one for file in _read_all(folders, "advisories.json", _Advisories) for one in file.advisories),
+        tuple(one for file in advisories for one in file.advisories),
+        max((file.reviewed_until for file in advisories), default=None),
     )
 
 
@@ -219,7 +234,7 @@ def file_form(value: Any) -> Any:
             return [file_form(one) for one in value]
         case frozenset():
             return sorted(value)
-        case Release():
+        case Release() | date():
             return str(value)
     if not is_dataclass(value):
         return value

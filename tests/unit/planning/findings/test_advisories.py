@@ -1,12 +1,39 @@
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from datetime import date
 from functools import cache
+from pathlib import Path
+from typing import Any
 
-from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.planning.findings.releases import advisory_findings
+import pytest
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.findings import Finding, Need, Severity
+from kafka_rollout.model.state import ClientSoftware, ClusterState, GroupState, NodeMetrics, TransactionState
+from kafka_rollout.planning.findings.advisories import (
+    Answer,
+    Facts,
+    advisory_findings,
+    age_findings,
+    judge_advisories,
+    review_findings,
+    review_note,
+)
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from tests.paths import INCLUDE
+from tests.unit.builders import SEPARATE, state
+
+OAUTH = {
+    "process.roles": "broker",
+    "listeners": "CLIENTS://:9092",
+    "listener.security.protocol.map": "CLIENTS:SASL_SSL",
+    "listener.name.clients.sasl.enabled.mechanisms": "OAUTHBEARER",
+}
+ALL = [node.node_id for node in SEPARATE.nodes]
 
 
 @cache
@@ -14,36 +41,176 @@ def released() -> Catalogue:
     return load_catalogue(INCLUDE)
 
 
-def findings(*path: str, level: int = 30) -> dict[str, Finding]:
-    releases = [Release.parse(text) for text in path]
-    found = advisory_findings(released(), releases, {METADATA_VERSION: level})
-    return {finding.subject: finding for finding in found}
+def path_of(*texts: str) -> list[Release]:
+    return [Release.parse(text) for text in texts]
+
+
+def facts(
+    path: list[Release],
+    *,
+    level: int = 30,
+    config: Mapping[str, str] | None = None,
+    seen: ClusterState | None = None,
+    unknown: Mapping[Need, str] | None = None,
+) -> Facts:
+    configs = {} if config is None else {release: dict.fromkeys(ALL, config) for release in path}
+    return Facts(
+        cluster=SEPARATE,
+        finalized={METADATA_VERSION: level},
+        state=state(SEPARATE) if seen is None else seen,
+        configs=configs,
+        java=dict.fromkeys(ALL, 17),
+        unknown=unknown or {},
+    )
+
+
+def answers(*path: str, **known: Any) -> dict[str, Answer]:
+    releases = path_of(*path)
+    judged = judge_advisories(released(), releases, facts(releases, **known))
+    return {one.advisory.id: one.answered.answer for one in judged}
+
+
+def findings(*path: str, observable: bool = True, **known: Any) -> dict[str, Finding]:
+    releases = path_of(*path)
+    judged = judge_advisories(released(), releases, facts(releases, **known))
+    found = advisory_findings(judged, observable=observable)
+    return {finding.subject.rpartition(", ")[2]: finding for finding in found}
 
 
 def test_a_defect_of_the_source_of_a_release_on_the_way_and_of_the_target_is_shown_with_its_source() -> None:
-    found = findings("3.5.1", "4.1.0", "4.2.0")
-    assert "Kafka 3.5.1, KAFKA-15353" in found
-    assert "Kafka 4.1.0, KAFKA-19862" in found
-    target = found["Kafka 4.2.0, KAFKA-20322"]
+    seen = replace(
+        state(SEPARATE),
+        groups=(GroupState(group_id="g", type="consumer", state="Stable"),),
+        transactions=(TransactionState(transactional_id="t", state="Empty", producer_id=1),),
+    )
+    found = findings("3.5.1", "4.1.0", "4.2.0", config={}, seen=seen)
+    assert found["KAFKA-15353"].subject == "Kafka 3.5.1, KAFKA-15353"
+    assert found["KAFKA-19862"].subject == "Kafka 4.1.0, KAFKA-19862"
+    target = found["KAFKA-20322"]
     assert (target.code, target.severity) == ("RELEASE-ADVISORY", Severity.WARNING)
+    assert target.sentence.startswith("Known defect, which applies here.")
     assert target.sentence.endswith("Source: upgrade notes of 4.2.1.")
     assert target.remedy == "Use 4.2.1 or later."
 
 
 def test_a_corrected_release_does_not_have_the_defect() -> None:
-    assert not any("KAFKA-20322" in subject for subject in findings("4.2.1", "4.3.1"))
-    assert not any("KAFKA-15353" in subject for subject in findings("3.5.2", "3.9.1"))
+    assert "KAFKA-20322" not in answers("4.2.1", "4.3.1", config={})
+    assert "KAFKA-15353" not in answers("3.5.2", "3.9.1", config={})
 
 
-def test_a_defect_of_clients_is_information() -> None:
-    found = findings("3.9.1", "4.1.0")
-    assert found["Kafka 3.9.1, 4.1.0, KAFKA-19012"].severity is Severity.INFO
+def test_a_defect_whose_condition_the_cluster_does_not_meet_is_no_finding() -> None:
+    assert answers("4.1.2", "4.2.0", config={})["KAFKA-20322"] is Answer.NO
+    assert "KAFKA-20322" not in findings("4.1.2", "4.2.0", config={})
 
 
-def test_a_defect_of_low_levels_ends_at_the_level() -> None:
-    subject = "Kafka 3.9.1, 4.3.1, KAFKA-16606"
-    assert subject in findings("3.9.1", "4.3.1", level=16)
-    assert subject not in findings("3.9.1", "4.3.1", level=17)
+def test_what_was_not_observed_is_unknown_and_not_absent() -> None:
+    unseen = findings("4.1.2", "4.2.0", config={}, unknown={Need.GROUPS: "no rights"})["KAFKA-20322"]
+    assert (unseen.code, unseen.severity) == ("ADVISORY-UNKNOWN", Severity.WARNING)
+    assert "unknown whether it applies here" in unseen.sentence
+    assert "transactional ids" in unseen.sentence
+    assert answers("4.0.2", "4.1.1")["CVE-2026-33557"] is Answer.UNKNOWN  # no configuration was read
+    assert answers("4.0.2", "4.1.1", config={**OAUTH, "listeners": "${file:/a:b}"})["CVE-2026-33557"] is Answer.UNKNOWN
+
+
+def test_a_defect_of_low_levels_needs_the_level_and_the_setting() -> None:
+    several = {"log.dirs": "/a, /b"}
+    assert answers("3.9.1", "4.3.1", level=16, config=several)["KAFKA-16606"] is Answer.YES
+    assert answers("3.9.1", "4.3.1", level=17, config=several)["KAFKA-16606"] is Answer.NO
+    assert answers("3.9.1", "4.3.1", level=16, config={"log.dirs": "/a"})["KAFKA-16606"] is Answer.NO
+
+
+def test_only_the_nodes_that_meet_all_conditions_are_named() -> None:
+    path = path_of("3.9.1", "4.3.1")
+    one = replace(
+        facts(path, level=16), configs={r: {**{node_id: {} for node_id in ALL}, 4: {"log.dirs": "/a,/b"}} for r in path}
+    )
+    judged = {found.advisory.id: found for found in judge_advisories(released(), path, one)}
+    assert judged["KAFKA-16606"].answered.nodes == (4,)
+
+
+def test_a_defect_of_clients_applies_if_such_a_client_is_connected() -> None:
+    unknown = findings("3.9.1", "4.1.0", config={})["KAFKA-19012"]
+    assert (unknown.code, unknown.severity) == ("ADVISORY-UNKNOWN", Severity.INFO)
+    seen = state(SEPARATE)
+    clients = (
+        ClientSoftware(name="apache-kafka-java", version="3.6.1", connections=4),
+        ClientSoftware(name="librdkafka", version="2.3.0", connections=1),
+    )
+    node = replace(seen.nodes[4], metrics=NodeMetrics(clients=clients))
+    seen = replace(seen, nodes={**seen.nodes, 4: node})
+    found = findings("4.3.0", "4.3.1", config={}, seen=seen)["KAFKA-19012"]
+    assert (found.code, found.severity) == ("RELEASE-ADVISORY", Severity.WARNING)
+    assert "4 connections of Java clients 3.6.1" in found.sentence
+
+
+def test_the_source_alone_is_a_reason_to_leave_it_unless_the_defect_strikes_during_the_roll() -> None:
+    config = {"log.dirs": "/a"}
+    assert findings("3.5.0", "3.9.2", config=config)["CVE-2023-34455"].severity is Severity.INFO
+    assert findings("3.5.0", "3.9.2", config=config)["KAFKA-15353"].severity is Severity.WARNING
+
+
+def test_forged_tokens_block_a_plan_onto_an_affected_release_and_not_a_plan_away_from_it() -> None:
+    safe = "org.apache.kafka.common.security.oauthbearer.BrokerJwtValidator"
+    handler = "org.apache.kafka.common.security.oauthbearer.OAuthBearerValidatorCallbackHandler"
+    config = {**OAUTH, "listener.name.clients.oauthbearer.sasl.server.callback.handler.class": handler}
+    key = "sasl.oauthbearer.jwt.validator.class"
+    for path in (("4.0.2", "4.1.1"), ("4.0.2", "4.1.0", "4.3.1"), ("4.3.1", "4.1.1")):
+        found = findings(*path, config=config)["CVE-2026-33557"]
+        assert found.severity is Severity.BLOCKER, path
+        assert "release_overrides" in found.remedy
+    assert findings("4.1.1", "4.1.2", config=config)["CVE-2026-33557"].severity is Severity.INFO
+    assert answers("4.0.2", "4.1.1", config={**config, key: safe})["CVE-2026-33557"] is Answer.NO
+    assert (
+        answers("4.0.2", "4.1.1", config={**config, f"listener.name.clients.{key}": safe})["CVE-2026-33557"]
+        is Answer.NO
+    )
+    plain = {**config, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
+    assert answers("4.0.2", "4.1.1", config=plain)["CVE-2026-33557"] is Answer.NO
+    assert "CVE-2026-33557" not in answers("4.0.2", "4.1.2", config=config)
+
+
+def test_an_unknown_blocker_blocks_only_where_the_tool_could_have_known() -> None:
+    assert findings("4.0.2", "4.1.1")["CVE-2026-33557"].severity is Severity.BLOCKER
+    assert findings("4.0.2", "4.1.1", observable=False)["CVE-2026-33557"].severity is Severity.WARNING
+
+
+def test_a_release_that_was_built_after_the_review_is_not_reviewed() -> None:
+    catalogue = replace(released(), reviewed_until=date(2026, 6, 17))
+    assert list(review_findings(catalogue, path_of("4.3.1"))) == []
+    (found,) = review_findings(catalogue, path_of("4.3.1", "4.4.0"))
+    assert (found.code, found.severity, found.subject) == ("RELEASE-NOT-REVIEWED", Severity.WARNING, "release 4.4.0")
+    assert "built on 2026-10-06" in found.sentence
+    assert "reviewed until 2026-06-17" in found.sentence
+    (found,) = review_findings(replace(catalogue, reviewed_until=None), path_of("4.3.1"))
+    assert "never reviewed" in found.sentence
+
+
+def test_a_release_without_a_build_day_is_not_reviewed() -> None:
+    r431 = Release(4, 3, 1)
+    catalogue = replace(released(), releases={r431: replace(released().get(r431), built_at=None)})
+    (found,) = review_findings(catalogue, [r431])
+    assert "on a day that its jars do not show" in found.sentence
+
+
+def test_a_target_that_is_older_than_the_source_names_lost_fixes_and_newer_releases() -> None:
+    (found,) = age_findings(released(), path_of("4.2.2", "4.3.1"))
+    assert (found.code, found.severity) == ("TARGET-OLDER-THAN-SOURCE", Severity.WARNING)
+    assert "4.3.1 was built on 2026-06-17, before 4.2.2 (2026-09-22)" in found.sentence
+    assert "CVE-2026-111115" in found.sentence
+    assert "4.4.0" in found.remedy
+    assert list(age_findings(released(), path_of("4.2.1", "4.3.1"))) == []
+    (down,) = age_findings(released(), path_of("4.3.1", "4.1.2"))
+    assert down.severity is Severity.INFO
+    (via,) = age_findings(released(), path_of("3.9.2", "4.1.1", "4.4.0"))
+    assert via.subject == "release 4.1.1"
+    assert "4.1.2" in via.remedy
+
+
+def test_the_note_says_until_when_the_list_was_reviewed_and_what_does_not_apply() -> None:
+    path = path_of("4.1.2", "4.2.0")
+    note = review_note(released(), judge_advisories(released(), path, facts(path, config={})))
+    assert note.startswith(f"list reviewed until {released().reviewed_until}")
+    assert "does not apply: " in note
 
 
 def test_every_advisory_concerns_a_release_of_the_catalogue() -> None:
@@ -51,3 +218,21 @@ def test_every_advisory_concerns_a_release_of_the_catalogue() -> None:
     assert len({advisory.id for advisory in catalogue.advisories}) == len(catalogue.advisories) > 10
     for advisory in catalogue.advisories:
         assert any(advisory.affects(release) for release in catalogue), advisory.id
+
+
+@pytest.mark.parametrize(
+    ("change", "problem"),
+    [
+        ({"when": [{"kind": "setting", "nam": "log.dirs"}]}, "advisories.0.when"),
+        ({"when": [{"kind": "weather"}]}, "advisories.0.when"),
+        ({"severity": "blocker", "when": [{"kind": "unobservable", "what": "the weather"}]}, "must be observable"),
+        ({"source": ""}, "needs affected releases and a source"),
+        ({"severity": "bad"}, "severity"),
+    ],
+)
+def test_a_wrong_entry_is_refused_with_its_place(tmp_path: Path, change: dict[str, Any], problem: str) -> None:
+    document = json.loads((INCLUDE / "advisories.json").read_text())
+    document["advisories"] = [{**document["advisories"][0], **change}]
+    (tmp_path / "advisories.json").write_text(json.dumps(document))
+    with pytest.raises(UserError, match=problem):
+        load_catalogue(INCLUDE, tmp_path)

@@ -93,7 +93,7 @@ def test_a_build_whose_patch_release_is_unknown_is_a_warning_until_the_inventory
     (found,) = findings("7.9.1-ccs")
     assert (found.code, found.severity) == ("RELEASE-MAPPED", Severity.WARNING)
     assert "based on 3.9. It is evaluated as Apache Kafka 3.9.0" in found.sentence
-    assert "The patch releases of 3.9 differ in: features, coordinator_logs" in found.sentence
+    assert "The patch releases of 3.9 differ in: java_maximum_with_sasl, features, coordinator_logs" in found.sentence
     assert "apache_releases" in found.remedy
     (mapped,) = findings("7.9.1-ccs", apache_releases={"7.9.1-ccs": "3.9.1"})
     assert (mapped.severity, "the inventory maps it to 3.9.1" in mapped.sentence) == (Severity.INFO, True)

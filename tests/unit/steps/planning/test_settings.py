@@ -97,8 +97,11 @@ def test_a_plan_of_either_direction_names_known_defects_and_what_no_gate_checks(
     for node in ports.cluster.brokers:
         cluster.nodes[node.node_id].config["remote.log.storage.system.enable"] = "true"
     plan = plan_upgrade(ports, target, finalize=False) if target > source else plan_downgrade(ports, target)
-    subjects = {finding.subject for finding in plan.findings if finding.code == "RELEASE-ADVISORY"}
-    assert any(subject.endswith("KAFKA-20254") for subject in subjects), subjects
+    defects = {one.subject.rpartition(", ")[2]: one.code for one in plan.findings if "ADVISORY" in one.code}
+    assert defects["CVE-2026-111115"] == "RELEASE-ADVISORY"
+    assert defects["KAFKA-20254"] == "ADVISORY-UNKNOWN"
+    (result,) = (one for one in plan.checks if one.id == "known-defects")
+    assert result.reason.startswith("list reviewed until 2026-")
     assert {"REMOTE-LOG-NOT-CHECKED", "COUNTERS-NOT-EXPORTED"} <= {finding.code for finding in plan.findings}
     assert plan.unchecked is not None
     brokers = {node.node_id for node in ports.cluster.brokers}

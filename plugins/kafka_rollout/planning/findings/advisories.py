@@ -1,0 +1,416 @@
+"""Known defects of the releases of a plan: whether each appears on this cluster, and what the list does not cover.
+
+An entry whose condition is unknown is shown as unknown. It never counts as one that does not apply.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import date
+from enum import StrEnum
+from itertools import pairwise
+
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
+from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.model.configs import NodeConfigs, is_reference
+from kafka_rollout.model.listeners import find_listeners
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec, Role
+from kafka_rollout.releases.conditions import (
+    AnyCondition,
+    Condition,
+    GroupsCondition,
+    JavaCondition,
+    LevelCondition,
+    MechanismCondition,
+    ProtocolCondition,
+    RoleCondition,
+    SettingCondition,
+    TransactionsCondition,
+    UnobservableCondition,
+)
+from kafka_rollout.releases.facts import Advisory, Catalogue, Release, ReleaseFacts, Strikes
+
+RELEASE_ADVISORY = FindingCode(
+    "RELEASE-ADVISORY",
+    (WARNING, BLOCKER, INFO),
+    "A release of the path has a known defect, and this cluster meets its condition.",
+)
+ADVISORY_UNKNOWN = FindingCode(
+    "ADVISORY-UNKNOWN",
+    (WARNING, BLOCKER, INFO),
+    "A release of the path has a known defect, and it is unknown whether this cluster meets its condition.",
+)
+RELEASE_NOT_REVIEWED = FindingCode(
+    "RELEASE-NOT-REVIEWED",
+    WARNING,
+    "A release of the path was built after the last review of the list of known defects.",
+    "Read the release notes, and https://kafka.apache.org/cve-list; or update this tool.",
+)
+TARGET_OLDER_THAN_SOURCE = FindingCode(
+    "TARGET-OLDER-THAN-SOURCE",
+    (WARNING, INFO),
+    "The target was built before the source release, so it can lack fixes that the source has.",
+)
+ADVISORIES_CHECK = Check(
+    "known-defects",
+    "Known defects of the releases of the path",
+    "releases.md#known-defects",
+    (RELEASE_ADVISORY, ADVISORY_UNKNOWN, RELEASE_NOT_REVIEWED, TARGET_OLDER_THAN_SOURCE),
+    needs=(),
+    examines=Examined.RELEASES,
+)
+_JAVA_CLIENT = "apache-kafka-java"
+_HANDLER = "sasl.server.callback.handler.class"
+
+
+class Answer(StrEnum):
+    """Whether a condition is met, and whether a defect applies."""
+
+    YES = "applies"
+    NO = "does not apply"
+    UNKNOWN = "unknown"
+
+
+@dataclass(frozen=True, slots=True)
+class Answered:
+    """`reasons`: why it is unknown. `nodes`: ids of the nodes that meet it; empty: the whole cluster."""
+
+    answer: Answer
+    reasons: tuple[str, ...] = ()
+    nodes: tuple[int, ...] = ()
+
+
+_YES, _NO = Answered(Answer.YES), Answered(Answer.NO)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What is known about a cluster, for the conditions of known defects.
+
+    `configs`: for each release of the path, the configuration of each node on it. `unknown`: as in `unknown_responses`;
+    a missing need was observed completely. `java`: node id → feature version.
+    """
+
+    cluster: ClusterSpec
+    finalized: Mapping[str, int]
+    state: ClusterState | None = None
+    configs: Mapping[Release, NodeConfigs] = field(default_factory=dict)
+    java: Mapping[int, int] = field(default_factory=dict)
+    unknown: Mapping[Need, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True)
+class Judged:
+    """A defect on this cluster. `releases`: the affected ones of the path."""
+
+    advisory: Advisory
+    releases: tuple[Release, ...]
+    is_ahead: bool
+    answered: Answered
+
+
+def judge_advisories(catalogue: Catalogue, path: Sequence[Release], facts: Facts) -> tuple[Judged, ...]:
+    """Return each known defect of a release of `path` (source release first), as it is on this cluster."""
+    return tuple(filter(None, (_judge(one, catalogue, path, facts) for one in catalogue.advisories)))
+
+
+def _judge(advisory: Advisory, catalogue: Catalogue, path: Sequence[Release], facts: Facts) -> Judged | None:
+    ahead = [release for release in path[1:] if advisory.affects(release)]
+    affected = list(dict.fromkeys((*[path[0]] * advisory.affects(path[0]), *ahead)))
+    seen = _clients_seen(advisory, facts) if advisory.concerns == "clients" else None
+    if seen:
+        return Judged(advisory, tuple(affected), bool(ahead), Answered(Answer.YES, seen))
+    if advisory.strikes is Strikes.STARTING:
+        affected = ahead
+    if advisory.coming_from:
+        affected = [one for one in affected if _comes_from(advisory, path, one)]
+    if not affected:
+        return None
+    if advisory.concerns == "clients":
+        reason = "the releases of clients that do not report them, or are not connected now"
+        return Judged(advisory, tuple(affected), bool(ahead), Answered(Answer.UNKNOWN, (reason,)))
+    answers = [
+        _all(_answer(condition, release, catalogue.releases.get(release), facts) for condition in advisory.when)
+        for release in affected
+    ]
+    return Judged(advisory, tuple(affected), bool(ahead), _any(answers))
+
+
+def _comes_from(advisory: Advisory, path: Sequence[Release], release: Release) -> bool:
+    return any(one.contains(before) for before in path[: path.index(release)] for one in advisory.coming_from)
+
+
+def _clients_seen(advisory: Advisory, facts: Facts) -> tuple[str, ...]:
+    """Return the versions of affected Java clients that are connected now."""
+    seen: dict[str, int] = {}
+    for node in facts.state.nodes.values() if facts.state else ():
+        for client in node.metrics.clients if node.metrics else ():
+            if client.name == _JAVA_CLIENT and (release := _release(client.version)) and advisory.affects(release):
+                seen[client.version] = seen.get(client.version, 0) + client.connections
+    return tuple(f"{number} connections of Java clients {version}" for version, number in sorted(seen.items()))
+
+
+def _release(text: str) -> Release | None:
+    numbers = text.split(".")
+    if len(numbers) != 3 or not all(number.isdecimal() and len(number) <= 3 for number in numbers):
+        return None
+    return Release.parse(text)
+
+
+def _answer(condition: Condition, release: Release, of: ReleaseFacts | None, facts: Facts) -> Answered:
+    match condition:
+        case AnyCondition():
+            return _any(_answer(one, release, of, facts) for one in condition.of)
+        case UnobservableCondition():
+            return Answered(Answer.UNKNOWN, (condition.what,))
+        case LevelCondition():
+            if condition.feature not in facts.finalized and not facts.finalized:
+                return Answered(Answer.UNKNOWN, (f"the finalized level of {condition.feature}",))
+            return _in_range(facts.finalized.get(condition.feature, 0), condition)
+        case GroupsCondition():
+            found = facts.state is not None and any(one.type in condition.any_of for one in facts.state.groups)
+            return _seen(found, facts, Need.GROUPS, f"groups of type {few(condition.any_of)}")
+        case TransactionsCondition():
+            return _seen(bool(facts.state and facts.state.transactions), facts, Need.GROUPS, "transactional ids")
+        case RoleCondition():
+            wanted = frozenset(Role(role) for role in condition.roles.split(","))
+            ids = tuple(node.node_id for node in facts.cluster.nodes if node.roles == wanted)
+            return Answered(Answer.YES, nodes=ids) if ids else _NO
+        case JavaCondition():
+            return _of_nodes(
+                facts,
+                lambda node_id: None if node_id not in facts.java else _in_range(facts.java[node_id], condition),
+                "the Java version",
+            )
+        case SettingCondition() | MechanismCondition() | ProtocolCondition():
+            configs = facts.configs.get(release, {})
+            return _of_nodes(
+                facts,
+                lambda node_id: None if node_id not in configs else _by_config(condition, configs[node_id], of),
+                "the configuration",
+            )
+
+
+def _in_range(value: int, condition: LevelCondition | JavaCondition) -> Answered:
+    is_above = condition.at_least is None or value >= condition.at_least
+    return _YES if is_above and (condition.below is None or value < condition.below) else _NO
+
+
+def _seen(found: bool, facts: Facts, need: Need, what: str) -> Answered:
+    """Return whether something exists. That it does not is known only if everything was observed."""
+    if found:
+        return _YES
+    is_complete = facts.state is not None and not {need, Need.RESPONSES} & facts.unknown.keys()
+    return _NO if is_complete else Answered(Answer.UNKNOWN, (what,))
+
+
+def _of_nodes(facts: Facts, ask: Callable[[int], Answered | None], what: str) -> Answered:
+    """Ask for each node; None: its value is unknown. One node that meets the condition is enough."""
+    met, unknown = [], []
+    reasons: dict[str, None] = {}
+    for node in facts.cluster.nodes:
+        answered = ask(node.node_id)
+        if answered is None:
+            unknown.append(node.node_id)
+        elif answered.answer is Answer.YES:
+            met.append(node.node_id)
+        elif answered.answer is Answer.UNKNOWN:
+            reasons |= dict.fromkeys(f"{reason} of {node.name}" for reason in answered.reasons)
+    if met:
+        return Answered(Answer.YES, nodes=tuple(met))
+    if unknown:
+        reasons[f"{what} of {nodes(unknown)}"] = None
+    return Answered(Answer.UNKNOWN, tuple(reasons)) if reasons else _NO
+
+
+def _by_config(
+    condition: SettingCondition | MechanismCondition | ProtocolCondition,
+    config: Mapping[str, str],
+    of: ReleaseFacts | None,
+) -> Answered:
+    if isinstance(condition, SettingCondition):
+        return _by_setting(condition, config, of)
+    found = find_listeners(config)
+    if isinstance(condition, ProtocolCondition):
+        is_met = bool(found.protocols & set(condition.any_of))
+    else:
+        is_met = any(
+            mechanism in condition.any_of
+            and (not condition.protocols or listener.protocol in condition.protocols)
+            and (
+                not condition.handlers
+                or listener.setting(mechanism, _HANDLER).rpartition(".")[2] in condition.handlers
+                or is_reference(listener.setting(mechanism, _HANDLER))
+            )
+            for listener in found.served
+            for mechanism in listener.mechanisms
+        )
+    if is_met:
+        return _YES
+    return Answered(Answer.UNKNOWN, (f"the value of {few(found.unknown)}",)) if found.unknown else _NO
+
+
+def _by_setting(condition: SettingCondition, config: Mapping[str, str], of: ReleaseFacts | None) -> Answered:
+    ends = f".{condition.name}"
+    values = [value.strip() for key, value in config.items() if key == condition.name or key.endswith(ends)]
+    if not values:
+        if of is None or condition.name not in of.config_names:
+            return Answered(Answer.UNKNOWN, (f"the default of {condition.name}",)) if of is None else _NO
+        values = [of.config_defaults.get(condition.name, "")]
+    if any(_is_met(condition, value) for value in values if not is_reference(value)):
+        return _YES
+    if any(map(is_reference, values)):
+        return Answered(Answer.UNKNOWN, (f"the value of {condition.name}",))
+    return _NO
+
+
+def _is_met(condition: SettingCondition, value: str) -> bool:
+    text = value.lower()
+    if condition.any_of and text not in (one.lower() for one in condition.any_of):
+        return False
+    if condition.none_of and text in (one.lower() for one in condition.none_of):
+        return False
+    if condition.entries is not None and len([one for one in text.split(",") if one.strip()]) < condition.entries:
+        return False
+    if condition.at_least is None and condition.at_most is None:
+        return True
+    try:
+        number = int(text)
+    except ValueError:
+        return False
+    return (condition.at_least is None or number >= condition.at_least) and (
+        condition.at_most is None or number <= condition.at_most
+    )
+
+
+def _all(answers: Iterable[Answered]) -> Answered:
+    """Return whether all are met. One that is not met decides, also if others are unknown."""
+    answered = tuple(answers)
+    if any(one.answer is Answer.NO for one in answered):
+        return _NO
+    reasons = tuple(dict.fromkeys(reason for one in answered for reason in one.reasons))
+    sets = [set(one.nodes) for one in answered if one.nodes]
+    ids = tuple(sorted(set.intersection(*sets))) if sets else ()
+    if sets and not ids:
+        return _NO  # no single node meets all of them
+    return Answered(Answer.UNKNOWN if reasons else Answer.YES, reasons, ids)
+
+
+def _any(answers: Iterable[Answered]) -> Answered:
+    answered = tuple(answers)
+    for wanted in (Answer.YES, Answer.UNKNOWN):
+        if found := [one for one in answered if one.answer is wanted]:
+            reasons = dict.fromkeys(reason for one in found for reason in one.reasons)
+            ids = sorted({node_id for one in found for node_id in one.nodes})
+            return Answered(wanted, tuple(reasons), tuple(ids) if all(one.nodes for one in found) else ())
+    return _NO
+
+
+def advisory_findings(judged: Iterable[Judged], *, observable: bool = True) -> tuple[Finding, ...]:
+    """Return a finding for each defect that applies, or of which this is unknown.
+
+    `observable`: False for a cluster whose files and hosts this tool cannot see; there an unknown value does not block.
+    """
+    found = []
+    for one in judged:
+        advisory, answered = one.advisory, one.answered
+        if answered.answer is Answer.NO:
+            continue
+        severity = _severity(one, observable=observable)
+        where = f" ({nodes(answered.nodes)})" if answered.nodes else ""
+        subject = f"Kafka {few(one.releases)}, {advisory.id}" if one.releases else advisory.id
+        if answered.answer is Answer.YES:
+            seen = f" Seen: {few(answered.reasons)}." if answered.reasons else ""
+            sentence = (
+                f"Known defect, which applies here{where}. Affected: {advisory.condition}{seen} {advisory.defect}"
+            )
+            code = RELEASE_ADVISORY
+        else:
+            sentence = (
+                f"Known defect; it is unknown whether it applies here, because this is not known: "
+                f"{few(answered.reasons)}. Affected: {advisory.condition} {advisory.defect}"
+            )
+            code = ADVISORY_UNKNOWN
+        found.append(code.found(subject, f"{sentence} Source: {advisory.source}.", advisory.remedy, severity=severity))
+    return tuple(found)
+
+
+def _severity(one: Judged, *, observable: bool) -> Severity:
+    advisory = one.advisory
+    is_unknown = one.answered.answer is Answer.UNKNOWN
+    if advisory.concerns == "clients":
+        return INFO if is_unknown else WARNING
+    if not one.is_ahead and advisory.strikes is Strikes.RUNNING:
+        return INFO  # only the source release has it, and the plan leaves this release
+    severity = Severity(advisory.severity)
+    if severity is BLOCKER and (not one.is_ahead or (is_unknown and not observable)):
+        return WARNING
+    return severity
+
+
+def review_findings(catalogue: Catalogue, ahead: Iterable[Release]) -> Iterator[Finding]:
+    """Yield the finding for each release that was built after the review of the list."""
+    until = catalogue.reviewed_until
+    for release in dict.fromkeys(ahead):
+        built = catalogue.get(release).built_at
+        if until is not None and built is not None and built <= until:
+            continue
+        when = f"on {built}" if built else "on a day that its jars do not show"
+        reviewed = f"reviewed until {until}" if until else "never reviewed"
+        yield RELEASE_NOT_REVIEWED.found(
+            f"release {release}",
+            f"Kafka {release} was built {when}, and the list of known defects was {reviewed}: it is unknown which "
+            "defects this release has.",
+        )
+
+
+def age_findings(catalogue: Catalogue, path: Sequence[Release]) -> Iterator[Finding]:
+    """Yield the finding for each release of `path` that was built before the one that it replaces.
+
+    Fixes go to several minor lines at different times, so a higher number alone does not contain all fixes of a lower
+    one.
+    """
+    for before, after in pairwise(path):
+        old, new = catalogue.get(before), catalogue.get(after)
+        if old.built_at is None or new.built_at is None or new.built_at >= old.built_at:
+            continue
+        lost = [one.id for one in catalogue.advisories if one.affects(after) and not one.affects(before)]
+        listed = (
+            f"Of the known defects, {after} has and {before} does not: {few(lost, limit=12)}."
+            if lost
+            else (f"The list of known defects has no entry that {after} has and {before} does not.")
+        )
+        newer = _newer(catalogue, before, after, old.built_at)
+        remedy = f"Choose {few(newer)}, which were built later." if len(newer) > 1 else ""
+        remedy = f"Choose {newer[0]}, which was built later." if len(newer) == 1 else remedy
+        yield TARGET_OLDER_THAN_SOURCE.found(
+            f"release {after}",
+            f"Kafka {after} was built on {new.built_at}, before {before} ({old.built_at}): fixes that {before} has can "
+            f"be missing in {after}. {listed}",
+            remedy or f"Wait for a later patch of {after.major}.{after.minor}, or read the release notes of {before}.",
+            severity=WARNING if after > before else INFO,
+        )
+
+
+def _newer(catalogue: Catalogue, before: Release, after: Release, built: date) -> list[Release]:
+    """Return releases that replace the target: from its minor line on for an upgrade, else only of this line."""
+    found = []
+    for release in catalogue:
+        of_line = (release.major, release.minor) == (after.major, after.minor)
+        built_at = catalogue.get(release).built_at
+        if built_at and built_at >= built and release > after and (of_line or after > before):
+            found.append(release)
+    return found
+
+
+def review_note(catalogue: Catalogue, judged: Sequence[Judged]) -> str:
+    """Return what was examined: until which day the list was reviewed, and the result of its entries by name."""
+    by_answer: defaultdict[Answer, list[str]] = defaultdict(list)
+    for one in judged:
+        by_answer[one.answered.answer].append(one.advisory.id)
+    until = f"list reviewed until {catalogue.reviewed_until}" if catalogue.reviewed_until else "list never reviewed"
+    parts = [f"{answer}: {few(by_answer[answer], limit=8)}" for answer in Answer if by_answer[answer]]
+    return "; ".join([until, *parts])

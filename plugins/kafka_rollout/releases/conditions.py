@@ -1,0 +1,121 @@
+"""Conditions of a known defect, as advisories.json has them: on which clusters the defect appears.
+
+Each is answered with yes, no or unknown for a cluster (planning/findings/advisories.py). All conditions of a defect
+must be met.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SettingCondition:
+    """The value of a setting on a node, or the default of the release, without regard to capital letters.
+
+    One of: `any_of` and `none_of`: values; `entries`: at least this number of entries in a list; `at_least`, `at_most`:
+    a number. A setting of listeners counts on each listener.
+    """
+
+    kind: Literal["setting"]
+    name: str
+    any_of: tuple[str, ...] = ()
+    none_of: tuple[str, ...] = ()
+    entries: int | None = None
+    at_least: int | None = None
+    at_most: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MechanismCondition:
+    """A listener of a node authenticates clients with one of these SASL mechanisms.
+
+    `handlers`: only with one of these classes as callback handler, without the package; "" is Kafka's default.
+    `protocols`: only on listeners with one of these; empty: any.
+    """
+
+    kind: Literal["mechanism"]
+    any_of: tuple[str, ...]
+    handlers: tuple[str, ...] = ()
+    protocols: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ProtocolCondition:
+    """A listener of a node has one of these security protocols."""
+
+    kind: Literal["protocol"]
+    any_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LevelCondition:
+    """A finalized level of the cluster, from `at_least` to below `below`."""
+
+    kind: Literal["level"]
+    feature: str
+    at_least: int | None = None
+    below: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaCondition:
+    """The feature version of Java on a node, from `at_least` to below `below`."""
+
+    kind: Literal["java"]
+    at_least: int | None = None
+    below: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GroupsCondition:
+    """The cluster has a group of one of these types: classic, consumer, share, streams."""
+
+    kind: Literal["groups"]
+    any_of: tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TransactionsCondition:
+    """The cluster has transactional ids."""
+
+    kind: Literal["transactions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RoleCondition:
+    """A node has exactly these roles."""
+
+    kind: Literal["role"]
+    roles: Literal["broker", "controller", "broker,controller"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AnyCondition:
+    """At least one of these is met."""
+
+    kind: Literal["any"]
+    of: tuple[Condition, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnobservableCondition:
+    """What neither nodes nor files show: the answer is always unknown. `what`: a noun phrase."""
+
+    kind: Literal["unobservable"]
+    what: str
+
+
+Condition = (
+    SettingCondition
+    | MechanismCondition
+    | ProtocolCondition
+    | LevelCondition
+    | JavaCondition
+    | GroupsCondition
+    | TransactionsCondition
+    | RoleCondition
+    | AnyCondition
+    | UnobservableCondition
+)
