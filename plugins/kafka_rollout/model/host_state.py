@@ -85,14 +85,29 @@ BOOTSTRAP = "bootstrap.checkpoint"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DirectoryIdentity:
+    """What meta.properties of one directory says. An id that it does not have is "" (directory.id: before KIP-858).
+
+    `is_of_metadata`: the directory is the node's metadata.log.dir.
+    """
+
+    path: str
+    cluster_id: str = ""
+    directory_id: str = ""
+    is_of_metadata: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFormat:
     """What a starting node reads of one of its directories.
 
     `meta`: its meta.properties; None without one. `bootstrap`: its bootstrap.checkpoint, if it was read.
-    `has_metadata_log`: whether it was found there. `problem`: why it could not be read.
+    `identity`: what meta.properties says. `has_metadata_log`: whether it was found there. `problem`: why the directory
+    could not be read.
     """
 
     meta: bytes | None = None
+    identity: DirectoryIdentity | None = None
     bootstrap: bytes | None = None
     has_metadata_log: bool = False
     problem: str = ""

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 from kafka_rollout.base.findings import Need
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import Release, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
 
 UNKNOWN_MIN_ISR = 1 << 31  # more than any number of replicas, so that no condition is met by a value that was not read
 UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report them (ClientInformation.EMPTY)
@@ -346,6 +346,14 @@ class ClusterState:
         answers = [n.features for n in self.nodes.values() if n.features is not None]
         best = max(answers, key=lambda f: -1 if f.epoch is None else f.epoch, default=None)
         return {} if best is None else best.finalized
+
+    @property
+    def has_dynamic_quorum(self) -> bool:
+        """Whether the voters are in the metadata log (kraft.version 1, KIP-853), and not in the files alone.
+
+        Controllers can leave kraft.version out: it is not in the metadata that they report levels from.
+        """
+        return any(n.features.finalized.get(KRAFT_VERSION, 0) > 0 for n in self.nodes.values() if n.features)
 
     @property
     def releases(self) -> frozenset[Release]:

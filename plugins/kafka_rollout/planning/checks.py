@@ -29,16 +29,15 @@ from kafka_rollout.planning.findings.advisories import (
     review_findings,
     review_note,
 )
+from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK, planned_agreement_findings
 from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
-    VOTERS_CHECK,
     config_findings,
     controlled_shutdown_findings,
     java_findings,
     planned_configs,
-    quorum_config_findings,
 )
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, unobserved_nodes, unresolved_config_findings
 from kafka_rollout.planning.findings.releases import (
@@ -92,7 +91,10 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
     yield CONFIGURATION_CHECK.ran(config_findings(plan.target, observed.config_problems), unless=unless)
-    yield VOTERS_CHECK.ran(quorum_config_findings(state, (planned[release] for release in ahead)), unless=unless)
+    yield BETWEEN_NODES_CHECK.ran(
+        planned_agreement_findings(cluster, state, (planned[release] for release in ahead), observed.directories),
+        unless=unless,
+    )
     yield REMOTE_STORAGE_CHECK.ran(remote_storage_findings(cluster, configs, plan.target), unless=unless)
     yield JAVA_CHECK.ran(java_findings(cluster, catalogue, ahead, observed.java), unless=unless)
     yield FILES_CHECK.ran(

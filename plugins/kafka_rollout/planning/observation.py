@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.metadata_log.records import MetadataRegistrations
@@ -11,6 +11,7 @@ from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import FeatureChange, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.agreement import Directories
 from kafka_rollout.planning.lowering import LoweringMethod
 from kafka_rollout.releases.facts import Catalogue
 
@@ -22,7 +23,8 @@ class Observation:
     `cluster`: as in the inventory. `catalogue`: with the classes of coordinators that the configuration causes
     (`with_configured_classes`). `configs`: node id → setting → current value. `config_problems`: node id → errors of
     the configuration, by the classes of the releases ahead (release_overrides applied). `java`: node id → feature
-    version (17). `registrations`: in the metadata log; None if it was not read.
+    version (17). `directories`: as in `Files` of the agreement. `registrations`: in the metadata log; None if it was
+    not read.
     """
 
     cluster: ClusterSpec
@@ -31,6 +33,7 @@ class Observation:
     configs: NodeConfigs
     config_problems: Mapping[int, tuple[str, ...]]
     java: Mapping[int, int]
+    directories: Directories = field(default_factory=dict)
     registrations: MetadataRegistrations | None = None
 
 

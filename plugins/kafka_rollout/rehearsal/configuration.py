@@ -10,13 +10,21 @@ from dataclasses import dataclass
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.configs import DynamicConfigs, literal_settings, with_inventory_values
+from kafka_rollout.model.quorum_addresses import (
+    QUORUM_BOOTSTRAP,
+    QUORUM_VOTERS,
+    ControllerAddresses,
+    parse_bootstrap,
+    parse_voters,
+)
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
 STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 REPLACEMENT = "rehearsal"
+_NOBODY = "127.0.0.1:1"  # a loopback address at which no node listens
 
-_ADDRESS_KEYS = ("listeners", "advertised.listeners", "controller.quorum.voters", "controller.quorum.bootstrap.servers")
+_ADDRESS_KEYS = ("listeners", "advertised.listeners", QUORUM_VOTERS, QUORUM_BOOTSTRAP)
 _LISTENER_KEYS = (
     "listener.security.protocol.map",
     "inter.broker.listener.name",
@@ -64,12 +72,17 @@ class RewrittenConfig:
 
 
 def rewrite_config(
-    config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec, directories: Mapping[str, str]
+    config: Mapping[str, str],
+    node: NodeSpec,
+    cluster: ClusterSpec,
+    directories: Mapping[str, str],
+    controllers: ControllerAddresses,
 ) -> RewrittenConfig:
     """Return the configuration of a node's copy.
 
-    `node`, `cluster`: with the addresses of the sandbox. `directories`: each directory of the node → its copy. Raises
-    RefusedError for a configuration that would reach other systems.
+    `node`, `cluster`: with the addresses of the sandbox. `directories`: each directory of the node → its copy.
+    `controllers`: the addresses of the real controllers. Raises RefusedError for a configuration that would reach other
+    systems.
     """
     config = with_inventory_values(node, config)
     if config.get(_REMOTE_STORAGE, "").strip().lower() == "true":
@@ -84,7 +97,7 @@ def rewrite_config(
     # Each fetch of a follower costs its leader time for all empty partitions (500 ms).
     wait_ms = min((_FETCH_WAIT_MS, *(numbers[key] for key in _AT_LEAST_FETCH_WAIT if key in numbers)))
     own = {**_FIXED, **fewer, "replica.fetch.wait.max.ms": str(wait_ms)}
-    lines = {**kept, **own, **_addresses(config, node, cluster), **_directories(config, node, directories)}
+    lines = {**kept, **own, **_addresses(config, node, cluster, controllers), **_directories(config, node, directories)}
     differing = ", ".join(f"{key}={value}" for key, value in sorted(own.items()) if config.get(key) != value)
     sentence = f"The copy has values of its own for memory, disk and speed: {differing}."
     return RewrittenConfig(lines=lines, not_covered=(*taken_out, sentence))
@@ -165,7 +178,9 @@ def _keys(keys: Iterable[str]) -> str:
     return few(sorted(keys))
 
 
-def _addresses(config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec) -> dict[str, str]:
+def _addresses(
+    config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec, real: ControllerAddresses
+) -> dict[str, str]:
     """Return one listener for brokers and clients, one for controllers, both without TLS."""
     known = literal_settings(config)
     controllers = known.get("controller.listener.names", "CONTROLLER").split(",")[0].strip()
@@ -182,12 +197,29 @@ def _addresses(config: Mapping[str, str], node: NodeSpec, cluster: ClusterSpec) 
     }
     if node.is_broker or "inter.broker.listener.name" in config:
         lines["inter.broker.listener.name"] = brokers
-    if "controller.quorum.voters" in config:
-        voters = (f"{one.node_id}@{one.controller_address}" for one in cluster.controllers)
-        lines["controller.quorum.voters"] = ",".join(voters)
-    if "controller.quorum.bootstrap.servers" in config:
-        lines["controller.quorum.bootstrap.servers"] = cluster.bootstrap_controllers
+    copies = {one.node_id: one.controller_address or _NOBODY for one in cluster.controllers}
+    if QUORUM_VOTERS in config:
+        lines[QUORUM_VOTERS] = _voters(config, node, copies, real)
+    if QUORUM_BOOTSTRAP in config:
+        lines[QUORUM_BOOTSTRAP] = _bootstrap(config, copies, real)
     return lines
+
+
+def _voters(config: Mapping[str, str], node: NodeSpec, copies: Mapping[int, str], real: ControllerAddresses) -> str:
+    """Return the voters of the file with the addresses of the copies, so that a wrong line does in a copy what it does
+    on the cluster. A value of a config provider is replaced by the controllers of the inventory."""
+    voters = parse_voters(config)
+    if voters is None:
+        return ",".join(f"{node_id}@{address}" for node_id, address in copies.items())
+    leads_to = {voter: real.place_of(voter, address, of_node=node.node_id)[1] for voter, address in voters.items()}
+    return ",".join(f"{voter}@{_NOBODY if to is None else copies.get(to, _NOBODY)}" for voter, to in leads_to.items())
+
+
+def _bootstrap(config: Mapping[str, str], copies: Mapping[int, str], real: ControllerAddresses) -> str:
+    named = parse_bootstrap(config) or ()
+    if not real.is_lost(named):
+        return ",".join(copies.values())
+    return _NOBODY
 
 
 def _directories(config: Mapping[str, str], node: NodeSpec, directories: Mapping[str, str]) -> dict[str, str]:

@@ -37,6 +37,7 @@ from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
 from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
+from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
 from kafka_rollout.planning.findings.cluster import (
@@ -57,7 +58,6 @@ from kafka_rollout.planning.findings.configuration import (
     JAVA_CHECK,
     PENDING_CHECK,
     SHUTDOWN_CHECK,
-    VOTERS_CHECK,
 )
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
@@ -113,7 +113,7 @@ CHECKS: tuple[Check, ...] = (
     USE_CHECK,
     ZOOKEEPER_CHECK,
     CONFIGURATION_CHECK,
-    VOTERS_CHECK,
+    BETWEEN_NODES_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
     DIRECTORIES_CHECK,

@@ -113,10 +113,11 @@ def test_what_the_target_refuses_is_found() -> None:
 
 
 BOOTSTRAP_ONLY = {"controller.quorum.bootstrap.servers": "c1:9093"}
+VOTERS = "1@c1:9093,2@c2:9093,3@c3:9093"
 
 
 def test_a_node_without_the_voters_of_a_static_quorum_is_a_blocker() -> None:
-    configs = {i: {"controller.quorum.voters": "1@c1:9093", **BOOTSTRAP_ONLY} for i in IDS}
+    configs = {i: {"controller.quorum.voters": VOTERS, **BOOTSTRAP_ONLY} for i in IDS}
     assert _plan(state(), configs=configs).blockers == ()
     (found,) = _plan(state(), configs={**configs, 5: BOOTSTRAP_ONLY}).blockers
     assert found.identity == ("QUORUM-VOTERS-MISSING", "node 5")
@@ -127,7 +128,7 @@ def test_a_node_without_the_voters_of_a_static_quorum_is_a_blocker() -> None:
 
 
 def test_release_overrides_that_remove_the_voters_are_found() -> None:
-    configs = {i: {"controller.quorum.voters": "1@c1:9093"} for i in IDS}
+    configs = {i: {"controller.quorum.voters": VOTERS} for i in IDS}
     cluster = replace(SEPARATE, release_overrides={"4.3.1": {**BOOTSTRAP_ONLY, "controller.quorum.voters": ""}})
     assert {f.code for f in _plan(state(), cluster=cluster, configs=configs).blockers} == {"QUORUM-VOTERS-MISSING"}
 

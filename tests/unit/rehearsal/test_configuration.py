@@ -6,6 +6,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.quorum_addresses import ControllerAddresses
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.rehearsal.configuration import (
     find_escapes,
@@ -46,12 +47,17 @@ REAL = {
     "num.io.threads": "64",
     "segment.bytes": "14000",
 }
+REAL_CLUSTER: ClusterSpec = replace(
+    COMBINED,
+    nodes=tuple(replace(node, controller_address=f"10.0.0.{node.node_id}:9093") for node in COMBINED.nodes),
+)
+CONTROLLERS = ControllerAddresses(REAL_CLUSTER, {1: REAL, 2: REAL, 3: REAL})
 DIRECTORIES = {"/data/a": "/box/0", "/data/b": "/box/1", "/data/meta": "/box/2"}
 
 
 def rewritten(**changes: str) -> dict[str, str]:
     config = {**REAL, **{key.replace("_", "."): value for key, value in changes.items()}}
-    return dict(rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES).lines)
+    return dict(rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES, CONTROLLERS).lines)
 
 
 def test_addresses_and_directories_are_those_of_the_sandbox() -> None:
@@ -64,13 +70,41 @@ def test_addresses_and_directories_are_those_of_the_sandbox() -> None:
     assert (lines["log.dirs"], lines["metadata.log.dir"]) == ("/box/0,/box/1", "/box/2")
 
 
+@pytest.mark.parametrize(
+    ("line", "copied"),
+    [
+        ("3@10.0.0.3:9093", "3@127.0.0.1:22003"),
+        ("1@10.0.0.1:9093,3@10.0.0.3:9093", "1@127.0.0.1:22001,3@127.0.0.1:22003"),
+        ("1@10.0.0.1:9093,2@10.0.0.2:20398", "1@127.0.0.1:22001,2@127.0.0.1:1"),
+        ("1@10.0.0.2:9093", "1@127.0.0.1:22002"),
+        ("1@kafka-1.example:9093", "1@127.0.0.1:22001"),
+        ("9@10.0.0.9:9093", "9@127.0.0.1:1"),
+        ("${env:VOTERS}", "1@127.0.0.1:22001,2@127.0.0.1:22002,3@127.0.0.1:22003"),
+    ],
+)
+def test_a_wrong_line_of_voters_is_as_wrong_in_the_copy(line: str, copied: str) -> None:
+    assert rewritten(controller_quorum_voters=line)["controller.quorum.voters"] == copied
+
+
+def test_a_copy_finds_the_quorum_as_its_node_does() -> None:
+    def copied(line: str) -> str:
+        setting = "controller.quorum.bootstrap.servers"
+        others = {**REAL, setting: "10.0.0.1:9093"}
+        real = ControllerAddresses(REAL_CLUSTER, {1: {**REAL, setting: line}, 2: others, 3: others})
+        return rewrite_config(real.configs[1], SANDBOX.node(1), SANDBOX, DIRECTORIES, real).lines[setting]
+
+    everything = "127.0.0.1:22001,127.0.0.1:22002,127.0.0.1:22003"
+    assert copied("10.0.0.2:9093,gone:9093") == everything
+    assert copied("gone:1234") == "127.0.0.1:1"
+
+
 def test_what_the_release_reads_is_kept() -> None:
     lines = rewritten()
     assert (lines["node.id"], lines["segment.bytes"], lines["num.io.threads"]) == ("1", "14000", "4")
 
 
 def test_credentials_are_taken_out_and_every_client_is_allowed() -> None:
-    result = rewrite_config(REAL, SANDBOX.node(1), SANDBOX, DIRECTORIES)
+    result = rewrite_config(REAL, SANDBOX.node(1), SANDBOX, DIRECTORIES, CONTROLLERS)
     text = "".join(f"{key}={value}\n" for key, value in result.lines.items())
     assert not [word for word in ("hunter2", "/etc/keys", "SCRAM", "example") if word in text]
     assert result.lines["super.users"] == "User:ANONYMOUS"
@@ -81,7 +115,7 @@ def test_credentials_are_taken_out_and_every_client_is_allowed() -> None:
 
 def test_values_that_differ_for_speed_are_reported() -> None:
     config = {**REAL, "log.preallocate": "false", "background.threads": "1"}
-    (*_, sentence) = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES).not_covered
+    (*_, sentence) = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES, CONTROLLERS).not_covered
     assert "num.io.threads=4" in sentence
     assert "num.recovery.threads.per.data.dir=8" in sentence
     assert "log.preallocate" not in sentence
@@ -91,7 +125,7 @@ def test_values_that_differ_for_speed_are_reported() -> None:
 @pytest.mark.parametrize(("lag_ms", "expected"), [(None, "2000"), ("30000", "2000"), ("1500", "1500")])
 def test_a_fetch_never_waits_longer_than_kafka_allows(lag_ms: str | None, expected: str) -> None:
     config = REAL if lag_ms is None else {**REAL, "replica.lag.time.max.ms": lag_ms}
-    lines = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES).lines
+    lines = rewrite_config(config, SANDBOX.node(1), SANDBOX, DIRECTORIES, CONTROLLERS).lines
     assert lines["replica.fetch.wait.max.ms"] == expected
 
 
@@ -109,7 +143,7 @@ def test_a_copy_runs_no_code_that_is_not_kafkas() -> None:
         "socket.server.interceptor.classes": "org.apache.kafka.common.Known,com.example.Other",
     }
     kafkas = {"replica.selector.class.name": "org.apache.kafka.common.replica.RackAwareReplicaSelector"}
-    result = rewrite_config({**REAL, **foreign, **kafkas}, SANDBOX.node(1), SANDBOX, DIRECTORIES)
+    result = rewrite_config({**REAL, **foreign, **kafkas}, SANDBOX.node(1), SANDBOX, DIRECTORIES, CONTROLLERS)
     assert not foreign.keys() & result.lines.keys()
     assert kafkas.items() <= result.lines.items()
     assert any("replica.selector.class" in sentence for sentence in result.not_covered)

@@ -11,13 +11,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.model.configs import is_reference
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity
 
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
 _CODEC = "latin-1"
@@ -69,7 +70,22 @@ def directory_formats(
     """
     if any(is_reference(config.get(key, "")) for key in ("log.dirs", "log.dir", "metadata.log.dir")):
         return None
-    return {path: read(path) for path in log_directories({**DEFAULTS, **config})}
+    paths = log_directories({**DEFAULTS, **config})
+    of_metadata = config.get("metadata.log.dir", "").strip() or next(iter(paths), "")
+    return {path: _with_identity(path, read(path), of_metadata) for path in paths}
+
+
+def _with_identity(path: str, found: DirectoryFormat, of_metadata: str) -> DirectoryFormat:
+    if found.meta is None:
+        return found
+    meta = parse(found.meta)
+    identity = DirectoryIdentity(
+        path=path,
+        cluster_id=meta.get("cluster.id", ""),
+        directory_id=meta.get("directory.id", ""),
+        is_of_metadata=path == of_metadata,
+    )
+    return replace(found, identity=identity)
 
 
 def local_format(directory: str | Path) -> DirectoryFormat:

@@ -567,11 +567,10 @@ def _unlisted_controller(
     found = f"Controller {node_id} is registered in the cluster but not listed in the inventory."
     voters = {voter.replica_id for voter in state.quorum.voters} if state.quorum else set()
     if node_id in voters:
-        is_dynamic = any(n.features and n.features.finalized.get(KRAFT_VERSION, 0) for n in state.nodes.values())
         command = (
             f"remove the voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
             f"{remove_controller(state.quorum, node_id)})"
-            if is_dynamic
+            if state.has_dynamic_quorum
             else "remove it from controller.quorum.voters of every node"
         )
         return UNLISTED_CONTROLLER.found(

@@ -22,12 +22,10 @@ from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
-QUORUM_VOTERS = "controller.quorum.voters"
-QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CONTROLLED_SHUTDOWN = "controlled.shutdown.enable"
 _DIRECTORIES_LEVEL = 17  # 3.7-IV2: replicas are assigned to log directories (KIP-858)
 _SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
@@ -50,20 +48,6 @@ CONFIGURATION_CHECK = Check(
     "upgrade.md#configuration-of-a-node",
     (CONFIG_REJECTED, BOOTSTRAP_CHECKPOINT_REJECTED),
     needs=(Need.CONFIGS,),
-    examines=Examined.CONFIGS,
-)
-QUORUM_VOTERS_MISSING = FindingCode(
-    "QUORUM-VOTERS-MISSING",
-    BLOCKER,
-    "The quorum is static, and a node would start without controller.quorum.voters.",
-    f"Add {QUORUM_VOTERS} to the configuration of the node, or to release_overrides in the inventory.",
-)
-VOTERS_CHECK = Check(
-    "configured-voters",
-    "Voters in the configuration of each node",
-    "upgrade.md#findings",
-    (QUORUM_VOTERS_MISSING,),
-    needs=(Need.RESPONSES, Need.CONFIGS),
     examines=Examined.CONFIGS,
 )
 JAVA_UNKNOWN = FindingCode("JAVA-UNKNOWN", BLOCKER, "The Java version of a node is unknown.")
@@ -212,35 +196,6 @@ def removed_config_names(catalogue: Catalogue, source: Release, target: Release)
     if any("config_names" in catalogue.get(release).gaps for release in (source, target)):
         return frozenset()
     return catalogue.get(source).config_names - catalogue.get(target).config_names
-
-
-def quorum_config_findings(state: ClusterState, planned: Iterable[NodeConfigs]) -> tuple[Finding, ...]:
-    """Return a finding for each node that would start without the voters of a static quorum.
-
-    `planned`: for each release that the nodes will run, the configuration of each node.
-
-    With kraft.version 0 the voters are only in the file (KIP-853). A node of 3.9.1 or 4.3.1 that has only
-    controller.quorum.bootstrap.servers starts without an error and never finds a leader. KafkaConfig of older releases
-    rejects such a file. With kraft.version 1 both settings work.
-    """
-    # Controllers can leave kraft.version out: it is not in the metadata that they report levels from.
-    reported = [node.features.finalized for node in state.nodes.values() if node.features is not None]
-    if any(levels.get(KRAFT_VERSION, 0) > 0 for levels in reported):
-        return ()
-    without = {
-        node_id
-        for configs in planned
-        for node_id, config in configs.items()
-        if config.get(QUORUM_BOOTSTRAP, "").strip() and not config.get(QUORUM_VOTERS, "").strip()
-    }
-    return tuple(
-        QUORUM_VOTERS_MISSING.found(
-            f"node {node_id}",
-            f"Node {node_id} would start with {QUORUM_BOOTSTRAP} and without {QUORUM_VOTERS}. The quorum is static "
-            "(kraft.version 0), so only this setting contains its voters: the node would not find a leader.",
-        )
-        for node_id in sorted(without)
-    )
 
 
 def java_findings(

@@ -31,6 +31,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
     voters_layout,
 )
+from kafka_rollout.model.quorum_addresses import ControllerAddresses
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
 from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes, rewrite_config, rewrite_overrides
@@ -132,8 +133,9 @@ def build(
     overrides = rewrite_overrides(cluster.release_overrides)
     spec = ClusterSpec(name=cluster.name, nodes=nodes, runtime="local_process", release_overrides=overrides)
     not_covered: dict[str, None] = {}
+    controllers = ControllerAddresses(cluster, {one.node.node_id: one.config for one in files})
     for one, node in zip(files, nodes, strict=True):
-        rewritten = rewrite_config(one.config, node, spec, copies[node.node_id])
+        rewritten = rewrite_config(one.config, node, spec, copies[node.node_id], controllers)
         home = sandbox.home(node)
         write_whole(home / "server.properties", server_properties.to_content(rewritten.lines))
         heap = needed.heaps[node.node_id] // MIB  # all of it at once: a heap that grows is collected after each step

@@ -23,14 +23,13 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.cluster import check_cluster
-from kafka_rollout.planning.findings.configuration import effective_config, quorum_config_findings
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Voided
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
-from kafka_rollout.steps.planning.hosts import host_findings, recheck_dynamic_configs
+from kafka_rollout.steps.planning.hosts import host_findings, recheck_agreement, recheck_dynamic_configs
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
@@ -102,13 +101,14 @@ def recheck(
     if waits:
         unserved = leave_to_gate(unserved)
     host: tuple[Finding, ...] = ()
+    if plan.release_steps:
+        release, stops = (plan.target, None) if stop is None else (stop[0].to_release, stop[1])
+        host = recheck_agreement(ports, plan, state, release, stops)
     if stop is not None:
-        release, node = stop[0].to_release, stop[1]
-        config = effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
         host = (
+            *host,
             *host_findings(ports, plan, *stop),
-            *quorum_config_findings(state, ({node.node_id: config},)),
-            *recheck_dynamic_configs(ports, plan, release),
+            *recheck_dynamic_configs(ports, plan, stop[0].to_release),
         )
     found = (
         *all_findings(now),

@@ -15,14 +15,16 @@ from itertools import chain
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
+from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
-from kafka_rollout.model.host_state import DirectoryFormat, HostState
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
-from kafka_rollout.model.state import ProcessState
+from kafka_rollout.model.state import ClusterState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
+from kafka_rollout.planning.findings.agreement import Directories, Files, agreement_findings
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.planning.findings.cluster import NODE_DOWN
 from kafka_rollout.planning.findings.configuration import (
@@ -63,6 +65,42 @@ def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
 
     found = zip(ports.cluster.nodes, at_once(read, ports.cluster.nodes), strict=True)
     return {node.node_id: config for node, config in found if config is not None}
+
+
+def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> Directories:
+    """Return the identities of every node's directories, and keep them for the checks before the stops."""
+    known = [node for node in ports.cluster.nodes if node.node_id in configs]
+    found = zip(known, at_once(lambda node: _directories(ports, node, configs[node.node_id]), known), strict=True)
+    directories = {node.node_id: identities for node, identities in found if identities}
+    ports.run.attach(_DIRECTORIES, {str(node_id): to_json(list(found)) for node_id, found in directories.items()})
+    return directories
+
+
+def _directories(ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str]) -> tuple[DirectoryIdentity, ...]:
+    with suppress(TransientError, RefusedError, UserError, NotObservableError):
+        formats = ports.runtime.directory_formats(node, config) or {}
+        return tuple(one.identity for one in formats.values() if one.identity is not None)
+    return ()
+
+
+def recheck_agreement(
+    ports: ClusterPorts, plan: Plan, state: ClusterState, release: Release, stops: NodeSpec | None = None
+) -> tuple[Finding, ...]:
+    """Compare the nodes' files again, because one can have changed since the plan. `release`: of the next start.
+
+    The directories are those of the plan, except those of the node that `stops`.
+    """
+    configs = {
+        node_id: effective_config(node_id, config, plan.config_changes, release)
+        for node_id, config in node_configs(ports).items()
+    }
+    planned = dict(ports.run.attachment(_DIRECTORIES) or {})
+    directories = {
+        int(node_id): tuple(from_json(DirectoryIdentity, one) for one in found) for node_id, found in planned.items()
+    }
+    if stops is not None and stops.node_id in configs:
+        directories[stops.node_id] = _directories(ports, stops, configs[stops.node_id])
+    return agreement_findings(Files(cluster=ports.cluster, state=state, configs=configs, directories=directories))
 
 
 def config_problems(
@@ -180,6 +218,9 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         *check_hosts(ports, (release,), (node,)).findings,
         *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
     )
+
+
+_DIRECTORIES = "plan/directories.json"
 
 
 def _fingerprint(config: Mapping[str, str]) -> str:

@@ -47,6 +47,7 @@ from kafka_rollout.steps.planning.hosts import (
     config_problems,
     java_versions,
     node_configs,
+    node_directories,
 )
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
 from kafka_rollout.steps.step import SkippedStepError
@@ -99,6 +100,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         configs=configs,
         config_problems=config_problems(ports, ahead, configs, down=down),
         java=java,
+        directories=node_directories(ports, configs),
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
         registrations=read_registrations(ports, state) if can_migrate(state) else None,
     )

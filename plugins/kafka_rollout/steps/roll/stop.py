@@ -37,7 +37,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, start
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
-from kafka_rollout.steps.planning.hosts import recheck_dynamic_configs
+from kafka_rollout.steps.planning.hosts import recheck_agreement, recheck_dynamic_configs
 
 Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
@@ -156,6 +156,7 @@ def _check_stop(
     if is_rollback_step(plan, release_step):
         since = ports.clock.now() - _CHECKED_S
         refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
+        _refuse_disagreement(ports, plan, release_step, node)
     else:
         refuse_new_blockers(ports, plan, (release_step, node), state=whole() if whole else None)
         refuse_unready(ports, plan, release_step, node)
@@ -237,6 +238,17 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
     _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
     if closing := _closing(ports, plan, release_step):
         _refuse_unloadable(ports, plan, release_step, closing)
+
+
+def _refuse_disagreement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Raise RefusedError if a file was changed so that the node would start in another quorum, or not at all."""
+    found = recheck_agreement(ports, plan, observe(ports), release_step.to_release, node)
+    if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
+        raise RefusedError(
+            f"Node {node.node_id} cannot be rolled back now. "
+            f"{' '.join(f'{one.code}: {one.sentence}' for one in blockers)}",
+            remedy=" ".join(dict.fromkeys(one.remedy for one in blockers)),
+        )
 
 
 def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:

@@ -10,6 +10,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.kafka.files.server_properties import (
+    directory_formats,
     directory_ids,
     local_format,
     parse,
@@ -17,7 +18,7 @@ from kafka_rollout.kafka.files.server_properties import (
     set_properties,
     to_content,
 )
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity
 
 CONTENT = b"""\
 # The orders cluster
@@ -171,3 +172,17 @@ def test_a_directory_that_cannot_be_read_is_not_an_unformatted_one(tmp_path: Pat
     assert local_format(tmp_path / "formatted") == DirectoryFormat(meta=b"node.id=1\n")
     assert local_format(tmp_path / "new") == DirectoryFormat()
     assert local_format(tmp_path / "loop").problem == "Too many levels of symbolic links"
+
+
+def test_a_directory_is_identified_by_what_its_meta_properties_says(tmp_path: Path) -> None:
+    for name, meta in (("a", "cluster.id=abc\ndirectory.id=one\n"), ("b", "cluster.id=abc\n")):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "meta.properties").write_text(meta)
+    config = {"log.dirs": f"{tmp_path}/a,{tmp_path}/new", "metadata.log.dir": f"{tmp_path}/b"}
+    found = directory_formats(config, local_format)
+    assert found is not None
+    assert [one.identity for one in found.values()] == [
+        DirectoryIdentity(path=f"{tmp_path}/a", cluster_id="abc", directory_id="one"),
+        None,
+        DirectoryIdentity(path=f"{tmp_path}/b", cluster_id="abc", is_of_metadata=True),
+    ]

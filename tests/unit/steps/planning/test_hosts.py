@@ -2,23 +2,32 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.model.host_state import DirectoryFormat, HostPath, HostState
-from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.base.findings import CheckOf
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostPath, HostState
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.steps.checks import check_release, checks_of
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings
+from kafka_rollout.steps.planning.plans import plan_change
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_downgrade, plan_upgrade
 
 R381, R391, R431 = Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
+VOTERS = "controller.quorum.voters"
+ALL_VOTERS = "1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003"
 FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_log=True)
 
 
@@ -81,6 +90,73 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
     assert (found.code, found.subject) == ("JVM-PROPERTY-MISSING", f"node {node.node_id}, release 4.3.1")
     assert allowed in found.remedy
     assert [one.code for one in host_findings(ports, plan, release_step, node)] == ["JVM-PROPERTY-MISSING"]
+
+
+@pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.RESTART])
+@pytest.mark.parametrize(
+    ("node_id", "change", "code"),
+    [
+        (3, {VOTERS: "3@127.0.0.1:9003"}, "VOTERS-DIFFER"),
+        (12, {VOTERS: "2@127.0.0.1:9002,3@127.0.0.1:9003"}, "VOTERS-DIFFER"),
+        (12, {VOTERS: ALL_VOTERS.replace("9003", "9002")}, "CONTROLLER-ADDRESS-DIFFERS"),
+        (12, {"node.id": "13"}, "NODE-DIFFERS"),
+        (12, {"controller.listener.names": "OTHER"}, "CONTROLLER-LISTENERS-DIFFER"),
+    ],
+)
+def test_a_file_that_disagrees_with_the_others_blocks_the_check_the_plan_and_every_stop(
+    tmp_path: Path, run_of: RunOf, node_id: int, change: dict[str, str], code: str
+) -> None:
+    cluster = FakeCluster(R391)
+    for node in cluster.spec.nodes:
+        listeners = {"listeners": f"CONTROLLER://{node.controller_address}"} if node.is_controller else {}
+        cluster.nodes[node.node_id].config |= {
+            VOTERS: ALL_VOTERS,
+            "controller.listener.names": "CONTROLLER",
+            **listeners,
+        }
+    ports = fake_ports(cluster, tmp_path)
+    request = Request(target=None if run_of is RunOf.RESTART else R431, scan=False)
+    plan = plan_change(ports, request, run_of)
+    assert plan.blockers == ()
+    release_step = plan.release_steps[0]
+    stops = [(release_step, ports.cluster.node(one.node_id)) for one in release_step.order]
+    refuse_new_blockers(ports, plan, stops[0])
+    cluster.nodes[node_id].config |= change
+    for stop in (stops[0], None):
+        with pytest.raises(RefusedError, match=f"The approval is no longer valid.*{code}"):
+            refuse_new_blockers(ports, plan, stop)
+    assert {one.code for one in plan_change(ports, request, run_of).blockers} == {code}
+    report = check_release(ports, R391 if run_of is RunOf.RESTART else R431, checks_of([*CheckOf]), complete_with="")
+    assert [entry.check.id for entry in report.entries if code in {one.code for one in entry.findings}] == [
+        "between-nodes"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("ids", "code"), [({"directory_id": "id-2"}, "DIRECTORY-ID-TWICE"), ({"cluster_id": "other"}, "CLUSTER-ID-DIFFERS")]
+)
+def test_a_directory_that_was_copied_blocks_the_plan_and_the_stop(
+    tmp_path: Path, ids: dict[str, str], code: str
+) -> None:
+    copied: dict[str, str] = {}
+
+    class WithDirectories(FakeRuntime):
+        def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
+            own = copied if node.node_id == 1 else {}
+            identity = DirectoryIdentity(**{"path": "/data", "directory_id": f"id-{node.node_id}", **own})
+            return {"/data": DirectoryFormat(identity=identity)}
+
+    cluster = FakeCluster(R391)
+    ports = replace(fake_ports(cluster, tmp_path), runtime=WithDirectories(cluster))
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert plan.blockers == ()
+    (release_step,) = plan.release_steps
+    stop = release_step, ports.cluster.node(1)
+    refuse_new_blockers(ports, plan, stop)
+    copied |= ids
+    with pytest.raises(RefusedError, match=code):
+        refuse_new_blockers(ports, plan, stop)
+    assert {one.code for one in plan_upgrade(ports, R431, finalize=False).blockers} == {code}
 
 
 @pytest.mark.parametrize(

@@ -26,6 +26,7 @@ from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
+VOTERS = "controller.quorum.voters"
 COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
 BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
 
@@ -49,6 +50,22 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     assert roll_release_steps(ports, plan, QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     return ports, plan
+
+
+def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
+    """The file was changed after the node started: its next process would count votes of itself alone."""
+    cluster = FakeCluster(R391)
+    for node in cluster.spec.nodes:
+        cluster.nodes[node.node_id].config[VOTERS] = "1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003"
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    cluster.nodes[13].config[VOTERS] = "3@127.0.0.1:9003"
+    with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
+        roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
 def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:

@@ -1,0 +1,178 @@
+"""The controllers that a node's configuration names, and where they listen by the inventory and by their own files.
+
+The sources are RaftConfig.parseVoterConnections, KafkaConfig.effectiveAdvertisedControllerListeners and KIP-853. A
+setting that a config provider has, or that Kafka would reject, is unknown here: Kafka's classes report it.
+"""
+
+from __future__ import annotations
+
+import re
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+from functools import cached_property
+from typing import NamedTuple
+
+from kafka_rollout.model.configs import NodeConfigs, is_reference
+from kafka_rollout.model.topology import ClusterSpec
+
+QUORUM_VOTERS = "controller.quorum.voters"
+QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
+CONTROLLER_LISTENERS = "controller.listener.names"
+_ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - an address to compare, not to bind
+_OWN_HOSTS = _ANY_HOST | {"localhost", "127.0.0.1", "::1"}
+_ADDRESS = re.compile(r"(.*):(\d{1,5})")
+_VOTER = re.compile(r"(\d+)@(.+)")
+_LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(.*)")
+
+
+class Address(NamedTuple):
+    """`host`: in lower case, without the brackets of IPv6; empty for all interfaces."""
+
+    host: str
+    port: int
+
+    def __str__(self) -> str:
+        return f"[{self.host}]:{self.port}" if ":" in self.host else f"{self.host}:{self.port}"
+
+
+def parse_address(text: str) -> Address | None:
+    """Read `host:port`; None for another text."""
+    match = _ADDRESS.fullmatch(text.strip())
+    return Address(match[1].strip("[]").rstrip(".").lower(), int(match[2])) if match else None
+
+
+def parse_voters(config: Mapping[str, str]) -> dict[int, Address] | None:
+    """Return node id → address of controller.quorum.voters; None if it is not set, or unknown."""
+    return None if (entries := _entries(config, QUORUM_VOTERS)) is None else _voters(entries)
+
+
+def _voters(entries: list[str]) -> dict[int, Address] | None:
+    found: dict[int, Address] = {}
+    for entry in entries:
+        match = _VOTER.fullmatch(entry)
+        address = parse_address(match[2]) if match else None
+        if match is None or address is None:
+            return None
+        found[int(match[1])] = address
+    return found
+
+
+def parse_bootstrap(config: Mapping[str, str]) -> tuple[Address, ...] | None:
+    """Return the addresses of controller.quorum.bootstrap.servers; None if it is not set, or unknown."""
+    entries = _entries(config, QUORUM_BOOTSTRAP)
+    found = [parse_address(entry) for entry in entries or ()]
+    return None if entries is None or None in found else tuple(one for one in found if one is not None)
+
+
+def parse_listeners(config: Mapping[str, str], name: str) -> dict[str, Address | None] | None:
+    """Return listener name → address (None: not one) of `listeners` or another list; None if not set, or unknown."""
+    entries = _entries(config, name)
+    if entries is None:
+        return None
+    matches = [match for entry in entries if (match := _LISTENER.fullmatch(entry))]
+    return {match[1].upper(): parse_address(match[2]) for match in matches}
+
+
+def controller_listener_names(config: Mapping[str, str]) -> tuple[str, ...] | None:
+    """Return controller.listener.names; the node connects to the first one. None if it is not set, or unknown."""
+    entries = _entries(config, CONTROLLER_LISTENERS)
+    return None if entries is None else tuple(entry.upper() for entry in entries)
+
+
+def _entries(config: Mapping[str, str], name: str) -> list[str] | None:
+    value = config.get(name, "")
+    entries = [entry.strip() for entry in value.split(",") if entry.strip()]
+    return None if is_reference(value) or not entries else entries
+
+
+class Place(StrEnum):
+    """Where an address leads. DOUBTFUL: no file or inventory shows this host, so only a resolver knows it."""
+
+    RIGHT = "right"
+    OTHER = "another controller"
+    WRONG = "no controller"
+    DOUBTFUL = "unknown host"
+
+
+@dataclass(frozen=True)
+class ControllerAddresses:
+    """The addresses of the controllers. `configs`: of all nodes, as far as they are known."""
+
+    cluster: ClusterSpec
+    configs: NodeConfigs
+
+    @cached_property
+    def known(self) -> dict[int, frozenset[Address]]:
+        """Node id → its addresses, in the inventory and its own file. A listener of all interfaces has none."""
+        return {
+            node_id: frozenset(address for address in addresses if address.host not in _ANY_HOST)
+            for node_id, addresses in self._all.items()
+        }
+
+    @cached_property
+    def _all(self) -> dict[int, list[Address]]:
+        return {
+            node.node_id: [
+                address
+                for address in (parse_address(node.controller_address or ""), *self._listening(node.node_id))
+                if address is not None
+            ]
+            for node in self.cluster.controllers
+        }
+
+    @cached_property
+    def named(self) -> dict[int, Counter[Address]]:
+        """Node id → the addresses that the voters of all files have for it, with the number of files."""
+        found: dict[int, Counter[Address]] = {}
+        for config in self.configs.values():
+            for node_id, address in (parse_voters(config) or {}).items():
+                found.setdefault(node_id, Counter())[address] += 1
+        return found
+
+    def _listening(self, node_id: int) -> list[Address | None]:
+        config = self.configs.get(node_id, {})
+        names = controller_listener_names(config) or ()
+        listeners = [parse_listeners(config, name) or {} for name in ("listeners", "advertised.listeners")]
+        return [one.get(name) for one in listeners for name in names]
+
+    def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[Place, int | None]:
+        """Return where the address of controller `node_id` in the file of `of_node` leads, and to which controller.
+
+        The host can have several names, so a name that most files have is right. The port must be that of the
+        controller's own listener or of the inventory; if every file has another one, it can be mapped.
+        """
+        known, named = self.known.get(node_id, frozenset()), self.named.get(node_id, Counter())
+        if address in known:
+            return Place.RIGHT, node_id
+        for other, addresses in self.known.items():
+            if other != node_id and address in addresses:
+                return Place.OTHER, other
+        is_usual = named[address] * 2 > named.total()
+        ports = {one.port for one in self._all.get(node_id, ())}
+        if not ports or address.port in ports:
+            is_own = node_id == of_node and address.host in _OWN_HOSTS
+            return (Place.RIGHT if is_usual or is_own else Place.DOUBTFUL), node_id
+        if is_usual and not any(self._listening(node_id)):  # its own file does not show where it listens
+            return Place.RIGHT, node_id
+        is_mapped = len(named) == 1 and named[address] > 1
+        return (Place.DOUBTFUL, node_id) if is_mapped else (Place.WRONG, None)
+
+    def owner(self, address: Address) -> int | None:
+        """Return the controller at an address of controller.quorum.bootstrap.servers; None if none is known there."""
+        for node_id, known in self.known.items():
+            if address in known or self.named.get(node_id, Counter())[address] > 1:
+                return node_id
+        return None
+
+    def is_lost(self, named: tuple[Address, ...]) -> bool:
+        """Return whether a node with these bootstrap servers finds no controller that is known, and differs from most
+        files: a name that most of them have can be that of a load balancer."""
+        if not named or any(self.owner(address) is not None for address in named):
+            return False
+        lists = [found for config in self.configs.values() if (found := parse_bootstrap(config)) is not None]
+        return 2 * sum(set(one) == set(named) for one in lists) <= len(lists)
+
+    def is_controllers_port(self, port: int) -> bool:
+        return any(address.port == port for addresses in self._all.values() for address in addresses)

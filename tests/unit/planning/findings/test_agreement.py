@@ -1,0 +1,222 @@
+"""Values that must agree between nodes: a wrong line in one file is named before its node starts with it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.model.host_state import DirectoryIdentity
+from kafka_rollout.model.quorum_addresses import Address, parse_address
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.agreement import BETWEEN_NODES, PER_NODE, Files, agreement_findings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from tests.fakes.cluster import INCLUDE
+from tests.unit.builders import cluster, node_state, quorum, state
+
+VOTERS = "controller.quorum.voters"
+RIGHT = "1@kafka1:9093,2@kafka2:9093,3@kafka3:9093"
+
+
+def _spec(**ports: int) -> ClusterSpec:
+    spec = cluster(controllers=[1, 2, 3], brokers=[4, 5])
+    return replace(
+        spec,
+        nodes=tuple(
+            replace(node, controller_address=f"kafka{node.node_id}:{ports.get(f'n{node.node_id}', 9093)}")
+            if node.is_controller
+            else replace(node, broker_address=f"kafka{node.node_id}:9092")
+            for node in spec.nodes
+        ),
+    )
+
+
+SPEC = _spec()
+
+
+def _configs(**changed: Mapping[str, str] | str) -> dict[int, dict[str, str]]:
+    """The files of five nodes; `n3`: the voters of node 3, or other lines of it."""
+    configs: dict[int, dict[str, str]] = {}
+    for node in SPEC.nodes:
+        role = "controller" if node.is_controller else "broker"
+        listener = "CONTROLLER://:9093" if node.is_controller else "PLAINTEXT://:9092"
+        configs[node.node_id] = {
+            "node.id": str(node.node_id),
+            "process.roles": role,
+            "listeners": listener,
+            "controller.listener.names": "CONTROLLER",
+            VOTERS: RIGHT,
+        }
+        own = changed.get(f"n{node.node_id}", {})
+        configs[node.node_id] |= {VOTERS: own} if isinstance(own, str) else own
+    return configs
+
+
+def _found(configs: dict[int, dict[str, str]], **other: Any) -> list[Finding]:
+    seen: ClusterState = other.pop("state", state(SPEC))
+    found = agreement_findings(Files(**{"cluster": SPEC, "state": seen, "configs": configs, **other}))
+    assert len({one.identity for one in found}) == len(found)
+    assert all(one.sentence.endswith(".") and one.remedy.endswith(".") for one in found)
+    return list(found)
+
+
+def _told(configs: dict[int, dict[str, str]], **other: Any) -> list[tuple[str, str, Severity]]:
+    return [(one.code, one.subject, one.severity) for one in _found(configs, **other)]
+
+
+def test_files_that_agree_with_each_other_and_with_the_quorum_have_no_finding() -> None:
+    assert _told(_configs()) == []
+    assert _told({node_id: {} for node_id in (1, 2, 3)}) == [], "an unknown file has a finding of its own"
+
+
+@pytest.mark.parametrize("node_id", [3, 4], ids=["a controller", "a broker"])
+@pytest.mark.parametrize("voters", ["3@kafka3:9093", "1@kafka1:9093,3@kafka3:9093", f"{RIGHT},9@kafka9:9093"])
+def test_a_file_with_other_voters_than_the_running_quorum_is_a_blocker(node_id: int, voters: str) -> None:
+    (found, *more) = _found(_configs(**{f"n{node_id}": voters}))
+    assert (found.code, found.severity) == ("VOTERS-DIFFER", Severity.BLOCKER)
+    assert found.subject == f"{VOTERS} of node {node_id}"
+    assert "The voters of the running quorum are 1, 2, 3, by its leader 3." in found.sentence
+    assert [one.code for one in more if one.severity is Severity.BLOCKER] == []
+
+
+def test_the_files_are_compared_with_each_other_where_the_quorum_cannot_be_read() -> None:
+    (found,) = _found(_configs(n3="3@kafka3:9093"), state=state(SPEC, quorum=None))
+    assert found.code == "VOTERS-DIFFER"
+    assert "nodes 1, 2, 4, 5: 1, 2, 3; node 3: 3" in found.sentence
+    assert _told(_configs(), state=state(SPEC, quorum=None)) == []
+
+
+def test_a_leader_that_counts_by_a_wrong_file_does_not_make_it_right() -> None:
+    wrong = state(SPEC, quorum=quorum([3], 3, [1, 2, 4, 5]))
+    (found,) = _found(_configs(n3="3@kafka3:9093"), state=wrong)
+    assert (found.code, found.subject) == ("VOTERS-DIFFER", f"{VOTERS} of nodes 1, 2, 4, 5")
+
+
+def test_voters_in_files_do_not_count_in_a_dynamic_quorum() -> None:
+    levels = {"metadata.version": 21, "kraft.version": 1}
+    seen = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=levels) for node in SPEC.nodes})
+    assert _told(_configs(n3="3@kafka3:20398"), state=seen) == []
+
+
+@pytest.mark.parametrize(
+    ("voters", "severity", "sentence"),
+    [
+        ("1@kafka1:9093,2@kafka2:20398,3@kafka3:9093", "blocker", "its address is kafka2:9093"),
+        ("1@kafka2:9093,2@kafka2:9093,3@kafka3:9093", "blocker", "kafka2:9093 for controller 1. Controller 2 listens"),
+        ("1@kafka1:9093,2@kafka-2:9093,3@kafka3:9093", "warning", "kafka-2:9093 for controller 2"),
+        ("1@KAFKA1:9093,2@kafka2.:9093,3@localhost:9093", "", ""),
+    ],
+    ids=["another port", "another controller", "an unknown name", "the same meaning"],
+)
+def test_an_address_is_compared_with_that_at_which_the_controller_listens(
+    voters: str, severity: str, sentence: str
+) -> None:
+    found = _found(_configs(n3=voters))
+    assert [one.severity.value for one in found] == ([severity] if severity else [])
+    assert all(one.code == "CONTROLLER-ADDRESS-DIFFERS" and sentence in one.sentence for one in found)
+
+
+def test_a_name_that_every_file_has_is_right_although_the_inventory_has_another() -> None:
+    other = {node_id: lines | {VOTERS: RIGHT.replace("kafka", "10.0.0.")} for node_id, lines in _configs().items()}
+    assert _told(other) == []
+    mapped = {node_id: lines | {VOTERS: RIGHT.replace("9093", "19093")} for node_id, lines in _configs().items()}
+    assert {one[2] for one in _told(mapped)} == {Severity.WARNING}, "a mapped port, or all files are wrong together"
+
+
+def test_a_node_needs_the_address_of_one_controller_to_find_the_quorum() -> None:
+    setting = "controller.quorum.bootstrap.servers"
+    others = {f"n{number}": {setting: "kafka1:9093,kafka2:9093"} for number in (1, 2, 3, 4)}
+    assert _told(_configs(**others, n5={setting: "kafka1:9093,gone:9093"})) == []
+    (found,) = _found(_configs(**others, n5={setting: "other:1234"}))
+    assert (found.code, found.severity, found.subject) == (
+        "CONTROLLER-ADDRESS-DIFFERS",
+        Severity.BLOCKER,
+        f"{setting} of node 5",
+    )
+    balanced = {f"n{number}": {setting: "quorum.example:443"} for number in (1, 2, 3, 4, 5)}
+    assert _told(_configs(**balanced)) == [], "the name of a load balancer, that every file has"
+
+
+def test_a_static_quorum_needs_the_voters_in_every_file() -> None:
+    setting = "controller.quorum.bootstrap.servers"
+    (found,) = _found(_configs(n4={setting: "kafka1:9093", VOTERS: ""}))
+    assert (found.code, found.subject) == ("QUORUM-VOTERS-MISSING", "node 4")
+
+
+def test_the_listener_of_the_controllers_has_the_same_name_on_all_nodes() -> None:
+    (found,) = _found(_configs(n5={"controller.listener.names": "CTL"}))
+    assert (found.code, found.severity, found.subject) == (
+        "CONTROLLER-LISTENERS-DIFFER",
+        Severity.BLOCKER,
+        "listener CTL",
+    )
+    assert "of node 5 begins with CTL, which the files of controllers 1, 2, 3 do not have" in found.sentence
+    two = {"controller.listener.names": "CONTROLLER,CTL", "listeners": "CONTROLLER://:9093,CTL://:9095"}
+    assert _told(_configs(n1=two, n2=two, n3=two, n5={"controller.listener.names": "ctl"})) == []
+
+
+def test_a_broker_replicates_through_a_listener_that_the_others_have() -> None:
+    own = {"listeners": "PLAINTEXT://:9092,INTERNAL://:9094", "inter.broker.listener.name": "INTERNAL"}
+    (found,) = _found(_configs(n4=own))
+    assert (found.code, found.severity) == ("INTER-BROKER-LISTENERS-DIFFER", Severity.BLOCKER)
+    assert "The inter-broker listener of node 4 is INTERNAL, which the files of brokers 5 do not have" in found.sentence
+    assert _told(_configs(n4=own, n5={"listeners": own["listeners"]})) == []
+
+
+def test_node_id_and_roles_are_those_of_the_inventory() -> None:
+    configs = _configs(n4={"node.id": "5"}, n5={"process.roles": "controller,broker"}, n1={"node.id": "${env:ID}"})
+    assert [one[:2] for one in _told(configs)] == [
+        ("NODE-DIFFERS", "node.id of node-4"),
+        ("NODE-DIFFERS", "process.roles of node-5"),
+    ]
+
+
+def test_directories_have_the_id_of_the_cluster_and_one_of_their_own() -> None:
+    def directory(path: str, **ids: str) -> DirectoryIdentity:
+        return DirectoryIdentity(path=path, cluster_id=ids.get("cluster", "abc"), directory_id=ids.get("own", path))
+
+    good = {4: (directory("/a"), directory("/b")), 5: (directory("/c"), DirectoryIdentity(path="/older"))}
+    assert _told(_configs(), directories=good) == []
+    copied = {4: (directory("/a"), directory("/b")), 5: (directory("/x", own="/b"), directory("/y", cluster="other"))}
+    assert _told(_configs(), directories=copied) == [
+        ("CLUSTER-ID-DIFFERS", "/y of node 5", Severity.BLOCKER),
+        ("DIRECTORY-ID-TWICE", "directory.id /b", Severity.BLOCKER),
+    ]
+
+
+def test_the_directory_on_disk_is_the_one_that_has_the_vote() -> None:
+    seen = quorum([1, 2, 3], 3, [4, 5])
+    voters = tuple(replace(voter, directory_id=f"id-{voter.replica_id}") for voter in seen.voters)
+    dynamic = state(SPEC, quorum=replace(seen, voters=voters))
+
+    def on_disk(directory_id: str) -> dict[int, tuple[DirectoryIdentity, ...]]:
+        return {
+            1: (
+                DirectoryIdentity(path="/meta", directory_id=directory_id, is_of_metadata=True),
+                DirectoryIdentity(path="/data", directory_id="other"),
+            )
+        }
+
+    assert _told(_configs(), state=dynamic, directories=on_disk("id-1")) == []
+    (found,) = _found(_configs(), state=dynamic, directories=on_disk("new"))
+    assert (found.code, found.subject, found.severity) == ("VOTER-DIRECTORY-DIFFERS", "controller 1", Severity.BLOCKER)
+
+
+def test_addresses_are_read_as_kafka_writes_them() -> None:
+    assert parse_address(" [FE80::1]:9093 ") == Address("fe80::1", 9093)
+    assert str(parse_address("[fe80::1]:9093")) == "[fe80::1]:9093"
+    assert parse_address("kafka1") is None
+
+
+@pytest.mark.parametrize("release", sorted(load_catalogue(INCLUDE)), ids=str)
+def test_every_setting_about_other_nodes_is_compared_or_has_a_reason_why_not(release: Any) -> None:
+    """A new release can bring one: its author decides here whether nodes must agree about it."""
+    words = ("controller.listener", "controller.quorum", "inter.broker", "listener", "node.id", "process.roles")
+    own = ("remote.log.metadata.manager.listener.name", "control.plane.listener.name", "inter.broker.protocol.version")
+    names = {name for name in load_catalogue(INCLUDE).get(release).config_names if any(word in name for word in words)}
+    assert names - BETWEEN_NODES.keys() - PER_NODE.keys() - set(own) == set()
+    assert not BETWEEN_NODES.keys() & PER_NODE.keys()
