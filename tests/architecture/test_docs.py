@@ -16,7 +16,6 @@ from typer.core import TyperGroup
 
 from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
-from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
 from kafka_rollout.run.store.entries import KINDS
@@ -76,9 +75,7 @@ def test_every_picture_is_shown_with_a_text_and_taken_by_make_pictures() -> None
 
 @pytest.mark.parametrize("page", PAGES, ids=page_id)
 def test_every_command_exists_with_the_options_that_are_named(page: Path) -> None:
-    named = list(calls(page))
-    if page_id(page) in HISTORY:
-        named = [current_words(words) for words in named]
+    named = [] if page_id(page) in HISTORY else list(calls(page))
     wrong = [f"kafka-rollout {' '.join(words)}: {why}" for words in named if (why := problem_of(words))]
     assert wrong == []
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import importlib
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -88,29 +87,6 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
         },
     }
     assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.gates.trigger.GateTrigger", arguments)
-
-
-@pytest.mark.parametrize(
-    ("stored", "arguments", "now"),
-    [
-        (
-            "kafka_rollout.airflow.triggers.gate.GateTrigger",
-            {"cluster": "fake", "run_id": "run-1", "plan_hash": "abc", "gate": {}, "watch": {}},
-            "kafka_rollout.airflow.gates.trigger.GateTrigger",
-        ),
-        (
-            "kafka_rollout.airflow.common.answer.AnswerTrigger",
-            {"record_id": "01", "pause_s": 2.0, "carried": {"then": "act", "record_id": "01", "records": {}}},
-            "kafka_rollout.airflow.approvals.records.AnswerTrigger",
-        ),
-    ],
-)
-def test_a_trigger_that_an_earlier_version_stored_is_built_again(
-    stored: str, arguments: dict[str, Any], now: str
-) -> None:
-    """Airflow's database has the path and the arguments of the trigger of a deferred task."""
-    module, _, name = stored.rpartition(".")
-    assert getattr(importlib.import_module(module), name)(**arguments).serialize() == (now, arguments)
 
 
 def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:

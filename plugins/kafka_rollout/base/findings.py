@@ -30,24 +30,6 @@ Code = NewType("Code", str)
 """Text of a `FindingCode`, in KEBAB-CASE capitals such as `RF-ONE-TOPIC`. It is stored, so it is stable."""
 
 
-# Code of an earlier version → its name now, for stored plans, approvals and reports.
-_RENAMED = {
-    "GHOST-BROKER": "UNLISTED-BROKER",
-    "GHOST-CONTROLLER": "UNLISTED-CONTROLLER",
-    "LEADERLESS": "OFFLINE-PARTITION",
-    "LEADERLESS-ELSEWHERE": "OFFLINE-PARTITION-ELSEWHERE",
-    "NO-WAY-BACK": "NO-ROLLBACK",
-    "ORIGIN-CANNOT-LOAD": "SOURCE-CANNOT-LOAD",
-    "REHEARSAL-NO-WAY-BACK": "REHEARSAL-NO-ROLLBACK",
-    "WAY-BACK-CLOSED": "ROLLBACK-CLOSED",
-    "WAY-BACK-ENDS": "ROLLBACK-ENDS",
-    "WAY-BACK-IGNORES": "ROLLBACK-IGNORES",
-    "WAY-BACK-NOT-LOADED": "ROLLBACK-NOT-LOADED",
-    "WAY-BACK-UNKNOWN": "ROLLBACK-UNKNOWN",
-    "WAY-BACK-UNREADABLE": "ROLLBACK-UNREADABLE",
-}
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
     """One fact that blocks or warns. Only `FindingCode.found` makes a new one.
@@ -60,9 +42,6 @@ class Finding:
     subject: str
     sentence: str
     remedy: str
-
-    def __post_init__(self) -> None:
-        object.__setattr__(self, "code", Code(_RENAMED.get(self.code, self.code)))
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -30,7 +30,6 @@ from kafka_rollout.base.errors import (
     UserError,
 )
 from kafka_rollout.base.system.settings import is_debug
-from kafka_rollout.cli.old_words import current_words
 from kafka_rollout.model.run_of import RUN_COMMANDS
 
 if TYPE_CHECKING:
@@ -267,7 +266,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 def run_main(arguments: Sequence[str]) -> int:
     """Run one command; returns its exit code. `help COMMAND` is `COMMAND --help`."""
-    words = current_words([*arguments[1:], "--help"] if arguments[:1] == ["help"] else arguments)
+    words = [*arguments[1:], "--help"] if arguments[:1] == ["help"] else list(arguments)
     if _JSON not in words:
         return _run(words)
     from kafka_rollout.cli import show

@@ -5,7 +5,7 @@ from __future__ import annotations
 import hashlib
 import json
 from collections.abc import Iterable, Mapping
-from dataclasses import MISSING, asdict, dataclass, fields, replace
+from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -176,8 +176,7 @@ class RunTerms:
     `every_change`: a feature change needs an approval also if it raises a level that Kafka can lower again.
     `max_under_replicated`: partitions of other nodes at a stop; None without a limit. `pause_after`: node, rack or a
     number of nodes. `window` and `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`.
-    `skip_conditions`: conditions from outside that the gates do not check. Plans of earlier versions lack the fields
-    with a default.
+    `skip_conditions`: conditions from outside that the gates do not check.
     """
 
     soak_s: float
@@ -204,9 +203,8 @@ class Plan:
     run lowers it while only the controllers are stopped, then rolls the nodes.
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
-    nodes whose agents did not export it, so that the gates do not wait for it; None for a plan of an earlier version,
-    which did not look. `terms`: None in plans of earlier versions. `checks`: what was checked, in its order; empty in
-    plans of earlier versions.
+    nodes whose agents did not export it, so that the gates do not wait for it; None if no plan
+    was made of a cluster. `terms`: None before the run begins. `checks`: what was checked, in its order.
     """
 
     cluster: str
@@ -243,30 +241,11 @@ class Plan:
 
     @cached_property
     def hash(self) -> str:
-        """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`.
-
-        A field that earlier versions did not have counts only if it is set, so that the hash of their plans stays.
-        """
+        """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`."""
         what = {key: value for key, value in asdict(self).items() if key not in {"findings", "checks", "unchecked"}}
         for step in what["release_steps"]:
             # Why a batch ends is an observation.
             step["batches"] = [one["node_ids"] for one in step["batches"]]
-            if not step["batches"]:
-                del step["batches"]
-        if not self.accept_unavailable:
-            del what["accept_unavailable"]
-        if not self.live:
-            del what["live"]
-        if not self.default_changes:
-            del what["default_changes"]
-        if self.terms is None:
-            del what["terms"]
-        else:
-            what["terms"] = {
-                one.name: what["terms"][one.name]
-                for one in fields(RunTerms)
-                if one.default is MISSING or what["terms"][one.name] != one.default
-            }
         return hashlib.sha256(json.dumps(what, sort_keys=True, default=str).encode()).hexdigest()
 
     @property

@@ -201,17 +201,10 @@ class AskingEnded(Event, kind="asking-ended"):
     """A request at a terminal ended without an answer."""
 
 
-class AnswerReceived(Event, kind="answer-received"):
-    """Airflow resumed a task after an answer. Earlier versions recorded it."""
-
-    task_id: str
-    max_tries: int
-
-
 class Approval(Event, kind="approval"):
     """A decision of a named approver on the plan.
 
-    `responder`: who answered and where; None in records of earlier versions. `text`: what was shown, with its SHA-256.
+    `responder`: who answered and where. `text`: what was shown, with its SHA-256.
     """
 
     what: ApprovalOf
@@ -246,18 +239,6 @@ class ApprovalRefuted(Event, kind="approval-refuted"):
     by: str
     record_id: str
     sentence: str
-
-
-class Answered(Event, kind="answered"):
-    """An answer in Airflow, with the try of the task that got it. Earlier versions recorded it."""
-
-    option: str
-    by: str
-    reason: str
-    task_id: str
-    max_tries: int
-    plan_hash: str
-    responder: Responder | None = None
 
 
 class TakenOver(Event, kind="taken-over"):

@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import Answered, AnswerReceived, Approval, ApprovalOf, Decision, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -23,7 +23,7 @@ from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.steps.procedures.parts import REPLACE
 from kafka_rollout.steps.roll.node import Part
 from kafka_rollout.steps.step import Procedure, Step
-from tests.dags.conftest import ANSWERED_AT, given_answer
+from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -81,10 +81,6 @@ def test_a_retry_and_a_cleared_task_ask_again_whatever_the_history_says(
     with pytest.raises(TaskAwaitingInput):
         task.act(context, ports)
     assert task.confirm_answer(context, given_answer("Approve"), "answered", plan.hash)["by"] == "alice"
-    (given,) = events_of(ports.run.events(), Approval)
-    answered = {"by": "alice", "reason": "why", "task_id": "approve_plan", "max_tries": 0, "plan_hash": plan.hash}
-    ports.run.record(Answered(option="Approve", responder=given.responder, **answered))
-    ports.run.record(AnswerReceived(task_id="approve_plan", max_tries=0))
     with pytest.raises(TaskAwaitingInput):
         task.act(context, ports)
 
@@ -108,23 +104,6 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
     with pytest.raises(AirflowFailException, match="another plan than this request showed"):
         task.confirm_answer(context_of(later, params, task), given_answer("Approve"), **parked.value.kwargs)
     assert not events_of(ports.run.events(), Approval)
-
-
-def test_a_request_and_an_answer_of_an_earlier_version_are_continued(
-    ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """It parked the task without the hash, or had deferred it until the triggerer read the record."""
-    from kafka_rollout.airflow.operators import approvals
-
-    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
-    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
-    context = context_of(plan, {"dry_run": False, "approvers": []}, task)
-    from_trigger = {**given_answer("Approve"), "record_id": "01", "responded_at": ANSWERED_AT.timestamp()}
-    del from_trigger["timedout"]
-    assert task.confirm_answer(context, given_answer("Approve"), then="answered")["by"] == "alice"
-    assert task.answered(context, from_trigger)["by"] == "alice"
-    first, second = events_of(ports.run.events(), Approval)
-    assert first.responder == second.responder
 
 
 def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
@@ -228,7 +207,7 @@ def node_task(ports: ClusterPorts, node_id: int, *, is_rollback: bool = False) -
     groups = list_node_task_groups(ports.cluster, "roll", ReleaseStepPosition.TARGET, is_rollback=is_rollback)
     group = next(one for one in groups if one.node_id == node_id)
     options: dict[str, Any] = {"task_id": "node_step", "cluster": "fake", "step": REPLACE, "retries": 2}
-    return RollNodesOperator(nodes=group, begin="roll.begin", **options)
+    return RollNodesOperator(nodes=group, **options)
 
 
 @pytest.mark.parametrize(("is_rollback", "node_id", "first"), [(False, 3, 2), (True, 2, 13)])
@@ -240,16 +219,6 @@ def test_a_node_waits_for_those_before_it_also_if_their_tasks_are_marked_as_succ
     batch = (*task.nodes.resolve(plan, at.cluster)[:1], (at.cluster.node(node_id),))
     with pytest.raises(RefusedError, match=f"Node {node_id} cannot be replaced yet: node {first} comes first"):
         task.check_order(at, plan, batch)
-
-
-def test_a_task_that_an_earlier_version_did_not_begin_replaces_no_node(ports: ClusterPorts, plan: Plan) -> None:
-    """Airflow adds `node_step` to such a run and begins it, also if only the report of an ended run is cleared."""
-    context = context_of(plan, {})
-    context["ti"].xcom_pull = lambda **_: None
-    with pytest.raises(
-        RefusedError, match=r"earlier version .* task roll\.begin .* clear roll\.begin with all downstream"
-    ):
-        node_task(ports, 2).act(context, ports)
 
 
 def test_errors_are_counted_over_deferrals_and_asked_about_in_the_end(

@@ -11,12 +11,11 @@ from typing import Any
 import pytest
 import typer
 
-from kafka_rollout.cli import old_words
 from kafka_rollout.cli.app import COMMANDS, app, run_main
 from tests.architecture.rooms import OUTSIDE, modules_below
 
 _OURS = {
-    *("kafka_rollout.cli", "kafka_rollout.cli.app", "kafka_rollout.cli.old_words"),
+    *("kafka_rollout.cli", "kafka_rollout.cli.app"),
     *("kafka_rollout.base", "kafka_rollout.base.errors", "kafka_rollout.base.outside_text"),
     *("kafka_rollout.base.system", "kafka_rollout.base.system.settings"),
     *("kafka_rollout.model", "kafka_rollout.model.run_of"),
@@ -72,16 +71,6 @@ def test_the_version_and_the_short_name_of_the_help_work_everywhere(capsys: pyte
     for words in (["-h"], ["upgrade", "-h"], ["features", "update", "-h"]):
         assert run_main(words) == 0
         assert "Usage: kafka-rollout" in capsys.readouterr().out
-
-
-def test_names_of_earlier_versions_work_and_are_not_listed(capsys: pytest.CaptureFixture[str]) -> None:
-    for old, name in old_words.COMMANDS.items():
-        assert run_main([old, "--help"]) == 0
-        said = capsys.readouterr().out
-        assert run_main(["help", name]) == 0
-        assert said == capsys.readouterr().out
-    assert run_main(["--help"]) == 0
-    assert not {f" {old} " for old in old_words.COMMANDS if f" {old} " in capsys.readouterr().out}
 
 
 COMMAND = [sys.executable, "-c", "from kafka_rollout.cli.app import main; main()"]

@@ -139,7 +139,6 @@ def read_answer(context: Context, event: Mapping[str, Any], question: str) -> An
             f"There was no answer in time: {question}. A timeout never counts as approval. Clear this task to "
             "ask again."
         )
-    answered_at = event["responded_at"]
     return Answer(
         by=str(user["id"]),
         decision=Decision.of_label(str(event["chosen_options"][0])),
@@ -149,8 +148,7 @@ def read_answer(context: Context, event: Mapping[str, Any], question: str) -> An
             user=str(user["id"]),
             name=str(user["name"]),
             record_id=str(context["ti"].id),
-            # An event of the trigger of earlier versions has epoch seconds.
-            answered_at=answered_at.timestamp() if isinstance(answered_at, datetime) else float(answered_at),
+            answered_at=event["responded_at"].timestamp(),
         ),
     )
 

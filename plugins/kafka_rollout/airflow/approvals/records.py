@@ -28,7 +28,6 @@ from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
     OF_ROLLS,
-    Answered,
     Approval,
     ApprovalConfirmed,
     ApprovalOf,
@@ -182,17 +181,9 @@ class AirflowRecords:
         self._run.record(found)
 
     def _asking_task(self, record_id: str) -> str:
-        """Return the task that asked with this record; empty if there is none.
-
-        A task of an earlier version read the answer of a lost attempt without asking again (Answered).
-        """
-        for event in reversed(self._run.events()):
-            match event:
-                case Asked() if event.record_id == record_id:
-                    return event.task_id
-                case Answered() if event.responder is not None and event.responder.record_id == record_id:
-                    return event.task_id
-        return ""
+        """Return the task that asked with this record; empty if there is none."""
+        asked = (event for event in reversed(events_of(self._run.events(), Asked)) if event.record_id == record_id)
+        return next((event.task_id for event in asked), "")
 
     def _kept(self, task_id: str) -> Mapping[str, Any]:
         found = self._context["ti"].xcom_pull(task_ids=task_id, key=ANSWER)

@@ -144,13 +144,12 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         except UnreadRecordError as needed:
             raise needed.defer(then, records or {}) from None
 
-    def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str = "") -> Any:
+    def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str) -> Any:
         """Continue after an answer or its timeout with the method `then`.
 
-        `plan_hash`: of the plan that was shown; empty in a request of an earlier version. Airflow stores the name of
-        this method with a waiting task.
+        `plan_hash`: of the plan that was shown. Airflow stores the name of this method with a waiting task.
         """
-        if plan_hash and plan_hash != frozen_hash(context):
+        if plan_hash != frozen_hash(context):
             raise AirflowFailException(
                 "The run has another plan than this request showed. Clear this task to ask again."
             )

@@ -21,7 +21,7 @@ from kafka_rollout.steps.roll.node import must_roll_back
 
 ACTIVE_CONTROLLER = "active_controller"
 
-NODE_STEP = "node_step"  # tasks of earlier versions, `replace` with a gate before and after it, are not taken for it
+NODE_STEP = "node_step"
 APPROVE_CANARY = "approve_canary"
 PASSED = "passed"
 

@@ -72,7 +72,7 @@ class _Drawing:
 
     `before`: the tasks that the next step follows. `decided`: last tasks of the sections that run on a decision.
     `deciders`: tasks at which an approver can choose to roll back. `rolled`: tasks that the section of the rollback
-    follows. `begin`: the first task of the section that rolls nodes.
+    follows.
     """
 
     cluster: ClusterSpec
@@ -82,7 +82,6 @@ class _Drawing:
     decided: list[BaseOperator] = field(default_factory=list)
     deciders: list[str] = field(default_factory=list)
     rolled: list[BaseOperator] = field(default_factory=list)
-    begin: str = ""
 
     def add(self, part: Step | Section) -> None:
         if isinstance(part, Step):
@@ -135,7 +134,6 @@ class _Drawing:
             tasks_together=together,
         )
         self._follow(first)
-        self.begin = first.task_id
         for group in groups:
             self._node(each, group)
         self._branch(first, together, lambda: self._roll_together(each))
@@ -155,7 +153,7 @@ class _Drawing:
             deciders=list(self.deciders),
         )
         chain(self.rolled, first)
-        self.before, self.begin = [first], first.task_id
+        self.before = [first]
         for each, outer, group in groups:
             with outer:
                 self._node(each, group)
@@ -216,7 +214,7 @@ class _Drawing:
         commands_s = max(commands) if is_one else sum(commands)  # a batch can have all nodes
         limits = replace(acts.limits, timeout_s=acts.limits.timeout_s + WORKS_S + commands_s)
         step = replace(acts, id=task_id, doc=doc, limits=limits, runs_after=RunsAfter.SKIPPED)
-        return self._make(RollNodesOperator, step, step=step, nodes=nodes, begin=self.begin)
+        return self._make(RollNodesOperator, step, step=step, nodes=nodes)
 
     @property
     def _is_large(self) -> bool:

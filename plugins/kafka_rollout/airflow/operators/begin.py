@@ -27,8 +27,6 @@ from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback
 
-BEGAN = "kafka_rollout_began"  # XCom of a begin whose node task groups have the task `node_step`
-
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
@@ -88,7 +86,6 @@ class BeginReleaseStepOperator(RolloutOperator):
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
         self._compare_approval(ports, plan)
-        context["ti"].xcom_push(key=BEGAN, value=True)
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
         if self.is_together(plan):
             unused = [*self.tasks_of_groups, *self._unused_together(plan, release_step, request_in(context))]
@@ -166,7 +163,6 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
             release_step, node_step = group.release_step(plan), group.node_step(plan)
             if release_step is None or node_step is None or (release_step.key, node_step.node_id) not in node_steps:
                 unused += group.task_ids
-        context["ti"].xcom_push(key=BEGAN, value=True)
         found = {"decision": self._decision(context), "node_steps": len(node_steps)}
         context["ti"].xcom_push(key="return_value", value=found)
         if unused:

@@ -30,7 +30,7 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup, StartedNodes
 from kafka_rollout.airflow.gates.sensor import watch_gates
-from kafka_rollout.airflow.operators.begin import BEGAN, refuse_wrong_order, require_canary_approvals
+from kafka_rollout.airflow.operators.begin import refuse_wrong_order, require_canary_approvals
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
@@ -76,29 +76,17 @@ class RollNodesOperator(RolloutOperator):
     Takes the batches one after the other: waits for gates, acts, and requests a decision after a failure.
     """
 
-    def __init__(
-        self, *, step: Step, nodes: NodeStepsOfTask | NodeTaskGroup | StartedNodes, begin: str = "", **kwargs: Any
-    ) -> None:
-        """`begin`: the task that began the release step or rollback of a node task group."""
+    def __init__(self, *, step: Step, nodes: NodeStepsOfTask | NodeTaskGroup | StartedNodes, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.step = step
         self.nodes = nodes
-        self.begin = begin
         self.order_is_checked = False
         self.continues_at: GateRef | None = None  # the gate that has just passed in the triggerer
         self.began = 0.0  # when this process began to work (monotonic)
         self.starts_again = False  # the answer *Retry* is not carried out yet
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        """Refuse in a run of a version whose tasks of a node had other ids.
-
-        Airflow adds this task to such a run as not yet run, and begins it, also if an ended run is cleared in part.
-        """
-        if isinstance(self.nodes, NodeTaskGroup) and not context["ti"].xcom_pull(task_ids=self.begin, key=BEGAN):
-            raise RefusedError(
-                f"An earlier version of kafka-rollout ran the task {self.begin} of this run.",
-                remedy=f"To continue the run, clear {self.begin} with all downstream tasks: it continues at its nodes.",
-            )
+        """Carry out what is left of the node steps, batch by batch."""
         plan = frozen_plan(ports, context)
         self.began, count = ports.clock.monotonic(), 0
         after, self.continues_at = self.continues_at, None

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from kafka_rollout.run.events import (
-    Answered,
     Approval,
     ApprovalOf,
     ApprovalRefuted,
@@ -58,14 +57,12 @@ def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
 def find_unconfirmed_approval(events: Sequence[Event]) -> str:
     """Return a sentence about the first approval in a DAG's run that was not given in Airflow; empty if there is none.
 
-    An approval of Airflow follows the request that names the same record, or the answer that a retry read. An action
-    compares it with the record itself. Approvals after a takeover are the shell's. Those of earlier versions name no
-    record and do not count at an action.
+    An approval of Airflow follows the request that names the same record. An action compares it with the record
+    itself. Approvals after a takeover are the shell's.
     """
     if not has(events, Begun):
         return ""
     known = {asked.record_id for asked in events_of(events, Asked)}
-    known |= {answer.responder.record_id for answer in events_of(events, Answered) if answer.responder is not None}
     for event in events:
         match event:
             case TakenOver():
@@ -94,7 +91,7 @@ def open_question(
     `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed. `has_lock`: without it,
     no terminal waits any more, because its process was killed.
     """
-    closing = Approval | Answered | AskingEnded | TakenOver | TaskFailed | Started | Stopping | GatePassed
+    closing = Approval | AskingEnded | TakenOver | TaskFailed | Started | Stopping | GatePassed
     for at in range(len(events) - 1, -1, -1):
         event = events[at]
         if isinstance(event, closing):

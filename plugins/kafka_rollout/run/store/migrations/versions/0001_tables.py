@@ -1,4 +1,4 @@
-"""Tables of runs, events, leases, scans and background processes."""
+"""All tables."""
 
 from __future__ import annotations
 
@@ -85,3 +85,19 @@ def upgrade() -> None:
     _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text, hash=sa.String(64))
     _create("fingerprints", key=("run", "node_id"), run=_ID, node_id=sa.Integer, hash=sa.String(64))
     _create("plans", key=("run",), run=_ID, body=sa.Text)
+    _create(
+        "notifications",
+        key=("cluster", "notification", "channel"),
+        cluster=_NAME,
+        notification=sa.String(64),
+        channel=_NAME,
+        kind=sa.String(32),
+        state=sa.String(16),
+        attempts=sa.Integer,
+        changed_at=sa.Float,
+        problem=sa.Text,
+    )
+    op.create_index("notifications_changed_at", "notifications", ["changed_at"], unique=False)
+    checked = {"target": sa.String(32), "at": sa.Float, "body": sa.Text, "page": sa.Text}
+    _create("checks", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, **checked)
+    _create("turns", key=("cluster", "node_id"), cluster=_NAME, node_id=sa.Integer, free_at=sa.Float, length_s=sa.Float)

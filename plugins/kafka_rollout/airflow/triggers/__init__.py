@@ -1,1 +1,0 @@
-"""Paths under which the database of Airflow has triggers of earlier versions."""
