@@ -82,6 +82,7 @@ class FakeNode:
     jvm_arguments: tuple[str, ...] | None = ()  # None: they cannot be read
     checkpoints: list[CheckpointFile] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
+    log_begin: int = 0  # of the newest process
 
 
 class FakeCluster:
@@ -283,6 +284,7 @@ class FakeCluster:
         node = self.nodes[node_id]
         self._next_pid += 1
         node.pid = self._next_pid
+        node.log_begin = len(node.log)
         node.starts.append(StartRecord(release=node.installed, started_at=self.clock.now(), pid=node.pid))
         if (node_id, node.installed) in self.cannot_start:
             node.log.append(f"ERROR node {node_id} cannot start on {node.installed}")

@@ -31,7 +31,8 @@ def done_with(code: int, out: str, err: str) -> Done:
 @dataclass(kw_only=True)
 class FakeHost:
     """`refused`: programs that sudo refuses. `cut_after`: a program after whose work the connection breaks once.
-    `files` have one character for each byte. `journal`: exit code and both outputs of journalctl. `disk`: free bytes
+    `files` have one character for each byte; `inodes`: of some of them. `journal`: exit code and both outputs of
+    journalctl; `dropped`: what it has of suppressed messages. `disk`: free bytes
     for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `script`: what its installation does
@@ -51,7 +52,9 @@ class FakeHost:
     refused: set[str] = field(default_factory=set)
     cut_after: str | None = None
     history: list[str] = field(default_factory=list)
+    inodes: dict[str, int] = field(default_factory=dict)
     journal: tuple[int, str, str] = (0, "", "")
+    dropped: str = ""
     disk: int = 1 << 30
     unreadable: dict[str, str] = field(default_factory=dict)
     sudo_answers: str | None = None
@@ -129,6 +132,16 @@ class FakeHost:
                 return done_with(1, "", f"sha256sum: {path}: No such file or directory")
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
+            case "stat", ["--format=%i/%s", path]:
+                missing = done_with(1, "", f"stat: cannot statx '{path}': No such file or directory")
+                seen = done_with(0, f"{self.inodes.get(path, 7)}/{len(self.files.get(path, ''))}\n", "")
+                return seen if path in self.files else missing
+            case "tail", ["--bytes", offset, path, "|", *_] if path in self.files:
+                return done_with(0, self.files[path][int(offset) - 1 :], "")
+            case "tail", ["--lines", lines, path] if path in self.files:
+                return done_with(0, "".join(self.files[path].splitlines(keepends=True)[-int(lines) :]), "")
+            case "tail", [*_, path] | [*_, path, "|", _, _, _] | [*_, path, "|", _]:
+                return done_with(1, "", f"tail: cannot open '{path}': No such file or directory")
             case "stat", [_, *paths]:
                 errors = [
                     f"stat: cannot statx '{path}': {self.unreadable[path]}" for path in paths if path in self.unreadable
@@ -211,7 +224,8 @@ class FakeHost:
         if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):
             return done_with(0, self.files.get(match[1], ""), "")
         if line.startswith("journalctl"):
-            return done_with(*self.journal)
+            self.history.append(line)
+            return done_with(0, self.dropped, "") if "MESSAGE_ID=" in line else done_with(*self.journal)
         if line.startswith("drain"):
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")

@@ -8,11 +8,17 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
+
+STARTED_LINE = (
+    "[2026-11-23 02:00:00,000] INFO Registered signal handlers for TERM, INT, HUP "
+    "(org.apache.kafka.common.utils.LoggingSignalHandler)"
+)
 
 
 class FakeRuntime:
@@ -78,8 +84,22 @@ class FakeRuntime:
         self._refuse_unreachable(node)
         return tuple(self._cluster.nodes[node.node_id].starts)
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
-        return tuple(self._cluster.nodes[node.node_id].log[-lines:])
+    def log_tail(self, node: NodeSpec, lines: int = 40, *, own: bool = False) -> tuple[str, ...]:
+        fake = self._cluster.nodes[node.node_id]
+        return tuple(fake.log[fake.log_begin if own else 0 :][-lines:])
+
+    def process_log(self, node: NodeSpec, after: str = "") -> LogPart | None:
+        """In the layout of Kafka, from the line that each start writes first. Positions are numbers of lines."""
+        self._refuse_unreachable(node)
+        fake = self._cluster.nodes[node.node_id]
+        begin = int(after) if after else fake.log_begin
+        return LogPart(
+            pid=fake.pid,
+            started_at=fake.starts[-1].started_at if fake.starts else 1.0,
+            lines=(*(() if after else (STARTED_LINE,)), *fake.log[begin:]),
+            position=str(len(fake.log)),
+            is_first=not after,
+        )
 
     def java_version(self, node: NodeSpec) -> int:
         return self._cluster.java

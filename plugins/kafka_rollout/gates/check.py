@@ -30,6 +30,8 @@ class Condition:
 
     `left`: the number of objects that do not meet it, `objects`: the first OBJECTS of them; 0 and empty if it is not
     about objects, and in records of earlier versions.
+
+    `doubts`: if they alone hold the condition: what an approver can accept, as sentences without texts of clients.
     """
 
     name: str
@@ -37,6 +39,7 @@ class Condition:
     evidence: str
     left: int = 0
     objects: tuple[str, ...] = ()
+    doubts: tuple[str, ...] = ()
 
     def listing(self, objects: Collection[str]) -> Condition:
         """Return the condition with the objects that do not meet it."""
@@ -46,6 +49,18 @@ class Condition:
 def none_left(name: str, left: Collection[str], *, unmet: str = "", met: str) -> Condition:
     """Return the condition that no object is left. `unmet`, `met`: its evidence; default of `unmet`: the objects."""
     return Condition(name=name, is_met=not left, evidence=(unmet or few(left)) if left else met).listing(left)
+
+
+def doubtful(name: str, evidence: str, doubts: Sequence[str], accepted: Mapping[str, str] | None = None) -> Condition:
+    """Return a condition that only doubts hold. It is met if an approver has accepted each of them.
+
+    `evidence`: why it is in doubt. `accepted`: doubt → who accepted it, and why.
+    """
+    left = tuple(one for one in doubts if one not in (accepted or {}))
+    if left:
+        return Condition(name=name, is_met=False, evidence=evidence, doubts=left)
+    by = few(dict.fromkeys((accepted or {})[one] for one in doubts))
+    return Condition(name=name, is_met=True, evidence=f"{evidence}; accepted by {by}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -64,6 +79,12 @@ class GateCheck:
     @property
     def passes(self) -> bool:
         return all(condition.is_met for condition in self.conditions)
+
+    @property
+    def doubts(self) -> tuple[str, ...]:
+        """What an approver can accept so that the check passes; empty if something else is unmet too."""
+        unmet = [condition for condition in self.conditions if not condition.is_met]
+        return tuple(one for c in unmet for one in c.doubts) if all(c.doubts for c in unmet) else ()
 
     @property
     def waits_for(self) -> str:

@@ -5,21 +5,26 @@ coordinator, or their groups and transactional ids are gone.
 
 - GroupMetadataManager and TransactionStateManager, the coordinators of 3.x (and of transactions in 4.x), log the error.
   They serve the partition with what they loaded before it: no groups, or some transactional ids.
-- CoordinatorRuntime, of groups and share groups in 4.x, logs the error. It answers NOT_COORDINATOR for the partition.
+- CoordinatorRuntime, of groups and share groups in 4.x, logs the error and counts the partition as failed. It answers
+  NOT_COORDINATOR for the partition.
+
+The evidence, from the strongest: what the broker answers, its own counters of partitions, and its log. What only the
+log shows, or does not show, an approver can accept (`Condition.doubts`). An id that is listed again is no evidence
+after a failed load: a consumer that joins again makes a group of the same name, without its offsets.
 """
 
 from __future__ import annotations
 
-import re
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import count as count_up
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.log_lines import LogEvent, find_start, is_throwable, parse_events
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.check import BeforeStop, Condition, doubtful
+from kafka_rollout.model.counters import COORDINATOR_COUNTERS
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import PartitionState
 
 CONDITION = "coordinators loaded"
@@ -27,21 +32,6 @@ CONDITION = "coordinators loaded"
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 # Responses for an id that does not exist, from a coordinator that has loaded the partition of the id.
 _LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"})
-_PARTITION = rf"(?P<partition>(?:{GROUPS_TOPIC}|{TRANSACTIONS_TOPIC}|{SHARE_TOPIC})-\d+)"
-# Messages and the classes that log them, in all releases from 3.3 to 4.4. Both coordinators of 3.x end the message of a
-# failed load with the partition; the cause is an exception.
-_GROUPS_3, _TRANSACTIONS, _RUNTIME = "GroupMetadataManager", "TransactionStateManager", "CoordinatorRuntime"
-_FAILED = {
-    _GROUPS_3: re.compile(rf"Error loading offsets from {_PARTITION}"),
-    _TRANSACTIONS: re.compile(rf"Error loading transactions from transaction log {_PARTITION}"),
-    _RUNTIME: re.compile(rf"Failed to load metadata from {_PARTITION} with epoch \d+ due to .*"),
-}
-_FINISHED = {
-    _GROUPS_3: re.compile(rf"Finished loading offsets and group metadata from {_PARTITION} in \d+ milliseconds.*"),
-    _TRANSACTIONS: re.compile(rf"Finished loading \d+ transaction metadata from {_PARTITION} in \d+ milliseconds.*"),
-    _RUNTIME: re.compile(rf"Finished loading of metadata from {_PARTITION} with epoch \d+ in \d+ms.*"),
-}
-_MOST_OF_A_LINE = 300
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -89,63 +79,31 @@ def led_partitions(partitions: Iterable[PartitionState], node_id: int) -> tuple[
     return tuple(p for p in partitions if p.topic in COORDINATOR_TOPICS and p.leader == node_id)
 
 
-def find_load_errors(log: Sequence[str]) -> dict[str, str]:
-    """Return partition → the broker's own error with its cause, from the lines since its last start.
-
-    A later load that succeeds removes the error. TransactionStateManager finishes a failed load with the same line as a
-    successful one, so only the second such line removes it. A line that a client's text can have written does not
-    remove an error and is no start; as an error it counts, because nobody else can tell.
-    """
-    events = [event for event in parse_events(log) if event.is_of_kafka]
-    begin = find_start(events) or 0
-    errors: dict[str, str] = {}
-    pending: set[str] = set()  # failed loads of transactions that have not finished
-    for event in events:
-        if event.number < begin:
-            continue
-        if failed := _matches(_FAILED, event, "ERROR"):
-            # A stack trace can follow; its first line is the cause.
-            following = log[event.number + 1].strip() if event.number + 1 < len(log) else ""
-            cause = following if is_throwable(following) else ""
-            doubt = "" if event.is_certain else "(a text of a client with a line break can have written this line)"
-            errors[failed] = " ".join(filter(None, (event.message.strip(), cause, doubt)))[:_MOST_OF_A_LINE]
-            if failed.startswith(TRANSACTIONS_TOPIC):
-                pending.add(failed)
-        elif event.is_certain and (finished := _matches(_FINISHED, event, "INFO")):
-            if finished in pending:
-                pending.discard(finished)
-            else:
-                errors.pop(finished, None)
-    return errors
-
-
-def _matches(expressions: Mapping[str, re.Pattern[str]], event: LogEvent, level: str) -> str:
-    """Return the partition of a message that its own class logged; empty for another message."""
-    expression = expressions.get(event.class_name)
-    found = expression.fullmatch(event.message) if expression is not None and event.level == level else None
-    return found["partition"] if found else ""
-
-
 def coordinators_condition(
     partitions: Sequence[PartitionState],
     node_id: int,
     answers: CoordinatorAnswers,
     before: BeforeStop | None,
-    log: Sequence[str],
+    seen: SeenLog | None,
+    *,
+    counters: Mapping[str, float] | None = None,
+    accepted: Mapping[str, str] | None = None,
 ) -> Condition:
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
-    `log`: the last lines of the node's log, which are needed if ids are gone or the node leads partitions of share
-    groups. Ids that are gone without a load error in the log were deleted or expired, or the release ignores
-    their records (KIP-915).
+    `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
+    name in COUNTERS. `accepted`: doubt → who accepted it. An id that is gone was deleted, expired, or is of no interest
+    to the release (KIP-915) if its partition has finished loading without an error.
     """
     led = led_partitions(partitions, node_id)
     if not led:
         return Condition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
-    # The log alone shows the state of share groups' partitions.
+    # The log and the counters alone show the state of share groups' partitions.
     answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
     open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
-    errors = {name: error for name, error in find_load_errors(log).items() if name in {p.name for p in led}}
+    counted = _loaded_by_counters(led, counters or {})
+    failed = seen.failed if seen is not None else {}
+    errors = {p.name: failed[p.name] for p in led if p.name in failed and p.topic not in counted}
     if open_ones:
         shown = [f"{name} ({answer})" for name, answer in open_ones.items()]
         return _unmet(_not_loaded(open_ones, len(led), errors)).listing(shown)
@@ -154,10 +112,15 @@ def coordinators_condition(
     missing = _missing(partitions, led, answers, before)
     gone = f"; {_gone(missing)}" if missing else ""
     if errors:
-        return _unmet(f"the broker could not load {count(len(errors), 'partition')}: {_one_per_topic(errors)}{gone}")
-    if (missing or len(answers_of) < len(led)) and not parse_events(log):
-        why = "is in a layout that is not known" if log else "cannot be read"
-        return _unmet(f"the node's log, which shows failed loads, {why}{gone}")
+        doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
+        evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
+        return doubtful(CONDITION, evidence, doubts, accepted)
+    unshown = _unshown(led, missing, counted, seen)
+    if unshown:
+        doubts = [_doubt(node_id, seen, f"does not show the load of {name}") for name in unshown]
+        why = "the node's log cannot be read" if seen is None else f"the log {seen.why_unknown or 'is whole'}"
+        evidence = f"the log does not show the load of {few(unshown)} ({why}){gone}"
+        return doubtful(CONDITION, evidence, doubts, accepted)
     loaded = Counter(p.topic for p in led)
     evidence = (
         f"{count(loaded[GROUPS_TOPIC], 'partition')} of groups with {count(len(answers.groups), 'group')}, "
@@ -165,8 +128,32 @@ def coordinators_condition(
         f"{count(len(answers.transactional_ids), 'transactional id')}"
     )
     if gone:
-        evidence += f"{gone}. Without a load error in its log: deleted, expired, or ignored by this release"
+        evidence += f"{gone}. Their partitions have finished loading: deleted, expired, or ignored by this release"
     return Condition(name=CONDITION, is_met=True, evidence=evidence)
+
+
+def _doubt(node_id: int, seen: SeenLog | None, what: str) -> str:
+    """Return what an approver can accept: of this process alone, and without a text that a client can choose."""
+    return f"node {node_id}{f' ({seen.who})' if seen else ''}: the log {what}"
+
+
+def _loaded_by_counters(led: Sequence[PartitionState], counters: Mapping[str, float]) -> frozenset[str]:
+    """Return the topics of which the broker counts every led partition as active, and none as loading or failed."""
+    found = set()
+    for topic, (active, loading, failed) in COORDINATOR_COUNTERS.items():
+        wanted = sum(p.topic == topic for p in led)
+        if counters.get(active, 0) >= wanted and counters.get(loading) == 0 and counters.get(failed) == 0:
+            found.add(topic)
+    return frozenset(found)
+
+
+def _unshown(
+    led: Sequence[PartitionState], missing: Mapping[str, str], counted: Collection[str], seen: SeenLog | None
+) -> list[str]:
+    """Return the partitions whose load must be shown, and is not, in their order."""
+    needed = {*missing.values(), *(p.name for p in led if p.topic == SHARE_TOPIC)}
+    loaded = seen.loaded if seen is not None else frozenset()
+    return [p.name for p in led if p.name in needed and p.topic not in counted and p.name not in loaded]
 
 
 def _unmet(evidence: str) -> Condition:

@@ -4,16 +4,18 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import Condition, doubtful
 from kafka_rollout.model.configs import ConfigKind
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
     COUNTERS,
     COUNTS_PARTITIONS_SINCE,
     FENCED_BROKERS,
+    METADATA_APPLY_ERRORS,
     METADATA_ERROR_COUNTERS,
     MOST_ERRORS_PER_S,
     OFFLINE_LOG_DIRECTORIES,
@@ -21,6 +23,8 @@ from kafka_rollout.model.counters import (
     PREFERRED_REPLICA_IMBALANCE,
     REMOTE_ERROR_RATES,
 )
+from kafka_rollout.model.counters import METADATA_ERRORS as CONTROLLER_ERRORS
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -31,6 +35,7 @@ DIRECTORIES = "all log directories are online"
 REMOTE_REQUESTS = "remote copies and fetches succeed"
 AGREES = "the active controller agrees"
 PARTITION_COUNT = "partitions"
+OTHERS = "further settings"
 
 Unchecked = Mapping[str, Sequence[int]] | None
 """Counter → nodes whose agents did not export it when the plan was made. None: the plan did not look."""
@@ -62,12 +67,21 @@ COUNTER_CHECK = Check(
 
 
 def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
-    """Return what the plan says that nodes of the release ignore: Kafka counts some of it as metadata errors.
+    """Return what the plan says that nodes of the release ignore, as SeenLog.config_faults names it.
 
-    DynamicConfigPublisher catches what an invalid client-metrics subscription or a topic's tiered storage throws.
+    DynamicConfigPublisher catches what an invalid client-metrics subscription or a topic's tiered storage throws, logs
+    it and counts it. OTHERS stands for those that one finding has without their names.
     """
-    kinds = tuple(f"{release}, {kind} " for kind in (ConfigKind.TOPIC, ConfigKind.CLIENT_METRICS))
-    return tuple(f.subject for f in plan.findings if f.code == IGNORED_CONFIG.code and f.subject.startswith(kinds))
+    names = {ConfigKind.TOPIC: "topic", ConfigKind.CLIENT_METRICS: "client metrics"}
+    found = []
+    for finding in plan.findings:
+        for kind, name in names.items():
+            own, further = f"{release}, {kind} ", f"{release}, further {kind}s, "
+            if finding.code == IGNORED_CONFIG.code and finding.subject.startswith(own):
+                found.append(f"{name} {finding.subject.removeprefix(own).partition(', ')[0]}")
+            elif finding.code == IGNORED_CONFIG.code and finding.subject.startswith(further):
+                found.append(OTHERS)
+    return tuple(dict.fromkeys(found))
 
 
 def expected_counters(node: NodeSpec, *, tiered: bool = False) -> tuple[str, ...]:
@@ -75,7 +89,7 @@ def expected_counters(node: NodeSpec, *, tiered: bool = False) -> tuple[str, ...
     return tuple(
         name
         for name, counter in COUNTERS.items()
-        if counter.role in node.roles and (tiered or not counter.needs_tiered_storage)
+        if counter.is_expected and counter.role in node.roles and (tiered or not counter.needs_tiered_storage)
     )
 
 
@@ -83,23 +97,80 @@ def has_agent(node: NodeSpec) -> bool:
     return node.prometheus_url is not None or node.jolokia_url is not None
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ExpectedErrors:
+    """Metadata errors that the approved plan expects, as `expected_errors`, and the logs that must explain each.
+
+    `logs`: node id → the log of its process; a node without one has no readable log. `accepted`: doubt → who accepted
+    it.
+    """
+
+    settings: Sequence[str] = ()
+    logs: Mapping[int, SeenLog] = field(default_factory=dict)
+    accepted: Mapping[str, str] = field(default_factory=dict)
+
+
+NONE_EXPECTED = ExpectedErrors()
+
+
 def no_metadata_errors(
-    nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked, *, expected: Sequence[str] = ()
+    nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked, *, expected: ExpectedErrors = NONE_EXPECTED
 ) -> Condition:
     """Return the condition that these nodes have applied all metadata since their processes started.
 
-    `expected`: settings that the approved plan names as ignored by the release, which Kafka counts as errors.
+    A broker may count as many errors as its log has errors of expected settings, one for each. Other errors hold the
+    condition, also on the same broker.
     """
     wrong = _nonzero(METADATA_ERROR_COUNTERS, nodes, state, unchecked)
+    doubts: list[str] = []
+    unexplained: list[str] = []
+    for node, name, value in wrong.values:
+        explained = _explained(node, name, state, expected)
+        if value <= len(explained):  # False for NaN
+            continue
+        seen = expected.logs.get(node.node_id)
+        is_unknown = seen is None or seen.why_unknown or OTHERS in expected.settings
+        if _can_be_expected(node, name) and expected.settings and is_unknown:
+            who = f"node {node.node_id}{f' ({seen.who})' if seen else ''}"
+            doubts.append(
+                f"{who}: {COUNTERS[name].kafka_name} {value:g}, and the log explains {len(explained)} of them"
+            )
+        else:
+            unexplained.append(f"node {node.node_id} reports {COUNTERS[name].kafka_name} {value:g}")
     evidence = f"0 metadata errors since the start of {_processes(nodes)}"
-    if wrong.counted and expected:
-        evidence = f"{few(wrong.counted)}; the approved plan expects errors of {few(list(expected))}"
-    elif wrong.counted:
+    settings = few([one for one in expected.settings if one != OTHERS] or ["settings of the plan"])
+    if unexplained:
+        beyond = ", more than the approved plan and the log explain" if expected.settings else ""
         evidence = (
-            f"{few(wrong.counted)}: the node does not serve a part of the metadata. Its log has the error; "
+            f"{few(unexplained)}{beyond}: the node does not serve a part of the metadata. Its log has the error; "
             "a restart applies all metadata again"
         )
-    return wrong.condition(NO_ERRORS, evidence, is_expected=bool(expected))
+    elif doubts:
+        evidence = f"{few(doubts)}. The approved plan expects errors of {settings}"
+    elif wrong.counted:
+        evidence = f"{few(wrong.counted)}; the approved plan expects errors of {settings}, and the log has them"
+    condition = wrong.condition(NO_ERRORS, evidence, is_expected=not unexplained)
+    if doubts and condition.is_met:
+        return doubtful(NO_ERRORS, condition.evidence, doubts, expected.accepted)
+    return condition
+
+
+def _can_be_expected(node: NodeSpec, name: str) -> bool:
+    """A node with both roles counts each error of its broker for its controller too (SharedServer)."""
+    return node.is_broker and name in {METADATA_APPLY_ERRORS, CONTROLLER_ERRORS}
+
+
+def _explained(node: NodeSpec, name: str, state: ClusterState, expected: ExpectedErrors) -> frozenset[str]:
+    """Return the expected settings that the log of the node names, of topics that the node has.
+
+    A setting counts once: a client can write more such lines.
+    """
+    seen = expected.logs.get(node.node_id)
+    if seen is None or not _can_be_expected(node, name):
+        return frozenset()
+    found = frozenset(expected.settings).intersection(seen.config_faults)
+    here = {f"topic {p.topic}" for p in state.partitions if node.node_id in p.replicas}
+    return frozenset(one for one in found if not state.partitions or not one.startswith("topic ") or one in here)
 
 
 def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
@@ -128,6 +199,7 @@ class _Wrong:
 
     def __init__(self) -> None:
         self.counted: list[str] = []
+        self.values: list[tuple[NodeSpec, str, float]] = []  # of `counted`
         self.unknown: list[str] = []
         self.skipped: list[str] = []
         self.checked = False
@@ -153,6 +225,7 @@ def _nonzero(names: Sequence[str], nodes: Sequence[NodeSpec], state: ClusterStat
             if value is not None:
                 wrong.checked = True
                 if not value <= COUNTERS[name].most:  # NaN too
+                    wrong.values.append((node, name, value))
                     wrong.counted.append(f"node {node.node_id} reports {kafka_name} {round(value, 4)}")
             elif why := _why_unchecked(node, name, unchecked):
                 wrong.skipped.append(f"{kafka_name} of node {node.node_id} ({why})")

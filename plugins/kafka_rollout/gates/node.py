@@ -20,7 +20,15 @@ from collections.abc import Collection, Iterable, Sequence
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck, none_left
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.gates.counters import Unchecked, controller_agrees, directories_online, no_metadata_errors
+from kafka_rollout.gates.counters import (
+    NONE_EXPECTED,
+    ExpectedErrors,
+    Unchecked,
+    controller_agrees,
+    directories_online,
+    no_metadata_errors,
+)
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (
     ClusterState,
@@ -106,15 +114,15 @@ def check_after_start(
     expected: Release,
     restarts: bool = False,
     unchecked: Unchecked = None,
-    expected_errors: Sequence[str] = (),
+    expected_errors: ExpectedErrors = NONE_EXPECTED,
     together: Collection[int] = (),
 ) -> GateCheck:
     """Check whether `node` is back on release `expected`.
 
     `before`: its state before the stop; without it, every replica of the node must be in sync. `restarts`: the release
     does not change, so it is no proof of a new process. `cluster`: the inventory of the node. `unchecked`: as in Plan.
-    `expected_errors`: settings that the release ignores, as the plan says. `together`: ids of the other nodes that
-    restart at the same time; each has a gate of its own.
+    `expected_errors`: of settings that the release ignores, as the plan says, with the log of the node. `together`: ids
+    of the other nodes that restart at the same time; each has a gate of its own.
     """
     seen = state.nodes.get(node.node_id)
     conditions = [
@@ -131,7 +139,11 @@ def check_after_start(
     if restarts:
         conditions.append(_is_new(seen, before))
     if node.is_broker:
-        conditions += [_registered(state, node), _in_isrs(state, node, before), _leads(state, node, before)]
+        conditions += [
+            _registered(state, node, expected_errors.logs.get(node.node_id)),
+            _in_isrs(state, node, before),
+            _leads(state, node, before),
+        ]
         conditions.append(directories_online(node, state, unchecked))
     return GateCheck(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
@@ -334,12 +346,14 @@ def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Cond
     return none_left(name, behind, met=f"{count(len(brokers), 'broker')} {applied}")
 
 
-def _registered(state: ClusterState, node: NodeSpec) -> Condition:
+def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> Condition:
+    """Quote the log of a broker whose registration the controller refuses: it asks again, and is refused again."""
     registered, node_id = state.registered, node.node_id
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
     unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
-    return Condition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}")
+    refusal = f"; its log shows: {seen.refusal}" if seen is not None and seen.refusal and not unfenced else ""
+    return Condition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
 
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:

@@ -7,17 +7,16 @@ A broker that cannot reach the remote storage, for example with wrong credential
 
 from __future__ import annotations
 
-import re
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 
 from kafka_rollout.base.findings import WARNING, Check, Examined, Finding, FindingCode, Need
-from kafka_rollout.base.log_lines import LogEvent, events_since_start
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import Condition, doubtful
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
+from kafka_rollout.model.node_log import REMOTE_LOG_MANAGER, SeenLog
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
@@ -25,12 +24,9 @@ from kafka_rollout.releases.facts import Release
 CONDITION = "tiered storage is initialised"
 SYSTEM_ENABLE = "remote.log.storage.system.enable"
 MANAGER_CLASS = "remote.log.metadata.manager.class.name"
-KAFKA_MANAGER = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+KAFKA_MANAGER = REMOTE_LOG_MANAGER
 # Releases before do not create the manager, whatever the setting.
 SINCE = Release(3, 6, 0)
-_INITIALISED = re.compile(r"Initialized topic-based RLMM resources successfully")
-# Up to 4.1 the manager then still reports that it is initialised, and refuses every later call.
-_REFUSES = re.compile(r"Existing topic partition count .* is not same as the expected partition count .*")
 
 REMOTE_LOG_NOT_CHECKED = FindingCode(
     "REMOTE-LOG-NOT-CHECKED",
@@ -67,11 +63,17 @@ def metadata_manager(config: Mapping[str, str]) -> str:
 
 
 def check_tiered_storage(
-    node: NodeSpec, config: Mapping[str, str], release: Release, log: Sequence[str]
+    node: NodeSpec,
+    config: Mapping[str, str],
+    release: Release,
+    seen: SeenLog | None,
+    accepted: Mapping[str, str] | None = None,
 ) -> Condition | None:
     """Return the condition for a broker with tiered storage, None for another one.
 
-    `log`: the last lines of the node's log. What the log cannot show is named as not checked, as the plan announces.
+    `seen`: the log of the node's process; None if the runtime cannot read it. `accepted`: doubt → who accepted it. What
+    no log can show is named as not checked, as the plan announces. Kafka 3.6 to 4.1 also log that the manager has
+    initialised after an error with which it refuses every call, so a success removes no error.
     """
     if release < SINCE or not uses_tiered_storage(config):
         return None
@@ -81,18 +83,19 @@ def check_tiered_storage(
         return _not_checked(f"{who} uses {manager}, whose state Kafka does not log")
     if is_reference(config[SYSTEM_ENABLE]):
         return _not_checked(f"a config provider has {SYSTEM_ENABLE} of {who}")
-    events = events_since_start(log)
-    if events is None:
-        return _not_checked(f"the log of {who} cannot be read, or does not show its last start")
-    own = [event for event in events if event.logger == KAFKA_MANAGER and event.is_certain]
-    initialised = any(event.level == "INFO" and _INITIALISED.fullmatch(event.message) for event in own)
-    if initialised and not any(event.level == "ERROR" and _REFUSES.fullmatch(event.message) for event in own):
+    of_process = f"{who}{f' ({seen.who})' if seen else ''}"
+    if seen is not None and seen.remote_errors:
+        doubt = f"{of_process}: the log shows an error of {_short(manager)}"
+        evidence = f"{who} may not have initialised {_short(manager)}: its log shows: {seen.remote_errors[0]}"
+        return doubtful(CONDITION, evidence, (doubt,), accepted)
+    if seen is not None and seen.has_initialised:
         return Condition(name=CONDITION, is_met=True, evidence=f"{who} has initialised {_short(manager)}")
-    return Condition(
-        name=CONDITION,
-        is_met=False,
-        evidence=f"{who} has not initialised {_short(manager)} since its start: it serves no remote data{_error(own)}",
-    )
+    if seen is None or seen.why_unknown:
+        why = "cannot be read" if seen is None else seen.why_unknown
+        doubt = f"{of_process}: the log does not show that {_short(manager)} has initialised"
+        return doubtful(CONDITION, f"the log of {who}, which shows this, {why}", (doubt,), accepted)
+    evidence = f"{who} has not initialised {_short(manager)} since its start: it serves no remote data"
+    return Condition(name=CONDITION, is_met=False, evidence=evidence)
 
 
 def check_remote_requests(
@@ -115,11 +118,6 @@ def _not_checked(why: str, *, name: str = CONDITION) -> Condition:
 
 def _short(class_name: str) -> str:
     return class_name.rpartition(".")[2]
-
-
-def _error(events: Sequence[LogEvent]) -> str:
-    errors = [event.message for event in events if event.level == "ERROR"]
-    return f". Its log shows: {errors[-1][:300]}" if errors else ""
 
 
 def remote_storage_findings(

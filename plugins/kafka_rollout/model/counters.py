@@ -4,14 +4,18 @@ A broker that could not apply a part of the metadata (an ACL, a quota, a dynamic
 goes on: it stays registered, in sync and caught up (`SharedServer.metadataPublishingFaultHandler`, KIP-859). All
 releases from 3.3 to 4.4 have these counters. They start at 0 with the process.
 
+The coordinators of groups and share groups in CoordinatorRuntime (4.x, and earlier previews) count the partitions that
+they lead by state. No client changes these counts, so they prove more than a log (`gates/coordinators.py`).
+
 The rates of remote copies and fetches (KIP-405) exist from 3.6.0 on, in a process with tiered storage only.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.model.topology import Role
 from kafka_rollout.releases.facts import Release
 
@@ -25,6 +29,13 @@ OFFLINE_PARTITIONS = "offline_partitions"
 PREFERRED_REPLICA_IMBALANCE = "preferred_replica_imbalance"
 REMOTE_COPY_ERRORS = "remote_copy_errors"
 REMOTE_FETCH_ERRORS = "remote_fetch_errors"
+
+GROUPS_ACTIVE, GROUPS_LOADING, GROUPS_FAILED = (
+    f"group_partitions_{state}" for state in ("active", "loading", "failed")
+)
+SHARES_ACTIVE, SHARES_LOADING, SHARES_FAILED = (
+    f"share_partitions_{state}" for state in ("active", "loading", "failed")
+)
 
 METADATA_ERROR_COUNTERS = (METADATA_APPLY_ERRORS, METADATA_LOAD_ERRORS, METADATA_ERRORS)
 REMOTE_ERROR_RATES = (REMOTE_COPY_ERRORS, REMOTE_FETCH_ERRORS)
@@ -44,7 +55,8 @@ COUNTS_PARTITIONS_SINCE = Release(3, 4, 1)
 class Counter:
     """`mbean` and `attribute` in JMX. `role`: the nodes that have it. `most`: the highest value without a problem.
 
-    `needs_tiered_storage`: only brokers with tiered storage have it.
+    `needs_tiered_storage`: only brokers with tiered storage have it. `is_expected` False: some releases do not have it,
+    and a gate passes without it if it finds other evidence.
     """
 
     mbean: str
@@ -52,6 +64,7 @@ class Counter:
     role: Role
     most: float = 0
     needs_tiered_storage: bool = False
+    is_expected: bool = True
 
     @property
     def kafka_name(self) -> str:
@@ -83,6 +96,19 @@ def _of_remote_storage(name: str) -> Counter:
     )
 
 
+def _of_coordinator(name: str, states: Sequence[str]) -> dict[str, Counter]:
+    """Source: CoordinatorRuntimeMetricsImpl."""
+    return {
+        state: Counter(
+            mbean=f"kafka.server:type={name}-coordinator-metrics,state={state.rpartition('_')[2]}",
+            attribute="num-partitions",
+            role=Role.BROKER,
+            is_expected=False,
+        )
+        for state in states
+    }
+
+
 COUNTERS: Mapping[str, Counter] = {
     METADATA_APPLY_ERRORS: _of_broker("metadata-apply-error-count"),
     METADATA_LOAD_ERRORS: _of_broker("metadata-load-error-count"),
@@ -96,4 +122,12 @@ COUNTERS: Mapping[str, Counter] = {
     PREFERRED_REPLICA_IMBALANCE: _of_controller("PreferredReplicaImbalanceCount"),
     REMOTE_COPY_ERRORS: _of_remote_storage("RemoteCopyErrorsPerSec"),
     REMOTE_FETCH_ERRORS: _of_remote_storage("RemoteFetchErrorsPerSec"),
+    **_of_coordinator("group", (GROUPS_ACTIVE, GROUPS_LOADING, GROUPS_FAILED)),
+    **_of_coordinator("share", (SHARES_ACTIVE, SHARES_LOADING, SHARES_FAILED)),
 }
+
+COORDINATOR_COUNTERS: Mapping[str, tuple[str, str, str]] = {
+    GROUPS_TOPIC: (GROUPS_ACTIVE, GROUPS_LOADING, GROUPS_FAILED),
+    SHARE_TOPIC: (SHARES_ACTIVE, SHARES_LOADING, SHARES_FAILED),
+}
+"""Topic of a coordinator → the counters of its partitions that are active, loading and failed."""

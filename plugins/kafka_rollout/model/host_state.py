@@ -115,8 +115,18 @@ class DirectoryFormat:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
-    """One start of a node's process."""
+    """One start of a node's process.
+
+    `log_place`, `output_place`: where its log file, and the file of what the JVM prints, ended before the start
+    (`nodes/runtimes/log_files.py`); empty if it is not known.
+    """
 
     release: Release
     started_at: float
     pid: int
+    log_place: str = ""
+    output_place: str = ""
+
+    def is_of(self, pid: int | None, started_at: float | None) -> bool:
+        """The kernel keeps start times in hundredths of a second, systemd in seconds; an id can be used again."""
+        return pid == self.pid and started_at is not None and abs(started_at - self.started_at) < 1.0

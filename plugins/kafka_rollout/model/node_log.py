@@ -1,22 +1,200 @@
-"""Logs of nodes: an excerpt around the last error without possible credentials, and the requests of a broker's log.
+"""Conclusions from a node's log. Every conclusion is made here, by the same rules.
 
-From 3.9 on the logger kafka.request.logger writes deprecated requests at INFO, and every request at DEBUG. Older
-releases write only at DEBUG (RequestChannel.updateRequestMetrics, RequestConvertToJson). They have a client's address.
+Rules, because a client can write whole lines in the layout of the log (`base/log_lines.py`):
+
+1. The log of a process begins where the runtime says so: by the process's id and start time, or by the byte at which
+   the file ended before the start. No line is a begin.
+2. The layout counts as known only if the process's first lines contain the one that each start of Kafka writes before
+   it opens a port (LoggingSignalHandler), exactly in that layout. A log level without INFO has no such line.
+3. A success counts only while the log was read without a gap since the begin of the process: what a gap hides can be
+   the error. It never removes an error.
+4. An error is kept as long as the process runs, also if the log is in no known layout. Only a new process, a counter of
+   Kafka's or an approver removes it (`gates/coordinators.py`).
+5. What only helps a reader (an excerpt, the first error, a refused registration, the address of a client) decides
+   nothing.
 """
 
 from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 
-from kafka_rollout.base.log_lines import is_throwable, parse_events
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.base.log_lines import Layout, LogEvent, is_throwable, parse_events
 from kafka_rollout.model.state import UNKNOWN_CLIENT, LoggedRequest
 
 READ_LINES = 300
 _BEFORE, _AFTER = 10, 30
 _LONGEST_LINE = 600
+_SHOWN = 300  # characters of a line in a sentence
+
+# Messages and the classes that log them, in all releases from 3.3 to 4.4. Both coordinators of 3.x end the message of a
+# failed load with the partition; the cause is an exception. TransactionStateManager also finishes a failed load with
+# its line of a finished one.
+_PARTITION = rf"(?P<partition>(?:{GROUPS_TOPIC}|{TRANSACTIONS_TOPIC}|{SHARE_TOPIC})-\d+)"
+_GROUPS_3, _TRANSACTIONS, _RUNTIME = "GroupMetadataManager", "TransactionStateManager", "CoordinatorRuntime"
+_FAILED = {
+    _GROUPS_3: re.compile(rf"Error loading offsets from {_PARTITION}"),
+    _TRANSACTIONS: re.compile(rf"Error loading transactions from transaction log {_PARTITION}"),
+    _RUNTIME: re.compile(rf"Failed to load metadata from {_PARTITION} with epoch \d+ due to .*"),
+}
+_FINISHED = {
+    _GROUPS_3: re.compile(rf"Finished loading offsets and group metadata from {_PARTITION} in \d+ milliseconds.*"),
+    _TRANSACTIONS: re.compile(rf"Finished loading \d+ transaction metadata from {_PARTITION} in \d+ milliseconds.*"),
+    _RUNTIME: re.compile(rf"Finished loading of metadata from {_PARTITION} with epoch \d+ in \d+ms.*"),
+}
+_SIGNAL_HANDLER = "org.apache.kafka.common.utils.LoggingSignalHandler"
+_STARTED = re.compile(r"Registered signal handlers for [A-Z]+(, [A-Z]+)*")
+# Agents and the JVM can write before Kafka does, and 3.x its MBean. No port is open before this line.
+_FIRST_LINES = 100
+REMOTE_LOG_MANAGER = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
+_INITIALISED = "Initialized topic-based RLMM resources successfully"
+# The manager tries this again by itself, and logs the success or another error.
+_TRIED_AGAIN = re.compile(r"Encountered error while creating \S+ topic\.")
+_FAULTS = "org.apache.kafka.server.fault.LoggingFaultHandler"
+# DynamicConfigPublisher writes no blank before the name of a subscription.
+_CONFIG_FAULT = re.compile(
+    r"Encountered metadata publishing fault: Error updating "
+    r"(?P<kind>topic |client metrics ?)(?P<name>\S+) with new configuration: .*"
+)
+_LIFECYCLE = "BrokerLifecycleManager"
+_REGISTERED = re.compile(r"Successfully registered broker .*")
+_MOST_OTHERS = 50  # errors and faults that are kept
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogPart:
+    """Lines that a node's process has logged since an earlier part, without lines of an earlier process.
+
+    `position`: where the next part begins, for the runtime alone. `is_first`: the part begins with the process.
+    `problem`: why lines of the process are missing before this part, as the end of a sentence after `the log`; empty
+    if none are.
+    """
+
+    pid: int
+    started_at: float | None
+    lines: tuple[str, ...] = ()
+    position: str = ""
+    is_first: bool = False
+    problem: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeenLog:
+    """What the log of one process has shown so far. `pid`, `started_at`: the process. `position`: as in LogPart.
+
+    `lines`: how many of its first lines were read while the layout was unknown. `problem`: why successes do not count
+    (any more), as in LogPart. `loaded`: coordinator partitions (`topic-partition`) whose load has finished. `failed`:
+    coordinator partition → the error of a failed load with its cause. `has_initialised`: TopicBasedRemoteLogMetadata-
+    Manager; `remote_errors`: its errors. `config_faults`: `topic NAME` and `client metrics NAME` of settings that the
+    process could not apply. `refusal`: why its registration was refused last; empty after it was registered.
+    """
+
+    pid: int
+    started_at: float | None
+    position: str = ""
+    lines: int = 0
+    layout: Layout | None = None
+    problem: str = ""
+    loaded: frozenset[str] = frozenset()
+    failed: Mapping[str, str] = field(default_factory=dict)
+    has_initialised: bool = False
+    remote_errors: tuple[str, ...] = ()
+    config_faults: tuple[str, ...] = ()
+    refusal: str = ""
+
+    def is_of(self, pid: int | None, started_at: float | None) -> bool:
+        """Return whether this is the log of the process; two readings of one start time differ by rounding."""
+        if pid != self.pid or self.started_at is None or started_at is None:
+            return pid == self.pid
+        return abs(started_at - self.started_at) < 1.0
+
+    @property
+    def why_unknown(self) -> str:
+        """Why the log proves no success, as the end of a sentence after `the log`; empty if it can prove one."""
+        if self.problem:
+            return self.problem
+        return "" if self.layout else "does not show the start of its process yet, in a layout that can be read"
+
+    @property
+    def who(self) -> str:
+        return f"process {self.pid}"
+
+
+def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
+    """Return what the log has shown with one more part. The log of another process begins again."""
+    if seen is None or not seen.is_of(part.pid, part.started_at):
+        problem = "" if part.is_first else "was not read since the start of its process"
+        seen = SeenLog(pid=part.pid, started_at=part.started_at, problem=problem)
+    seen = replace(seen, position=part.position or seen.position, problem=seen.problem or part.problem)
+    events = parse_events(part.lines)
+    seen = _with_layout(seen, part, events)
+    counts = not seen.problem and seen.layout is not None
+    for event in events:
+        if not event.is_of_kafka:
+            continue
+        if event.level in {"ERROR", "FATAL"}:
+            seen = _with_error(seen, event, part.lines)
+        elif event.level == "INFO" and counts and event.layout == seen.layout:
+            seen = _with_success(seen, event)
+        if event.class_name == _LIFECYCLE:
+            seen = _with_registration(seen, event)
+    return seen
+
+
+def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> SeenLog:
+    if seen.layout is not None or seen.problem:
+        return seen
+    first = (event for event in events if seen.lines + event.number < _FIRST_LINES)
+    starts = (e for e in first if e.logger == _SIGNAL_HANDLER and e.level == "INFO" and _STARTED.fullmatch(e.text))
+    if (found := next(starts, None)) is not None:
+        return replace(seen, layout=found.layout)
+    lines = seen.lines + len(part.lines)
+    problem = "" if lines < _FIRST_LINES else "is in a layout or at a level that is not known"
+    return replace(seen, lines=lines, problem=problem)
+
+
+def _with_error(seen: SeenLog, event: LogEvent, lines: Sequence[str]) -> SeenLog:
+    if failed := _partition(_FAILED, event):
+        # A stack trace can follow; its first line is the cause.
+        following = lines[event.number + 1].strip() if event.number + 1 < len(lines) else ""
+        cause = following if is_throwable(following) else ""
+        error = " ".join(filter(None, (event.message.strip(), cause)))[:_SHOWN]
+        return replace(seen, failed={**seen.failed, failed: hide_credentials(error)})
+    if event.logger == REMOTE_LOG_MANAGER and not _TRIED_AGAIN.fullmatch(event.message):
+        return replace(seen, remote_errors=_with(seen.remote_errors, hide_credentials(event.message)[:_SHOWN]))
+    if event.logger == _FAULTS and (fault := _CONFIG_FAULT.fullmatch(event.message)):
+        return replace(seen, config_faults=_with(seen.config_faults, f"{fault['kind'].strip()} {fault['name']}"))
+    return seen
+
+
+def _with_success(seen: SeenLog, event: LogEvent) -> SeenLog:
+    if finished := _partition(_FINISHED, event):
+        return replace(seen, loaded=seen.loaded | {finished})
+    if event.logger == REMOTE_LOG_MANAGER and event.message == _INITIALISED:
+        return replace(seen, has_initialised=True)
+    return seen
+
+
+def _with_registration(seen: SeenLog, event: LogEvent) -> SeenLog:
+    if event.message.startswith("Unable to register"):
+        return replace(seen, refusal=hide_credentials(event.message)[:_SHOWN])
+    return replace(seen, refusal="") if _REGISTERED.fullmatch(event.message) else seen
+
+
+def _partition(expressions: Mapping[str, re.Pattern[str]], event: LogEvent) -> str:
+    """Return the partition of a message that its own class logged; empty for another message."""
+    expression = expressions.get(event.class_name)
+    found = None if expression is None else expression.fullmatch(event.message)
+    return found["partition"] if found else ""
+
+
+def _with(found: tuple[str, ...], one: str) -> tuple[str, ...]:
+    return found if one in found or len(found) >= _MOST_OTHERS else (*found, one)
+
+
 # `ssl.key.password=x`, `"token": "x"`, a JAAS configuration, and the user part of an address.
 _SECRET = re.compile(
     r"([\w.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api[._-]?key)[\w.-]*[\"']?\s*[=:]\s*)"
@@ -51,29 +229,74 @@ def cut_excerpt(lines: Sequence[str]) -> tuple[str, ...]:
     return tuple(hide_credentials(line)[:_LONGEST_LINE] for line in shown[begin : begin + _BEFORE + _AFTER])
 
 
+# What systemd writes about a unit into the journal of the unit.
+_OF_SYSTEMD = re.compile(r"(?:systemd\[1\]: )?(?:[\w@:.\\-]+\.service: |(?:Started|Starting|Stopped|Stopping) )\S.*")
+_ERROR_WORDS = ("ERROR", "FATAL", "Exception", "Error")  # of a log in an unknown layout, or of the output of the JVM
+_MOST_OF_JVM = 3  # lines: the JVM says first that it does not start, then why
+
+
+def find_first_error(lines: Sequence[str]) -> str:
+    """Return the first error in the lines of a process with its last cause, else the first lines that the JVM wrote.
+
+    Empty without lines. What systemd says about the unit counts only if there is nothing else.
+    """
+    shown = [line.rstrip() for line in lines if line.strip()]
+    own = [line for line in shown if not _OF_SYSTEMD.fullmatch(line)]
+    found = _first_error(own) or _first_error(shown)
+    return hide_credentials(found.strip())[:_SHOWN]
+
+
+def _first_error(lines: Sequence[str]) -> str:
+    events = parse_events(lines)
+    if not events:
+        begin = next((n for n, line in enumerate(lines) if any(word in line for word in _ERROR_WORDS)), None)
+        messages = [line.strip() for line in lines if not line.lstrip().startswith("at ")]
+        if begin is None:
+            return messages[-1] if messages else ""
+        following = [
+            line.strip() for line in lines[begin : begin + _MOST_OF_JVM] if not line.lstrip().startswith("at ")
+        ]
+        return "; ".join(following)
+    ends = [*(event.number for event in events[1:]), len(lines)]
+    alone = ""
+    for event, end in zip(events, ends, strict=True):
+        # The reason is in the exception, and at last in its cause.
+        reasons = [line for line in lines[event.number + 1 : end] if is_throwable(line) and not line[0].isspace()]
+        is_refusal = event.class_name == _LIFECYCLE and event.message.startswith("Unable to register")
+        if event.level in {"ERROR", "FATAL"} or is_refusal:
+            return reasons[-1] if reasons else lines[event.number]
+        if end == len(lines) and reasons:
+            alone = reasons[-1]  # an exception that ends the process stands alone at the end
+    return alone or lines[-1]
+
+
 def hide_credentials(line: str) -> str:
     """Return the line with `[hidden]` for each value of a setting that can be a credential."""
     line = _ADDRESS.sub("://[hidden]@", _JAAS.sub(r"\1[hidden]", line))
     return _SECRET.sub(r"\1[hidden]", line)
 
 
-_START = "Completed request:"
-_LOGGER = "kafka.request.logger"
+_REQUEST = "Completed request:"
+_REQUEST_LOGGER = "kafka.request.logger"
 # Local and remote address with port, then one or more numbers.
 _CONNECTION = re.compile(r"[^-]+-(?P<address>.+):\d+(?:-\d+)+")
 
 
 def find_logged_requests(lines: Iterable[str]) -> tuple[LoggedRequest, ...]:
-    """Return the different requests in these lines, in their order."""
+    """Return the different requests in these lines, in their order: what the log says, which no counter confirms.
+
+    From 3.9 on the logger kafka.request.logger writes deprecated requests at INFO, and every request at DEBUG. Older
+    releases write only at DEBUG (RequestChannel.updateRequestMetrics, RequestConvertToJson).
+    """
     return tuple(dict.fromkeys(_requests(lines)))
 
 
 def _requests(lines: Iterable[str]) -> Iterator[LoggedRequest]:
     for event in parse_events(tuple(lines)):
-        if event.logger != _LOGGER or not event.message.startswith(_START):
+        if event.logger != _REQUEST_LOGGER or not event.text.startswith(_REQUEST):
             continue
         try:
-            logged = json.loads(event.message.removeprefix(_START))
+            logged = json.loads(event.text.removeprefix(_REQUEST))
             header, client = logged["requestHeader"], logged.get("clientInformation", {})
             connection = _CONNECTION.fullmatch(logged["connection"])
             yield LoggedRequest(

@@ -32,6 +32,12 @@ MetricName = Literal[
     "preferred_replica_imbalance",
     "remote_copy_errors",
     "remote_fetch_errors",
+    "group_partitions_active",
+    "group_partitions_loading",
+    "group_partitions_failed",
+    "share_partitions_active",
+    "share_partitions_loading",
+    "share_partitions_failed",
 ]
 OWN_METRIC = r"^[A-Za-z_:][A-Za-z0-9_:]*(\{[a-z_]+=[A-Za-z_]\w*(, ?[a-z_]+=[A-Za-z_]\w*)*\})?$"
 OwnMetric = Annotated[str, StringConstraints(pattern=OWN_METRIC)]

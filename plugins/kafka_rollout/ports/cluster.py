@@ -24,6 +24,7 @@ from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (
@@ -204,7 +205,14 @@ class NodeQueries(Protocol):
         """Give up a host that does not respond after a few seconds, during the block. Slow commands stay allowed."""
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]: ...
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]: ...
+    def log_tail(self, node: NodeSpec, lines: int = 40, *, own: bool = False) -> tuple[str, ...]:
+        """The last lines of the node's log. `own`: only those of its newest process; empty if they are not known."""
+
+    def process_log(self, node: NodeSpec, after: str = "") -> LogPart | None:
+        """What the node's newest process has logged since its start, or since `after`, the position of an earlier part.
+
+        The begin is a fact that no client writes. None if no log can be read, or if there was no process."""
+
     def java_version(self, node: NodeSpec) -> int: ...
     def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
         """Arguments of the JVM of the next start, as far as they can be read. Raises TransientError if unknown."""

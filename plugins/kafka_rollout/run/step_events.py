@@ -10,6 +10,7 @@ from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import Outcome
 from kafka_rollout.releases.facts import Release
@@ -87,6 +88,13 @@ class GateChecked(Event, kind="gate"):
 
     ref: GateRef
     check: GateCheck
+
+
+class LogSeen(Event, kind="log-seen"):
+    """What the log of a node's process has shown so far."""
+
+    node_id: int
+    seen: SeenLog
 
 
 class GateEnded(Event):

@@ -47,7 +47,8 @@ from kafka_rollout.run.projections.nodes import find_last_node_event, node_step_
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe_some
-from kafka_rollout.steps.common.node_steps import check_coordinators, read_last_error
+from kafka_rollout.steps.common.node_logs import read_last_error, read_log
+from kafka_rollout.steps.common.node_steps import check_coordinators
 from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.hosts import dropped_settings
 from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
@@ -362,7 +363,7 @@ class Rehearsal:
                 ports.admin.elect_preferred_leaders(lost)
             if not seen.passes:
                 return seen.waits_for
-            loaded = check_coordinators(ports, state, node, None) if node.is_broker else None
+            loaded = check_coordinators(ports, state, node, None, log=read_log(ports, node)) if node.is_broker else None
             return "" if loaded is None or loaded.is_met else f"{loaded.name}: {loaded.evidence}"
         except TransientError as error:
             return error.sentence

@@ -68,7 +68,8 @@ from kafka_rollout.run.step_events import (
 from kafka_rollout.run.traffic import TrafficVerdict
 from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe
-from kafka_rollout.steps.common.node_steps import read_log_excerpt, rollback_release_steps
+from kafka_rollout.steps.common.node_logs import read_log_excerpt
+from kafka_rollout.steps.common.node_steps import rollback_release_steps
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.gates.checks import log_of
 from kafka_rollout.steps.offline.outage import UNDOS, outage_report, outage_sentence

@@ -19,6 +19,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.node_logs import read_log
 from kafka_rollout.steps.common.node_steps import check_coordinators, check_remote_storage
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import codes, opened
@@ -60,7 +61,7 @@ def test_a_broker_that_cannot_read_its_remote_metadata_passes_every_other_condit
         state = observe_some(ports, [node], metrics=True)
         others = check_after_start(cluster.spec, state, node, before=None, expected=release)
         assert others.passes, others.waits_for
-        assert check_coordinators(ports, state, node, None).is_met
+        assert check_coordinators(ports, state, node, None, log=read_log(ports, node)).is_met
 
 
 @pytest.mark.parametrize("name", ["3.9.1", "4.3.1"])
@@ -101,7 +102,7 @@ def test_a_broker_that_cannot_reach_its_remote_storage_passes_every_other_condit
         state = observe_some(ports, [node], metrics=True)
         others = check_after_start(cluster.spec, state, node, before=None, expected=release)
         assert others.passes, others.waits_for
-        assert check_coordinators(ports, state, node, None).is_met
+        assert check_coordinators(ports, state, node, None, log=read_log(ports, node)).is_met
 
 
 def rates(node: NodeSpec) -> dict[str, float]:
@@ -112,7 +113,8 @@ def rates(node: NodeSpec) -> dict[str, float]:
 def remote(ports: ClusterPorts, release: Release, name: str = CONDITION) -> Condition:
     (node,) = ports.cluster.nodes
     state = observe_some(ports, [node], metrics=True)
-    (found,) = [one for one in check_remote_storage(ports, state, node, release, {}) if one.name == name]
+    checked = check_remote_storage(ports, state, node, release, unchecked={}, log=read_log(ports, node))
+    (found,) = [one for one in checked if one.name == name]
     return found
 
 

@@ -9,13 +9,13 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.check import BeforeStop, Condition, GateKind, GatePolicy, GateRef
-from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition, find_load_errors
+from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
 from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.node_steps import LOG_LINES
 from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.ports import in_step
@@ -38,7 +38,7 @@ class Seen:
 
     outcomes: dict[Place, Outcome]
     answers: CoordinatorAnswers
-    log: tuple[str, ...]
+    log: SeenLog
     condition: Condition
 
 
@@ -57,7 +57,10 @@ def seen_on(release: Release, folder: Path, cache: ReleaseCache, before: BeforeS
         (node,) = cluster.spec.nodes
         partitions = admin.partitions()
         answers = admin.coordinators(node, partitions)
-        log = cluster.runtime.log_tail(node, lines=LOG_LINES)
+        part = cluster.runtime.process_log(node)
+        assert part is not None
+        log = read_part(None, part)
+        assert log.why_unknown == "", "the log of this process, from its start"
         return Seen(outcomes, answers, log, coordinators_condition(partitions, node.node_id, answers, before, log))
 
 
@@ -68,6 +71,8 @@ def newest(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache
 
 def test_the_release_that_wrote_the_logs_loads_them(newest: Seen) -> None:
     assert newest.condition.is_met, newest.condition.evidence
+    assert newest.log.loaded >= {f"{topic}-{n}" for topic in (GROUPS, TRANSACTIONS, SHARES) for n in range(4)}
+    assert newest.log.failed == {}
     assert newest.answers.groups
     assert newest.answers.transactional_ids
     assert newest.answers.by_partition.keys() == {f"{topic}-{n}" for topic in (GROUPS, TRANSACTIONS) for n in range(4)}
@@ -90,7 +95,7 @@ def test_an_older_release_fails_the_gate_where_its_log_says_so(
     older = seen_on(Release.parse(name), tmp_path, release_cache, before)
     failed = {f"{topic}-{number}" for (topic, number), outcome in older.outcomes.items() if outcome.failed}
     assert bool(failed) == (name == "3.4.0")  # KIP-915: from 3.4.1 on they ignore what they do not know
-    assert find_load_errors(older.log).keys() == failed
+    assert older.log.failed.keys() == failed
     assert set(older.answers.by_partition.values()) <= {
         "NONE",
         "TRANSACTIONAL_ID_NOT_FOUND",

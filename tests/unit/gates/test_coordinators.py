@@ -11,9 +11,10 @@ from kafka_rollout.gates.coordinators import (
     CoordinatorAnswers,
     coordinator_partition,
     coordinators_condition,
-    find_load_errors,
     ids_for,
 )
+from kafka_rollout.model.counters import GROUPS_ACTIVE, GROUPS_FAILED, GROUPS_LOADING
+from kafka_rollout.model.node_log import LogPart, SeenLog, read_part
 from tests.unit.builders import partition
 
 PARTITIONS = (
@@ -71,10 +72,21 @@ def group_in(number: int) -> str:
     return next(iter(ids_for({number}, 4)))
 
 
+def seen_in(*log: str, problem: str = "") -> SeenLog:
+    """What the log of a process shows, read from its start."""
+    return read_part(None, LogPart(pid=77, started_at=1.0, lines=log, is_first=True, problem=problem))
+
+
 def check(
-    answers: CoordinatorAnswers = ALL, *, before: BeforeStop | None = BEFORE, log: tuple[str, ...] = (STARTED,)
+    answers: CoordinatorAnswers = ALL,
+    *,
+    before: BeforeStop | None = BEFORE,
+    log: tuple[str, ...] | SeenLog | None = (STARTED,),
+    counters: dict[str, float] | None = None,
+    accepted: dict[str, str] | None = None,
 ) -> Condition:
-    return coordinators_condition(PARTITIONS, 4, answers, before, log)
+    seen = seen_in(*log) if isinstance(log, tuple) else log
+    return coordinators_condition(PARTITIONS, 4, answers, before, seen, counters=counters, accepted=accepted)
 
 
 @pytest.mark.parametrize(
@@ -102,7 +114,7 @@ def test_a_broker_that_loaded_what_it_leads_passes() -> None:
 
 def test_a_broker_that_leads_no_coordinator_partition_passes_whatever_it_answers() -> None:
     nothing = CoordinatorAnswers(by_partition={}, groups=None, transactional_ids=None)
-    assert coordinators_condition(PARTITIONS, 9, nothing, BEFORE, ()).is_met
+    assert coordinators_condition(PARTITIONS, 9, nothing, BEFORE, None).is_met
 
 
 def test_the_gate_waits_while_a_partition_loads() -> None:
@@ -131,27 +143,122 @@ def test_a_failed_load_counts_although_the_broker_answers_for_the_partition() ->
     assert f"Error loading offsets from {LED[0]} {CAUSE}" in failed.evidence
 
 
-def test_groups_that_are_gone_without_a_load_error_were_deleted() -> None:
-    known = replace(BEFORE, groups=frozenset({group_in(0), group_in(1)}))  # it does not lead partition 1
-    deleted = check(before=known)
+KNOWN = replace(BEFORE, groups=frozenset({group_in(0), group_in(1)}))  # it does not lead partition 1
+
+
+def test_groups_that_are_gone_were_deleted_if_their_partition_has_finished_loading() -> None:
+    deleted = check(before=KNOWN, log=(STARTED, finished(LED[0])))
     assert deleted.is_met
-    assert f"1 id of groups or transactions from before the stop is gone: {group_in(0)}. Without" in deleted.evidence
-    unreadable = check(before=known, log=())
-    assert not unreadable.is_met
-    assert "cannot be read" in unreadable.evidence
-    assert check(replace(ALL, groups=frozenset({group_in(0)})), before=known, log=()).is_met
+    assert f"1 id of groups or transactions from before the stop is gone: {group_in(0)}. Their" in deleted.evidence
+    assert check(replace(ALL, groups=frozenset({group_in(0)})), before=KNOWN, log=None).is_met
 
 
-def test_share_groups_are_checked_by_the_log_alone() -> None:
+@pytest.mark.parametrize(
+    ("log", "why"),
+    [
+        (None, "the node's log cannot be read"),
+        (seen_in(), "does not show the start of its process yet"),
+        (seen_in(STARTED), "does not show the load of __consumer_offsets-0"),
+        (seen_in(STARTED, finished(LED[1])), "does not show the load of __consumer_offsets-0"),
+        (seen_in(STARTED, finished(LED[0]), problem="was rotated before it was read"), "was rotated"),
+        (read_part(None, LogPart(pid=77, started_at=1.0, lines=(STARTED, finished(LED[0])))), "was not read since"),
+        (seen_in(*['{"level":"INFO","message":"started"}'] * 100), "in a layout or at a level that is not known"),
+    ],
+    ids=["unreadable", "empty", "no load", "of another partition", "a gap", "not from the start", "another layout"],
+)
+def test_a_group_that_is_gone_without_evidence_of_a_load_holds_the_gate(log: SeenLog | None, why: str) -> None:
+    held = check(before=KNOWN, log=log)
+    assert not held.is_met
+    assert why in held.evidence
+    assert "is gone" in held.evidence
+    who = "node 4" if log is None else "node 4 (process 77)"
+    assert held.doubts == (f"{who}: the log does not show the load of {LED[0]}",)
+
+
+def in_layout(pattern: str, lines: tuple[str, ...]) -> tuple[str, ...]:
+    """The lines as log4j writes them with another ConversionPattern."""
+    change = {
+        "thread": lambda text: text.replace("] INFO ", "] INFO [main] ").replace("] ERROR ", "] ERROR [main] "),
+        "short loggers": lambda text: text.replace("kafka.coordinator.group.", "group.").replace(
+            "org.apache.kafka.common.", ""
+        ),
+        "prefix": lambda text: text.replace("] INFO ", "] INFO ctx|").replace("] ERROR ", "] ERROR ctx|"),
+        "padded level": lambda text: text.replace("] INFO ", "] INFO  "),
+        "WARN and worse": lambda text: "" if "] INFO " in text else text,
+        "journal": lambda text: f"Nov 28 08:00:00 host kafka[77]: {text}",
+        "zone": lambda text: text.replace(",000]", ",000 UTC]"),
+    }[pattern]
+    return tuple(filter(None, map(change, lines)))
+
+
+@pytest.mark.parametrize(
+    "pattern", ["thread", "short loggers", "prefix", "padded level", "WARN and worse", "journal", "zone"]
+)
+@pytest.mark.parametrize("forged", [False, True], ids=["", "with a forged load"])
+def test_a_layout_that_is_read_in_part_passes_no_gate(pattern: str, forged: bool) -> None:
+    """Also if a client writes a finished load in the layout that can be read."""
+    log = in_layout(pattern, (STARTED, FAILED, *[line("INFO", "another", GROUPS)] * 100))
+    held = check(before=KNOWN, log=(*log, *(with_group(f"x\n{finished(LED[0])}\ny") if forged else ())))
+    assert not held.is_met, held.evidence
+
+
+def test_a_log_that_is_rotated_loses_no_error_and_shows_no_later_load() -> None:
+    first = read_part(None, LogPart(pid=77, started_at=1.0, lines=(STARTED, FAILED, CAUSE), is_first=True))
+    rotated = read_part(
+        first, LogPart(pid=77, started_at=1.0, lines=(finished(LED[0]),), problem="was rotated before it was read")
+    )
+    assert rotated.failed.keys() == {LED[0]}
+    assert rotated.loaded == frozenset()
+    held = check(before=KNOWN, log=rotated)
+    assert "Error loading offsets" in held.evidence
+    assert held.doubts == (f"node 4 (process 77): the log shows a failed load of {LED[0]}",)
+
+
+def test_the_broker_s_own_counters_prove_a_load_and_end_an_error() -> None:
+    counters: dict[str, float] = {GROUPS_ACTIVE: 2, GROUPS_LOADING: 0, GROUPS_FAILED: 0}
+    assert check(before=KNOWN, log=None, counters=counters).is_met
+    assert check(before=KNOWN, log=(STARTED, failed_4(LED[0])), counters=counters).is_met
+    for worse in ({GROUPS_ACTIVE: 1.0}, {GROUPS_FAILED: 1.0}, {GROUPS_LOADING: 1.0}):
+        assert not check(before=KNOWN, log=None, counters={**counters, **worse}).is_met
+    assert not check(before=KNOWN, log=None, counters={GROUPS_ACTIVE: 2}).is_met, "of an agent that lacks the others"
+    transactions = (STARTED, failed_transactions(LED[2]))
+    assert not check(log=transactions, counters=counters).is_met, "no counter is about transactions"
+
+
+def test_an_approver_can_accept_a_doubt_of_this_process_and_no_other() -> None:
+    held = check(log=(STARTED, FAILED))
+    accepted = dict.fromkeys(held.doubts, "alice (the log of the broker is right)")
+    passed = check(log=(STARTED, FAILED), accepted=accepted)
+    assert passed.is_met
+    assert "accepted by alice (the log of the broker is right)" in passed.evidence
+    more = check(log=(STARTED, FAILED, FAILED.replace(LED[0], LED[1])), accepted=accepted)
+    assert more.doubts == (f"node 4 (process 77): the log shows a failed load of {LED[1]}",)
+    again = read_part(None, LogPart(pid=78, started_at=2.0, lines=(STARTED, FAILED), is_first=True))
+    assert not check(log=again, accepted=accepted).is_met
+
+
+def test_a_broker_that_answers_so_cannot_be_accepted() -> None:
+    answers = replace(ALL, by_partition={**ALL.by_partition, LED[0]: "NOT_COORDINATOR"})
+    assert check(answers, log=(STARTED, failed_4(LED[0]))).doubts == ()
+    assert check(replace(ALL, groups=None)).doubts == ()
+
+
+def test_share_groups_are_checked_by_log_and_counters_alone() -> None:
     share = partition(SHARE_TOPIC, 0, [4, 5])
+    loaded = line(
+        "INFO",
+        f"[ShareCoordinator id=4] Finished loading of metadata from {SHARE_TOPIC}-0 with epoch 3 in 1ms",
+        RUNTIME,
+    )
 
     def condition(*log: str) -> Condition:
-        return coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, log)
+        return coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, seen_in(*log))
 
-    assert condition(STARTED).is_met
+    assert condition(STARTED, loaded).is_met
     assert not condition().is_met
-    assert not condition(STARTED, failed_4(f"{SHARE_TOPIC}-0")).is_met
-    assert condition(STARTED, failed_4(f"{SHARE_TOPIC}-1")).is_met
+    assert not condition(STARTED).is_met
+    assert not condition(STARTED, loaded, failed_4(f"{SHARE_TOPIC}-0")).is_met
+    assert condition(STARTED, loaded, failed_4(f"{SHARE_TOPIC}-1")).is_met, "it does not lead this one"
 
 
 def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> None:
@@ -167,15 +274,13 @@ def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> N
         assert LED[1] not in text
 
 
-def test_an_error_ends_with_a_new_start_and_with_a_later_load() -> None:
-    transactions = failed_transactions(LED[2])
-    ended = finished_transactions(LED[2])
-    assert find_load_errors((FAILED, CAUSE, STARTED)) == {}
-    assert find_load_errors((STARTED, FAILED, CAUSE)).keys() == {LED[0]}
-    loaded = finished(LED[0])
-    assert find_load_errors((STARTED, FAILED, CAUSE, loaded)) == {}
-    assert find_load_errors((STARTED, transactions, CAUSE, ended)).keys() == {LED[2]}
-    assert find_load_errors((STARTED, transactions, CAUSE, ended, ended)) == {}
+def test_an_error_ends_with_the_process_and_with_no_line() -> None:
+    seen = seen_in(STARTED, FAILED, CAUSE, STARTED, finished(LED[0]), finished(LED[0]))
+    assert seen.failed == {LED[0]: f"Error loading offsets from {LED[0]} {CAUSE}"}
+    again = read_part(seen, LogPart(pid=78, started_at=9.0, lines=(STARTED, finished(LED[0])), is_first=True))
+    assert (again.failed, again.loaded) == ({}, {LED[0]})
+    transactions = seen_in(STARTED, failed_transactions(LED[2]), CAUSE, finished_transactions(LED[2]))
+    assert transactions.failed.keys() == {LED[2]}, "a failed load of transactions ends with this line too"
 
 
 PREPARING = "[GroupCoordinator 4]: Preparing to rebalance group NAME in state PreparingRebalance with old generation 0"
@@ -200,16 +305,17 @@ def test_no_group_id_blocks_the_gate(name: str) -> None:
     assert checked.is_met, checked.evidence
 
 
+CRAFTED_END = "\n[2026-11-28 08:00:00,000] INFO y"
+
+
 @pytest.mark.parametrize(
     "name",
     [
         f"Finished loading offsets and group metadata from {LED[0]} in 5 milliseconds",
-        "Registered signal handlers for TERM, INT, HUP",
         f"x\n{finished(LED[0])}\ny",
-        f"x ({GROUPS})\n{finished(LED[0])}\ny",
-        f"x\n ({GROUPS})\n{finished(LED[0])}\ny",
-        f"x\n{STARTED}",
-        f"x\n{STARTED}\ny",
+        f"x (kafka.a.B)\n{finished(LED[0])}{CRAFTED_END}",  # both ends complete a line of the log
+        f"x (kafka.a.B)\n{STARTED}{CRAFTED_END}",
+        f"x (kafka.a.B)\n{STARTED}\n{finished(LED[0])}{CRAFTED_END}",
     ],
 )
 def test_no_group_id_hides_a_failed_load(name: str) -> None:
@@ -219,23 +325,16 @@ def test_no_group_id_hides_a_failed_load(name: str) -> None:
     assert "Error loading offsets" in checked.evidence
 
 
-def test_an_error_that_a_line_break_can_have_written_counts_and_is_named() -> None:
+def test_an_error_that_a_client_can_have_written_is_the_decision_of_an_approver() -> None:
     checked = check(log=(STARTED, *with_group(f"x\n{FAILED}\ny")))
     assert not checked.is_met
-    assert "a text of a client with a line break can have written this line" in checked.evidence
+    assert checked.doubts
 
 
 def test_another_logger_cannot_report_a_load() -> None:
     other = FAILED.replace(GROUPS, "com.example.Plugin")
     assert check(log=(STARTED, other)).is_met
-    assert find_load_errors((STARTED, FAILED, CAUSE, finished(LED[0]).replace(GROUPS, RUNTIME))).keys() == {LED[0]}
-
-
-def test_a_log_in_an_unknown_layout_proves_no_load() -> None:
-    known = replace(BEFORE, groups=frozenset({group_in(0)}))
-    unknown = check(before=known, log=('{"level":"INFO","message":"started"}',))
-    assert not unknown.is_met
-    assert "in a layout that is not known" in unknown.evidence
+    assert seen_in(STARTED, finished(LED[0]).replace(GROUPS, RUNTIME)).loaded == frozenset()
 
 
 def test_a_load_that_failed_during_a_compaction_holds_until_the_partition_is_loaded_again() -> None:
@@ -251,4 +350,7 @@ def test_a_load_that_failed_during_a_compaction_holds_until_the_partition_is_loa
     text = (
         f"[GroupCoordinator id=4] Finished loading of metadata from {LED[0]} with epoch 4 in 12ms where 3ms was spent"
     )
-    assert check(log=(STARTED, failed_4(LED[0], reason), line("INFO", text, RUNTIME))).is_met
+    log = (STARTED, failed_4(LED[0], reason), line("INFO", text, RUNTIME))
+    assert not check(log=log).is_met
+    counters: dict[str, float] = {GROUPS_ACTIVE: 2, GROUPS_LOADING: 0, GROUPS_FAILED: 0}
+    assert check(log=log, counters=counters).is_met

@@ -13,12 +13,14 @@ from kafka_rollout.gates.counters import (
     AGREES,
     DIRECTORIES,
     NO_ERRORS,
+    ExpectedErrors,
     controller_agrees,
     expected_counters,
     no_metadata_errors,
 )
 from kafka_rollout.gates.node import check_after_start, check_before_stop
 from kafka_rollout.model.counters import COUNTERS
+from kafka_rollout.model.node_log import LogPart, read_part
 from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
@@ -148,10 +150,77 @@ def test_an_error_that_kafka_counts_holds_the_gate_after_the_start(
     assert evidence in checked.waits_for
 
 
-def test_errors_that_the_plan_expects_are_named_and_hold_nothing() -> None:
-    checked = _after(_started(metadata_apply_errors=1), expected_errors=("4.3.1, topic orders, remote.storage.enable",))
-    assert checked.passes
-    assert "the approved plan expects errors of 4.3.1, topic orders" in _condition(checked, NO_ERRORS).evidence
+STARTED_LINE = (
+    "[2026-11-23 02:00:00,000] INFO Registered signal handlers for TERM, INT, HUP "
+    "(org.apache.kafka.common.utils.LoggingSignalHandler)"
+)
+
+
+def _fault(
+    what: str, *, publisher: str = "Error updating {} with new configuration: a=1 in MetadataDelta up to 7"
+) -> str:
+    fault = f"Encountered metadata publishing fault: {publisher.format(what)}"
+    return f"[2026-11-23 02:00:01,000] ERROR {fault} (org.apache.kafka.server.fault.LoggingFaultHandler)"
+
+
+def _expected(*lines: str, settings: tuple[str, ...] = ("topic t",), known: bool = True) -> ExpectedErrors:
+    part = LogPart(pid=77, started_at=1.0, lines=(*((STARTED_LINE,) if known else ()), *lines), is_first=True)
+    return ExpectedErrors(settings=settings, logs={4: read_part(None, part)})
+
+
+def _here(**counters: int) -> ClusterState:
+    return replace(_started(**counters), partitions=(partition("t", 0, [4, 5, 6]), *_started().partitions))
+
+
+def test_errors_of_a_broker_are_expected_that_plan_and_log_explain() -> None:
+    checked = _after(_here(metadata_apply_errors=1), expected_errors=_expected(_fault("topic t")))
+    assert _condition(checked, NO_ERRORS).is_met
+    evidence = _condition(checked, NO_ERRORS).evidence
+    assert "the approved plan expects errors of topic t, and the log has them" in evidence
+    both = _expected(_fault("topic t"), _fault("client metricslatency"), settings=("topic t", "client metrics latency"))
+    assert _condition(_after(_here(metadata_apply_errors=2), expected_errors=both), NO_ERRORS).is_met
+
+
+@pytest.mark.parametrize(
+    ("counters", "lines"),
+    [
+        ({"metadata_apply_errors": 57, "metadata_load_errors": 3}, [_fault("topic t")]),
+        ({"metadata_apply_errors": 2}, [_fault("topic t")] * 2),
+        ({"metadata_apply_errors": 1, "metadata_load_errors": 1}, [_fault("topic t")]),
+        ({"metadata_apply_errors": 1}, []),
+        ({"metadata_apply_errors": 1}, [_fault("topic other")]),
+        ({"metadata_apply_errors": 1}, [_fault("", publisher="Uncaught exception while publishing ACL changes")]),
+        ({"metadata_load_errors": 1}, [_fault("topic t")]),
+    ],
+    ids=["many", "one topic twice", "and a load", "not in the log", "another topic", "another publisher", "a load"],
+)
+def test_other_errors_of_the_same_broker_hold_the_gate(counters: dict[str, int], lines: list[str]) -> None:
+    condition = _condition(_after(_here(**counters), expected_errors=_expected(*lines)), NO_ERRORS)
+    assert not condition.is_met
+    assert condition.doubts == ()
+    assert "more than the approved plan and the log explain" in condition.evidence
+
+
+def test_a_broker_without_the_topic_has_no_expected_error() -> None:
+    elsewhere = replace(_here(metadata_apply_errors=1), partitions=(partition("t", 0, [5, 6]),))
+    condition = _condition(_after(elsewhere, expected_errors=_expected(_fault("topic t"))), NO_ERRORS)
+    assert not condition.is_met
+
+
+def test_a_controller_alone_has_no_expected_error() -> None:
+    seen = replace(_here(), nodes=replace_node(_here(), node_state(2, R431, counters={"metadata_errors": 1})))
+    expected = replace(_expected(), logs={2: _expected(_fault("topic t")).logs[4]})
+    assert not no_metadata_errors([SEPARATE.node(2)], seen, {}, expected=expected).is_met
+
+
+def test_errors_that_no_log_can_explain_are_the_decision_of_an_approver() -> None:
+    unknown = _expected(*["{}"] * 200, known=False)
+    condition = _condition(_after(_here(metadata_apply_errors=1), expected_errors=unknown), NO_ERRORS)
+    assert not condition.is_met
+    assert condition.doubts == ("node 4 (process 77): metadata-apply-error-count 1, and the log explains 0 of them",)
+    accepted = replace(unknown, accepted=dict.fromkeys(condition.doubts, "alice (only topic t)"))
+    assert _condition(_after(_here(metadata_apply_errors=1), expected_errors=accepted), NO_ERRORS).is_met
+    assert not _condition(_after(_here(metadata_apply_errors=2), expected_errors=accepted), NO_ERRORS).is_met
 
 
 def test_a_counter_that_is_missing_is_unknown_unless_the_plan_named_it() -> None:

@@ -48,15 +48,28 @@ from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
+from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.nodes.runtimes.log_files import (
+    BYTES_BEFORE,
+    MOST_BYTES,
+    NO_FILE,
+    LogPlace,
+    Reader,
+    end_of,
+    log_part,
+    parse_place,
+    read_on,
+)
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
     add_start,
     changed_lines,
     checkpoint_files,
     configuration_for,
+    find_start,
     load_record,
     metadata_directory,
     parse_starts,
@@ -208,11 +221,12 @@ class LocalProcessRuntime:
             raise FatalError(f"No release is installed for node {node.name}.", remedy=f"Install one in {home} first.")
         command = self._command(node, home, release)
         with _lock(home):
-            running = _find(home)
+            running, log, output = _find(home), "", ""
             if running is None:
+                log, output = (str(_end_of(path)) for path in _logs(home))
                 self.fence()
                 running = _spawn(command, home)
-            _record_start(home, running, release)
+            _record_start(home, running, release, log, output)
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
@@ -220,10 +234,32 @@ class LocalProcessRuntime:
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
         return parse_starts(read_if_exists(_home(node) / _STARTS) or b"")
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+    def log_tail(self, node: NodeSpec, lines: int = 40, *, own: bool = False) -> tuple[str, ...]:
         """The last lines of server.log; the output of the JVM if it exited before it created server.log."""
-        logs = _home(node) / "logs"
-        return tail_of(logs / "server.log", lines) or tail_of(logs / "stdout.log", lines)
+        log, output = _logs(_home(node))
+        if not own:
+            return tail_of(log, lines) or tail_of(output, lines)
+        started = self._last_start(node)
+        if started is None:
+            return ()
+        of_process = _lines_since(log, started.log_place) or _lines_since(output, started.output_place)
+        return of_process[-lines:]
+
+    def process_log(self, node: NodeSpec, after: str = "") -> LogPart | None:
+        started = self._last_start(node)
+        process = _find(_home(node))
+        if started is None and process is None:
+            return None
+        pid = process.pid if process is not None else started.pid if started is not None else 0
+        started_at = (
+            _start_time(process) if process is not None else started.started_at if started is not None else None
+        )
+        return log_part(pid, started_at, started, after, _reader_of(_logs(_home(node))[0]))
+
+    def _last_start(self, node: NodeSpec) -> StartRecord | None:
+        process = _find(_home(node))
+        pid, at = (None, None) if process is None else (process.pid, _start_time(process))
+        return find_start(self.starts(node), pid, at)
 
     def java_version(self, node: NodeSpec) -> int:
         binary = java_binary()
@@ -380,9 +416,45 @@ def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
     return psutil.Process(started.pid)
 
 
-def _record_start(home: Path, process: psutil.Process, release: Release) -> None:
+def _logs(home: Path) -> tuple[Path, Path]:
+    """The log of the node, and what its JVM prints."""
+    return home / "logs" / "server.log", home / "logs" / "stdout.log"
+
+
+def _reader_of(path: Path) -> Reader:
+    def read(offset: int) -> tuple[int, bytes] | None:
+        try:
+            file = os.fdopen(open_regular(path), "rb")
+        except FileNotFoundError:
+            return None
+        with file:
+            file.seek(offset)
+            return os.fstat(file.fileno()).st_ino, file.read(BYTES_BEFORE + MOST_BYTES)
+
+    return read
+
+
+def _end_of(path: Path) -> LogPlace:
+    try:
+        file = os.fdopen(open_regular(path), "rb")
+    except FileNotFoundError:
+        return NO_FILE
+    with file:
+        size = file.seek(0, os.SEEK_END)
+        file.seek(max(0, size - BYTES_BEFORE))
+        return end_of(os.fstat(file.fileno()).st_ino, size, file.read())
+
+
+def _lines_since(path: Path, place: str) -> tuple[str, ...]:
+    found = parse_place(place)
+    return () if found is None else read_on(found, _reader_of(path))[0]
+
+
+def _record_start(home: Path, process: psutil.Process, release: Release, log: str = "", output: str = "") -> None:
     """Record the start once per process, also if an earlier call was killed before its record."""
-    start = StartRecord(release=release, started_at=_start_time(process), pid=process.pid)
+    start = StartRecord(
+        release=release, started_at=_start_time(process), pid=process.pid, log_place=log, output_place=output
+    )
     content = add_start(read_if_exists(home / _STARTS) or b"", start)
     if content is not None:
         write_whole(home / _STARTS, content, mode=0o644)

@@ -76,4 +76,4 @@ class NoRuntime:
     # The other calls of the port: every change is refused, and these values do not exist here.
     bring = prepare_stop = stop = install = start = _refuse
     starts = log_tail = checkpoints = _empty
-    host = directory_formats = metadata_log_dir = _none
+    host = directory_formats = metadata_log_dir = process_log = _none

@@ -102,11 +102,17 @@ def parse_starts(content: bytes) -> tuple[StartRecord, ...]:
 
 def add_start(content: bytes, start: StartRecord) -> bytes | None:
     """Return the record with one more start; None if it has it. A torn line before it is ended, and not continued."""
-    # The kernel keeps start times in hundredths of a second; it can use an id again.
-    if any(one.pid == start.pid and abs(one.started_at - start.started_at) < 1.0 for one in parse_starts(content)):
+    if any(one.is_of(start.pid, start.started_at) for one in parse_starts(content)):
         return None
-    line = json.dumps({"release": str(start.release), "pid": start.pid, "started_at": start.started_at})
+    line = json.dumps({name: value for name, value in to_json(start).items() if value != ""})
     return content + (b"\n" if content and not content.endswith(b"\n") else b"") + line.encode() + b"\n"
+
+
+def find_start(starts: Sequence[StartRecord], pid: int | None, started_at: float | None) -> StartRecord | None:
+    """Return the record of a process's start; without a process that of the last start. None if there is none."""
+    if pid is None:
+        return starts[-1] if starts else None
+    return next((one for one in reversed(starts) if one.is_of(pid, started_at)), None)
 
 
 def checkpoint_files(node: NodeSpec, files: Iterable[tuple[str, int, float]]) -> tuple[CheckpointFile, ...]:

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 
+from kafka_rollout.gates.check import GateRef
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -20,7 +21,7 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GatePassed, Started, Stopping
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed, Started, Stopping
 
 INVALID = "invalid"
 
@@ -144,3 +145,36 @@ def find_unaccepted(events: Sequence[Event], plan_hash: str) -> ContentsCompared
     if not compared or not compared[-1].digest:
         return None
     return None if compared[-1].digest in accepted_digests(events, plan_hash) else compared[-1]
+
+
+def find_acceptances(events: Sequence[Event], plan_hash: str) -> Mapping[str, Approval]:
+    """Return doubt → the newest acceptance, of the doubts about logs that an approver has accepted.
+
+    A doubt is about one process, so an acceptance ends with it. One that Airflow does not confirm does not count.
+    """
+    accepted: dict[str, Approval] = {}
+    for event in events:
+        match event:
+            case Approval(what=ApprovalOf.NODE_LOG, decision=Decision.APPROVED) if event.plan_hash == plan_hash:
+                accepted |= dict.fromkeys(event.text.splitlines(), event)
+            case ApprovalRefuted(what=ApprovalOf.NODE_LOG):
+                record_ids = {doubt: one.responder and one.responder.record_id for doubt, one in accepted.items()}
+                accepted = {doubt: one for doubt, one in accepted.items() if record_ids[doubt] != event.record_id}
+    return accepted
+
+
+def find_doubts(events: Sequence[Event], refs: Collection[GateRef]) -> tuple[str, ...]:
+    """Return what an approver can accept of the newest checks of failed gates; empty if one of them needs more."""
+    newest: dict[str, GateChecked] = {}
+    passed: set[str] = set()
+    for event in events:
+        key = f"{event.ref.release_step} {event.ref}" if isinstance(event, GateChecked | GatePassed) else ""
+        if isinstance(event, GateChecked):
+            newest[key] = event
+            passed.discard(key)
+        elif isinstance(event, GatePassed):
+            passed.add(key)
+    wanted = [f"{ref.release_step} {ref}" for ref in refs]
+    checks = [newest[key].check for key in wanted if key in newest and key not in passed]
+    unmet = [check for check in checks if not check.passes]
+    return tuple(one for check in unmet for one in check.doubts) if all(check.doubts for check in unmet) else ()

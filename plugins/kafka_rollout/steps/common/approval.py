@@ -34,14 +34,14 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.ports import Answer, Answers, Question
-from kafka_rollout.run.projections.approvals import find_invalidity, is_invalid, newest_decision
+from kafka_rollout.run.projections.approvals import find_acceptances, find_invalidity, is_invalid, newest_decision
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 
 OUTAGE_FACTS = "offline/facts.json"
 # The starter may roll back alone.
-FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE})
+FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG})
 
 
 def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
@@ -251,6 +251,46 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
             remedy="Clear the approval's task with everything after it, and answer in Airflow.",
         )
     ports.confirm_approval(approval)
+
+
+def accept_doubts(
+    ports: ClusterPorts,
+    doubts: Sequence[str],
+    by: str,
+    reason: str,
+    *,
+    responder: Responder | None = None,
+    of_run: Sequence[str] = (),
+) -> Approval:
+    """Record that an approver accepts these doubts about logs of nodes. Raises as `record_approval`."""
+    if not doubts:
+        raise RefusedError(
+            "There is nothing to accept: what the failed gate waits for is not a doubt about a node's log.",
+            remedy="Read what the gate waits for and fix it, then wait on or retry the node.",
+        )
+    return record_approval(
+        ports,
+        ApprovalOf.NODE_LOG,
+        by,
+        Decision.APPROVED,
+        reason,
+        responder=responder,
+        text="\n".join(doubts),
+        of_run=of_run,
+    )
+
+
+def accepted_doubts(ports: ClusterPorts, plan: Plan) -> Mapping[str, str]:
+    """Return doubt → who accepted it and why, for a sentence."""
+    found = find_acceptances(ports.run.events(), plan.hash)
+    return {doubt: f"{given.by} ({given.reason})" for doubt, given in found.items()}
+
+
+def refuse_unproved_acceptances(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError unless every acceptance of a doubt is proved, as `refuse_unproved`. A refuted one ends."""
+    given = find_acceptances(ports.run.events(), plan.hash).values()
+    for acceptance in {one.at: one for one in given}.values():
+        refuse_unproved(ports, acceptance)
 
 
 def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, wanted: bool) -> None:

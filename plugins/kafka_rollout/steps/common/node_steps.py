@@ -2,16 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
+from collections.abc import Mapping
 from enum import StrEnum
 
-from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
-from kafka_rollout.base.log_lines import LogEvent, is_throwable, parse_events
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import BeforeStop, Condition
-from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition, led_partitions
+from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
-from kafka_rollout.model.node_log import READ_LINES, LogExcerpt, cut_excerpt, hide_credentials
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -178,52 +177,6 @@ def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseS
     return way[keys.index(release_step.key) :]
 
 
-def read_log_excerpt(ports: ClusterPorts, node: NodeSpec) -> LogExcerpt:
-    """Return the lines of the node's log around its last error. A log that cannot be read is in `problem`."""
-    found = LogExcerpt(node_id=node.node_id, name=node.name, at=ports.clock.now())
-    try:
-        return replace(found, lines=cut_excerpt(ports.runtime.log_tail(node, lines=READ_LINES)))
-    except RolloutError as error:
-        return replace(found, problem=error.sentence)
-
-
-_ERROR_WORDS = ("ERROR", "FATAL", "Exception")  # of a log in an unknown layout, or of the output of the JVM
-
-
-def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
-    """Return the last line of the node's log with an error (no line of a stack trace), else the last line."""
-    try:
-        lines = [line.rstrip() for line in ports.runtime.log_tail(node, lines=80) if line.strip()]
-    except TransientError as error:
-        return f"its log cannot be read: {error.sentence}"
-    if not lines:
-        return "its log is empty"
-    messages = [line.strip() for line in lines if not line.lstrip().startswith("at ")]
-    events = parse_events(lines)
-    if events:
-        errors: list[str] = []
-        ends = [*(event.number for event in events[1:]), len(lines)]
-        for event, end in zip(events, ends, strict=True):
-            # The reason is in the exception, and at last in its cause. Later lines can follow an exception that ends
-            # the process, or it stands alone at the end.
-            reasons = [line for line in lines[event.number + 1 : end] if is_throwable(line) and not line[0].isspace()]
-            if event.level in {"ERROR", "FATAL"} or _is_refusal(event):
-                errors += [lines[event.number], *reasons[-1:]]
-            elif end == len(lines):
-                errors += reasons
-    else:
-        errors = [line for line in messages if any(word in line for word in _ERROR_WORDS)]
-    return f"its log shows: {hide_credentials((errors or messages or lines)[-1].strip())[:300]}"
-
-
-def _is_refusal(event: LogEvent) -> bool:
-    """A broker logs at INFO level that the controller refused its registration."""
-    return event.class_name == "BrokerLifecycleManager" and event.message.startswith("Unable to register")
-
-
-LOG_LINES = 20_000  # the start of a broker with many partitions
-
-
 def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
     """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
 
@@ -238,28 +191,46 @@ def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> 
 
 
 def check_coordinators(
-    ports: ClusterPorts, state: ClusterState, node: NodeSpec, before: BeforeStop | None
+    ports: ClusterPorts,
+    state: ClusterState,
+    node: NodeSpec,
+    before: BeforeStop | None,
+    *,
+    log: SeenLog | None,
+    accepted: Mapping[str, str] | None = None,
 ) -> Condition:
-    """Check a broker whose leaderships are back."""
+    """Check a broker whose leaderships are back.
+
+    `state`: with the metrics of the node. `log`: of its process. `accepted`: doubt → who accepted it.
+    """
     try:
         answers = ports.admin.coordinators(node, state.partitions)
     except TransientError as error:
         return Condition(name=CONDITION, is_met=False, evidence=error.sentence)
-    led = led_partitions(state.partitions, node.node_id)
-    log = ports.runtime.log_tail(node, lines=LOG_LINES) if led else ()
-    return coordinators_condition(state.partitions, node.node_id, answers, before, log)
+    observed = state.nodes.get(node.node_id)
+    counters = observed.metrics.counters if observed and observed.metrics else {}
+    return coordinators_condition(
+        state.partitions, node.node_id, answers, before, log, counters=counters, accepted=accepted
+    )
 
 
 def check_remote_storage(
-    ports: ClusterPorts, state: ClusterState, node: NodeSpec, release: Release, unchecked: Unchecked
+    ports: ClusterPorts,
+    state: ClusterState,
+    node: NodeSpec,
+    release: Release,
+    *,
+    unchecked: Unchecked,
+    log: SeenLog | None,
+    accepted: Mapping[str, str] | None = None,
 ) -> tuple[Condition, ...]:
     """Check a broker of `release` with tiered storage; empty for a broker without it.
 
-    `state`: with the metrics of the node. `unchecked`: as in Plan.
+    `state`: with the metrics of the node. `unchecked`: as in Plan. `log`, `accepted`: as in check_coordinators.
     """
     config = ports.runtime.config(node)
     if not uses_tiered_storage(config):
         return ()
-    initialised = check_tiered_storage(node, config, release, ports.runtime.log_tail(node, lines=LOG_LINES))
+    initialised = check_tiered_storage(node, config, release, log, accepted)
     requests = check_remote_requests(node, config, release, state, unchecked)
     return tuple(condition for condition in (initialised, requests) if condition is not None)

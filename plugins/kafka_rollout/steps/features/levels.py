@@ -51,7 +51,7 @@ from kafka_rollout.steps.common.cluster_ports import (
     until,
     with_registered_levels,
 )
-from kafka_rollout.steps.common.node_steps import read_last_error
+from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 from kafka_rollout.steps.planning.min_isr import refuse_changed_min_isr
 

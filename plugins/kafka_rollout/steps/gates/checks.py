@@ -26,10 +26,11 @@ from kafka_rollout.gates.check import (
     WatchStatus,
 )
 from kafka_rollout.gates.cluster import check_before_controllers_stop
-from kafka_rollout.gates.counters import expected_errors, no_metadata_errors
+from kafka_rollout.gates.counters import ExpectedErrors, expected_errors, no_metadata_errors
 from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -40,16 +41,16 @@ from kafka_rollout.run.projections.observations import finalization, last_failin
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 from kafka_rollout.steps.common import lock
+from kafka_rollout.steps.common.approval import accepted_doubts
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.common.control import check_begin, check_outside, outside_conditions
+from kafka_rollout.steps.common.node_logs import read_last_error, read_log, read_log_excerpt
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     check_coordinators,
     check_remote_storage,
     is_rollback_step,
     node_step_state,
-    read_last_error,
-    read_log_excerpt,
 )
 from kafka_rollout.steps.downgrade.metadata_logs import check_metadata_logs
 from kafka_rollout.steps.offline.outage import check_service
@@ -259,6 +260,8 @@ def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     is_last = node.node_id == release_step.order[-1].node_id
     topics = None if before is None or is_last else before.topics
     state = observe_some(ports, (node,), metrics=True, topics=topics, min_isr_age_s=MIN_ISR_AGE_S)
+    # At each check, from the first one on: what the start has logged can be rotated away later.
+    log, accepted = _log_of(ports, node), accepted_doubts(ports, plan)
     seen = node_gates.check_after_start(
         ports.cluster,
         state,
@@ -267,7 +270,11 @@ def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         expected=release_step.to_release,
         restarts=release_step.restarts,
         unchecked=plan.unchecked,
-        expected_errors=expected_errors(plan, release_step.to_release),
+        expected_errors=ExpectedErrors(
+            settings=expected_errors(plan, release_step.to_release),
+            logs={} if log is None else {node.node_id: log},
+            accepted=accepted,
+        ),
         together=[one.node_id for one in gate.together],
     )
     if plan.offline:
@@ -279,8 +286,10 @@ def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     if not elsewhere:
         if not (seen.passes and node.is_broker):
             return seen
-        loaded = check_coordinators(ports, state, node, before)
-        tiered = check_remote_storage(ports, state, node, release_step.to_release, plan.unchecked)
+        loaded = check_coordinators(ports, state, node, before, log=log, accepted=accepted)
+        tiered = check_remote_storage(
+            ports, state, node, release_step.to_release, unchecked=plan.unchecked, log=log, accepted=accepted
+        )
         return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
@@ -288,6 +297,14 @@ def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     except TransientError as error:
         asked = f"{asked}: {error.sentence}"  # the next check requests it again
     return replace(seen, details={**seen.details, "elected": asked})
+
+
+def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
+    """Read on in the log of a broker; None if it cannot be read now."""
+    try:
+        return read_log(ports, node) if node.is_broker else None
+    except TransientError:
+        return None
 
 
 def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
@@ -360,7 +377,13 @@ def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
     ignored = expected_errors(plan, plan.target)
-    errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=ignored)
+    logs = {node.node_id: _log_of(ports, node) for node in ports.cluster.brokers} if ignored else {}
+    expected = ExpectedErrors(
+        settings=ignored,
+        logs={node_id: log for node_id, log in logs.items() if log is not None},
+        accepted=accepted_doubts(ports, plan),
+    )
+    errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=expected)
     return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
 
 

@@ -50,7 +50,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
-from kafka_rollout.steps.common.node_steps import read_last_error
+from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.offline.snapshot import (

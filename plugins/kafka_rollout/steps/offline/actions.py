@@ -59,11 +59,11 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, observe_some, until
 from kafka_rollout.steps.common.control import refuse_held
+from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.common.node_steps import (
     coordinated_by,
     last_started_release,
     offline_release_step,
-    read_last_error,
     record_start,
     run_commands_before_stop,
     stop_node,

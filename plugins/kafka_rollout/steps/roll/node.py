@@ -25,11 +25,11 @@ from kafka_rollout.run.step_events import GateFailed, Started
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     is_rollback_step,
     node_step_state,
-    read_last_error,
     record_start,
     rollback_release_steps,
     run_commands_before_stop,

@@ -315,6 +315,86 @@ def test_a_journal_that_cannot_be_read_is_not_an_empty_log(journal: tuple[int, s
         runtime_on(FakeHost(journal=journal)).log_tail(NODE)
 
 
+LOG = "/var/log/kafka/server.log"
+LOGS = node_of(log_file=LOG)
+
+
+def restart(host: FakeHost, node: NodeSpec) -> SshServiceRuntime:
+    runtime = runtime_on(host)
+    runtime.stop(node, deadline_s=180)
+    runtime.start(node)
+    return runtime
+
+
+def test_a_log_file_is_read_from_the_byte_where_it_ended_before_the_start() -> None:
+    host = FakeHost()
+    host.files[LOG] = "of the earlier process\n" * 30
+    runtime = restart(host, LOGS)
+    host.files[LOG] += "first\nsecond\n"
+    part = runtime.process_log(LOGS)
+    assert part is not None
+    assert (part.pid, part.lines, part.is_first, part.problem) == (51, ("first", "second"), True, "")
+    host.files[LOG] += "third\n"
+    later = runtime.process_log(LOGS, part.position)
+    assert later is not None
+    assert (later.lines, later.is_first) == (("third",), False)
+    assert runtime.log_tail(LOGS, own=True) == ("first", "second", "third")
+    host.files[LOG], host.inodes[LOG] = "of a new file\n", 8
+    rotated = runtime.process_log(LOGS, later.position)
+    assert rotated is not None
+    assert (rotated.lines, rotated.problem) == (("of a new file",), "was rotated before it was read")
+
+
+def test_a_log_file_that_the_first_start_makes_is_read_from_its_begin() -> None:
+    host = FakeHost()
+    runtime = restart(host, LOGS)
+    host.files[LOG] = "first\n"
+    part = runtime.process_log(LOGS)
+    assert part is not None
+    assert (part.lines, part.problem) == (("first",), "")
+
+
+def test_a_process_that_systemd_started_has_no_known_begin_in_a_log_file() -> None:
+    host = FakeHost()
+    host.files[LOG] = "whose line?\n"
+    part = runtime_on(host).process_log(LOGS)
+    assert part is not None
+    assert part.lines == ()
+    assert "has no known place where its process begins" in part.problem
+    assert runtime_on(host).log_tail(LOGS, own=True) == ()
+
+
+def test_the_journal_is_read_by_the_process_and_its_start_time() -> None:
+    """Both are journald's: no client of Kafka writes them. Lines of systemd and of earlier processes are others'."""
+    host = FakeHost(journal=(0, "first\nsecond\n-- cursor: s=1;i=7\n", ""))
+    runtime = restart(host, NODE)
+    part = runtime.process_log(NODE)
+    assert part is not None
+    assert (part.lines, part.position, part.is_first, part.problem) == (("first", "second"), "s=1;i=7", True, "")
+    (asked,) = [line for line in host.history if line.startswith("journalctl") and "--show-cursor" in line]
+    assert f"--since @{int(runtime.process(NODE).started_at or 0)} _PID=51" in asked
+    host.journal = (0, "-- No entries --\n", "")
+    host.dropped = "Suppressed 9 messages from kafka.service\nSuppressed 9 messages from other.service\n"
+    later = runtime.process_log(NODE, part.position)
+    assert later is not None
+    assert (later.lines, later.position) == ((), "s=1;i=7")
+    assert "journald has suppressed messages" in later.problem
+    assert any("--after-cursor" in line and "s=1;i=7" in line for line in host.history)
+    host.dropped = "Suppressed 9 messages from other.service\n"
+    assert runtime.process_log(NODE, part.position).problem == ""  # type: ignore[union-attr]
+
+
+def test_the_last_lines_of_a_process_alone_are_those_of_its_id() -> None:
+    host = FakeHost(journal=(0, "Error occurred during initialization of VM\n", ""))
+    runtime = restart(host, NODE)
+    host.history.clear()
+    assert runtime.log_tail(NODE, lines=5, own=True) == ("Error occurred during initialization of VM",)
+    (asked,) = host.history
+    assert "_PID=51" in asked
+    runtime = restart(host, LOGS)
+    assert runtime.log_tail(LOGS, own=True) == ("Error occurred during initialization of VM",), "it wrote no log file"
+
+
 LATIN = "# gr\xfc\xdfe\r\nssl.keystore.password=p\xe4ss\r\nnode.id=1\n# page 4\x0clog.dirs=/old\nlog.dirs=/data\n"
 
 

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.gates.counters import expected_errors
+from kafka_rollout.gates.counters import OTHERS, expected_errors
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.planning.findings.dynamic_configs import (
     NAMED,
@@ -124,9 +124,16 @@ def test_a_hidden_setting_of_a_broker_is_a_secret_that_the_running_release_has()
 def test_metadata_errors_are_expected_of_what_is_ignored_and_not_of_unknown_names() -> None:
     """LogConfig ignores a name that it does not define, without an error."""
     kind = ConfigKind.TOPIC
-    for check, expected in ((ConfigCheck.UPDATE, 1), (ConfigCheck.NAME, 0), (ConfigCheck.DROPPED, 0)):
+    for check, expected in ((ConfigCheck.UPDATE, ("topic orders",)), (ConfigCheck.NAME, ()), (ConfigCheck.DROPPED, ())):
         plan: Any = SimpleNamespace(findings=findings(problem(kind, "orders", check, a="1")))
-        assert len(expected_errors(plan, R431)) == expected, check
+        assert expected_errors(plan, R431) == expected, check
+    plan = SimpleNamespace(
+        findings=findings(*(problem(kind, f"t{n}", ConfigCheck.UPDATE, a="1") for n in range(NAMED + 1)))
+    )
+    assert expected_errors(plan, R431)[-1] == OTHERS
+    subscription = findings(problem(ConfigKind.CLIENT_METRICS, "latency", ConfigCheck.VALUE, a="1"))
+    plan = SimpleNamespace(findings=subscription)
+    assert expected_errors(plan, R431) == ("client metrics latency",)
 
 
 def test_only_dropped_settings_are_collected_for_the_comparison() -> None:

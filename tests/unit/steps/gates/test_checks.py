@@ -10,9 +10,11 @@ from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.run.events import events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
+from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import gate_is_passed
 from kafka_rollout.run.step_events import GateChecked, Started
+from kafka_rollout.steps.common.approval import accept_doubts
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import CHECKS, check_gate, wait_for_gate
 from kafka_rollout.steps.roll.node import replace_node
@@ -87,8 +89,53 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
     assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
     assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
     finished = f"Finished loading offsets and group metadata from {own} in 5 milliseconds for epoch 3"
+    cluster.nodes[12].log[:] = [log_line("INFO", finished)] * 3  # rotated
+    again = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    assert f"Error loading offsets from {own}" in again.waits_for, "the run history keeps the error"
+    cluster.stop(12)
+    cluster.start(12)
     cluster.nodes[12].log.append(log_line("INFO", finished))
-    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))  # a new process
+
+
+def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    for number in range(3):
+        cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
+    cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    cluster.groups.clear()
+    gate = AFTER.resolve(plan, ports.cluster)
+    cluster.advance()
+    with pytest.raises(RefusedError, match=f"the log does not show the load of {GROUPS_TOPIC}-1"):
+        wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=30))
+    doubts = find_doubts(ports.run.events(), [AFTER])
+    assert len(doubts) == 1
+    with pytest.raises(RefusedError, match="There is nothing to accept"):
+        accept_doubts(ports, (), "alice", "x")
+    accept_doubts(ports, doubts, "alice", "The group was deleted on purpose.")
+    passed = check_gate(ports, plan, gate)
+    assert passed.passes, passed.waits_for
+    (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.NODE_LOG]
+    assert (given.by, given.reason, given.text) == ("alice", "The group was deleted on purpose.", doubts[0])
+    ports.run.record(ApprovalRefuted(what=ApprovalOf.NODE_LOG, by="alice", record_id="", sentence="no such answer"))
+    cluster.stop(12)
+    cluster.start(12)
+    wait = GatePolicy(checks=1, interval_s=1, timeout_s=30)
+    with pytest.raises(RefusedError, match="does not show the load"):  # of a new process
+        wait_for_gate(ports, plan, gate, wait)
+
+
+def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    cluster.catch_up_rounds = 10_000
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    refused = "[BrokerLifecycleManager id=12] Unable to register broker 12 because the controller returned error "
+    logger = "(kafka.server.BrokerLifecycleManager)"
+    cluster.nodes[12].log.append(f"[2026-11-23 02:00:01,000] INFO {refused}INVALID_REGISTRATION {logger}")
+    waits = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
+    assert "its log shows: Unable to register broker 12 because the controller returned error INVALID_REGIS" in waits
+    registered = "[BrokerLifecycleManager id=12] Successfully registered broker 12 with broker epoch 7"
+    cluster.nodes[12].log.append(f"[2026-11-23 02:00:02,000] INFO {registered} {logger}")
+    assert "Unable to register" not in check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(

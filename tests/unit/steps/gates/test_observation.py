@@ -125,6 +125,8 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
 
     cluster.nodes[12].config[SYSTEM_ENABLE] = str(tiered).lower()
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    initialised = "Initialized topic-based RLMM resources successfully"
+    cluster.nodes[12].log.append(f"[2026-11-24 02:14:07,123] INFO {initialised} ({KAFKA_MANAGER})")
     monkeypatch.setattr(FakeMetrics, "read", with_rates)
     for _ in range(5):
         seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))

@@ -27,6 +27,7 @@ _PLACEHOLDERS = {
     "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
     "{version}": r"[0-9]+\.[0-9]+\.[0-9]+",
     "{lines}": "[0-9]+",
+    "{offset}": "[0-9]+",
     "{file}": rf"(meta\.properties|{_CHANGED})",
     "{to}": f"({_CHANGED})",
     "{backup}": _BACKUP,
@@ -39,6 +40,7 @@ EXAMPLE = {
     "release": "0.0.0",
     "version": "0.0.0",
     "lines": 40,
+    "offset": 1,
     "file": f"{METADATA_LOG}/quorum-state",
     "to": f"{METADATA_LOG}/quorum-state",
     "backup": "kafka-rollout-install-0",
@@ -114,6 +116,9 @@ class Rights:
         # Without a file, the log is in the journal, which the SSH user reads as a member of systemd-journal.
         log = service.log_file
         self.read_log = None if log is None else read("read its log", "tail", "--lines", "{lines}", log)
+        # To read what a process has logged since its start, also if the file was rotated.
+        self.read_log_on = None if log is None else read("read its log", "tail", "--bytes", "+{offset}", log)
+        self.see_log = None if log is None else read("read its log", "stat", "--format=%i/%s", log)
         self.stop = systemctl("stop it", "stop", "--no-block")
         self.start = systemctl("start it", "start", "--no-block")
         self.forget_failures = systemctl("start it after failed starts", "reset-failed")
@@ -146,7 +151,7 @@ class Rights:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
         rights += [self.read_directory_id(directory) for directory in directories if directory != metadata]
-        rights += [] if self.read_log is None else [self.read_log]
+        rights += [right for right in (self.read_log, self.read_log_on, self.see_log) if right is not None]
         rights += [self.stop, self.start, self.forget_failures, self.kill]
         if (package := self.service.package) is None:
             rights += [self.draft_link, self.switch_link]

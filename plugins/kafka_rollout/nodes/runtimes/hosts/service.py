@@ -29,6 +29,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
@@ -41,6 +42,13 @@ from kafka_rollout.nodes.runtimes.hosts.installing import (
     provide,
     why_unavailable,
 )
+from kafka_rollout.nodes.runtimes.hosts.logs import (
+    end_of_log,
+    read_file_on,
+    read_journal,
+    read_journal_on,
+    read_own_lines,
+)
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.state import (
@@ -49,16 +57,17 @@ from kafka_rollout.nodes.runtimes.hosts.state import (
     parse_unit,
     read_host,
     read_java_version,
-    read_journal,
     read_jvm_arguments,
     show_command,
 )
+from kafka_rollout.nodes.runtimes.log_files import log_part
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
     add_start,
     changed_lines,
     checkpoint_files,
     configuration_for,
+    find_start,
     load_record,
     metadata_directory,
     parse_starts,
@@ -248,16 +257,18 @@ class SshServiceRuntime(HostCommands):
                 f"{service.symlink} on host {service.host} points to no installed release.",
                 remedy=f"Make it a link to {service.folder('<release>')}.",
             )
+        place = ""
         if unit.pid is None:
             if unit.masked:  # by a call that ended while it installed the package
                 self.change(node, rights_of(node).unmask)
             if unit.active == "failed":
                 self.change(node, rights_of(node).forget_failures)
+            place = end_of_log(self, node)
             self.change(node, rights_of(node).start)
             before = unit.last_pid, unit.started_at
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
-        self._record_start(node, unit, installed)
+        self._record_start(node, unit, installed, place)
         self._run_commands(node, service_of(node).after_start, "after the start")
 
     def short_timeouts(self) -> AbstractContextManager[None]:
@@ -266,12 +277,25 @@ class SshServiceRuntime(HostCommands):
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
         return parse_starts(self._read_record(node, _starts(node)))
 
-    def log_tail(self, node: NodeSpec, lines: int = 40) -> tuple[str, ...]:
+    def log_tail(self, node: NodeSpec, lines: int = 40, *, own: bool = False) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
         right = rights_of(node).read_log
+        if own:
+            unit = self.unit(node)
+            start = None if right is None else find_start(self.starts(node), unit.last_pid, unit.started_at)
+            return read_own_lines(self, node, unit, start, lines)
         if right is None:
             return read_journal(self, node, lines)
         return tuple(self.act(node, right, lines=lines).out.splitlines()[-lines:])
+
+    def process_log(self, node: NodeSpec, after: str = "") -> LogPart | None:
+        unit = self.unit(node)
+        if unit.last_pid is None:
+            return None
+        if service_of(node).log_file is None:
+            return read_journal_on(self, node, unit, after)
+        start = find_start(self.starts(node), unit.last_pid, unit.started_at)
+        return log_part(unit.last_pid, unit.started_at, start, after, partial(read_file_on, self, node))
 
     def java_version(self, node: NodeSpec) -> int:
         return read_java_version(self, node, self.unit(node).pid)
@@ -454,11 +478,11 @@ class SshServiceRuntime(HostCommands):
     def _configuration(self, node: NodeSpec) -> bytes:
         return self.act(node, rights_of(node).read_configuration).content
 
-    def _record_start(self, node: NodeSpec, unit: UnitState, release: Release) -> None:
+    def _record_start(self, node: NodeSpec, unit: UnitState, release: Release, place: str) -> None:
         """Record the newest process once, also if an earlier call was killed before its record."""
         if unit.last_pid is None or unit.started_at is None:
             return
-        start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid)
+        start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid, log_place=place)
         content = add_start(self._read_record(node, _starts(node)), start)
         if content is not None:
             self._write_record(node, _starts(node), content)

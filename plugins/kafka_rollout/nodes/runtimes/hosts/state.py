@@ -19,6 +19,7 @@ from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, can_c
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.releases.facts import Release
@@ -30,7 +31,6 @@ _PROPERTIES = (
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
-_NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
 STAT = "stat --format=%f/%u/%U/%n"
 _OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
@@ -199,19 +199,6 @@ def _absent(service: ServiceSpec, err: str) -> set[str]:
         for path in changed_paths(service)
         if any(f"{file}/".startswith(f"{path}/") for file in files) and f"'{path}': {MISSING}" in err
     }
-
-
-def read_journal(commands: HostCommands, node: NodeSpec, lines: int) -> tuple[str, ...]:
-    """Return the last lines of the unit. Raises TransientError if the journal cannot be read."""
-    service = service_of(node)
-    words = ["journalctl", "--unit", service.unit, "--lines", str(lines), "--output=cat", "--no-pager"]
-    done = commands.run(node, words)
-    if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
-        raise TransientError(
-            f"The journal of unit {service.unit} on host {service.host} cannot be read: {done.problem}.",
-            remedy="Add the SSH user to the group systemd-journal, or set log_file in the inventory.",
-        )
-    return tuple(done.out.splitlines()[-lines:])
 
 
 def _journal_problem(commands: HostCommands, node: NodeSpec) -> str:

@@ -1,0 +1,139 @@
+"""Logs of nodes on hosts: the journal of the unit, or the log file of the inventory.
+
+In the journal, the process and the time of an entry are journald's: no client of Kafka writes them. In a file, the
+process begins at the byte where the file ended before the start.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.model.node_log import LogPart
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of, transfer_s
+from kafka_rollout.nodes.runtimes.hosts.rights import Right
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, end_of, parse_place
+
+if TYPE_CHECKING:
+    from kafka_rollout.nodes.runtimes.hosts.state import UnitState
+
+_NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
+_NO_ENTRIES = "-- No entries --"
+_CURSOR = re.compile(r"-- cursor: (\S+)")
+# SD_MESSAGE_JOURNAL_DROPPED: journald has not kept entries of a unit that wrote too many (RateLimitBurst).
+_DROPPED = "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"
+_SUPPRESSED = "lacks lines: journald has suppressed messages of the unit (RateLimitBurst)"
+
+
+def read_journal(commands: HostCommands, node: NodeSpec, lines: int) -> tuple[str, ...]:
+    """Return the last lines of the unit. Raises TransientError if the journal cannot be read."""
+    return tuple(_journal(commands, node, "--lines", str(lines)).out.splitlines()[-lines:])
+
+
+def read_journal_on(commands: HostCommands, node: NodeSpec, unit: UnitState, after: str) -> LogPart:
+    """Return what the unit's newest process has written since its start, or since `after`, a cursor of the journal."""
+    pid, since = unit.last_pid or 0, _since(unit)
+    if not since:
+        return LogPart(pid=pid, started_at=None, problem="has no known start of its process")
+    begin = ["--after-cursor", after] if after else since
+    done = _journal(commands, node, "--show-cursor", *begin, f"_PID={pid}", size=MOST_BYTES)
+    lines = [line for line in done.content.decode("utf-8", errors="replace").split("\n") if line != _NO_ENTRIES]
+    lines = lines[:-1] if lines and lines[-1] == "" else lines
+    cursor = _CURSOR.fullmatch(lines[-1]) if lines else None
+    unit_name = service_of(node).unit
+    words = ["journalctl", "--quiet", *since, "--output=cat", "--no-pager", _DROPPED]
+    dropped = commands.run(node, words).out.splitlines()
+    return LogPart(
+        pid=pid,
+        started_at=unit.started_at,
+        lines=tuple(lines[:-1] if cursor else lines),
+        position=cursor[1] if cursor else after,
+        is_first=not after,
+        problem=_SUPPRESSED if any(line.endswith(f" from {unit_name}") for line in dropped) else "",
+    )
+
+
+def read_own_lines(
+    commands: HostCommands, node: NodeSpec, unit: UnitState, start: StartRecord | None, lines: int
+) -> tuple[str, ...]:
+    """Return the last lines of the unit's newest process; empty if they are not known.
+
+    A process that ended before it wrote into its log file can have printed the reason into the journal.
+    """
+    place = None if start is None else parse_place(start.log_place)
+    right = rights_of(node).read_log_on
+    if place is not None and right is not None:
+        done = _read_log(commands, node, right, place.offset, f"tail --lines {lines}")
+        if done is not None and (found := done.out.splitlines()):
+            return tuple(found)
+    if unit.last_pid is None or not _since(unit):
+        return ()
+    with suppress(TransientError):
+        done = _journal(commands, node, *_since(unit), "--lines", str(lines), f"_PID={unit.last_pid}")
+        return tuple(line for line in done.out.splitlines() if line != _NO_ENTRIES)
+    return ()
+
+
+def end_of_log(commands: HostCommands, node: NodeSpec) -> str:
+    """Return the place where the log file ends, before a start; empty if the log is in the journal."""
+    right = rights_of(node).read_log_on
+    if right is None:
+        return ""
+    found = _status(commands, node)
+    if found is None:
+        return str(NO_FILE)
+    inode, size = found
+    done = _read_log(commands, node, right, max(0, size - BYTES_BEFORE), "cat")
+    return "" if done is None else str(end_of(inode, size, done.content[: min(size, BYTES_BEFORE)]))
+
+
+def read_file_on(commands: HostCommands, node: NodeSpec, offset: int) -> tuple[int, bytes] | None:
+    """Return the inode of the log file and its content from a byte on; None without a file, or while it is rotated."""
+    right = rights_of(node).read_log_on
+    before = None if right is None else _status(commands, node)
+    if right is None or before is None:
+        return None
+    done = _read_log(commands, node, right, offset, f"head --bytes {BYTES_BEFORE + MOST_BYTES}")
+    after = _status(commands, node)
+    return None if done is None or after is None or before[0] != after[0] else (before[0], done.content)
+
+
+def _read_log(commands: HostCommands, node: NodeSpec, right: Right, offset: int, limit: str) -> Done | None:
+    """Read the log file from a byte on, through a command that limits it; None without a file."""
+    line = f"{shlex.join(right.command(offset=offset + 1))} | {limit}"
+    done = commands.run(node, line, within_s=transfer_s(MOST_BYTES))
+    commands.refuse_missing_right(node, right, done)
+    return None if MISSING in done.err else commands.expect(node, right, done)
+
+
+def _status(commands: HostCommands, node: NodeSpec) -> tuple[int, int] | None:
+    """Return inode and size of the log file; None without one."""
+    right = rights_of(node).see_log
+    done = None if right is None else commands.sudo(node, right)
+    if right is None or done is None or MISSING in done.err:
+        return None
+    inode, _, size = commands.expect(node, right, done).out.strip().partition("/")
+    return int(inode), int(size)
+
+
+def _since(unit: UnitState) -> list[str]:
+    return [] if unit.started_at is None else ["--since", f"@{int(unit.started_at)}"]
+
+
+def _journal(commands: HostCommands, node: NodeSpec, *words: str, size: int = 0) -> Done:
+    service = service_of(node)
+    # Not --quiet: it hides the hint that this user cannot read the journal.
+    line = ["journalctl", "--unit", service.unit, "--output=cat", "--no-pager", *words]
+    done = commands.run(node, line, within_s=transfer_s(size))
+    if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
+        raise TransientError(
+            f"The journal of unit {service.unit} on host {service.host} cannot be read: {done.problem}.",
+            remedy="Add the SSH user to the group systemd-journal, or set log_file in the inventory.",
+        )
+    return done

@@ -1,0 +1,91 @@
+"""Places in the log file of a node: where its process begins, and where an earlier reading ended.
+
+A place is a byte of one file, known by its inode and by a digest of the bytes before the place. A file that was renamed
+and made anew has another inode. One that was copied and cut (copytruncate) has other bytes there. So a gap is seen.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from hashlib import sha256
+
+from kafka_rollout.model.host_state import StartRecord
+from kafka_rollout.model.node_log import LogPart
+
+BYTES_BEFORE = 256  # of the digest
+MOST_BYTES = 16 << 20  # of one reading; the next one continues
+ROTATED = "was rotated before it was read"
+BEGIN_UNKNOWN = "has no known place where its process begins: this tool did not start the process"
+_FORM = re.compile(r"(\d+):(\d+):([0-9a-f]{64})")
+
+
+@dataclass(frozen=True, slots=True)
+class LogPlace:
+    """`inode`: 0 if there was no file yet. `offset` in bytes. `digest`: SHA-256 of the BYTES_BEFORE bytes before."""
+
+    inode: int
+    offset: int
+    digest: str
+
+    def __str__(self) -> str:
+        return f"{self.inode}:{self.offset}:{self.digest}"
+
+    @property
+    def read_from(self) -> int:
+        """The byte from which `read_on` must be given the file."""
+        return max(0, self.offset - BYTES_BEFORE)
+
+
+NO_FILE = LogPlace(0, 0, sha256(b"").hexdigest())
+Reader = Callable[[int], tuple[int, bytes] | None]
+"""Byte → the inode of the file and its content from this byte on, at most BYTES_BEFORE + MOST_BYTES; None: no file."""
+
+
+def parse_place(text: str) -> LogPlace | None:
+    """Return the place of its text; None for another text."""
+    match = _FORM.fullmatch(text)
+    return None if match is None else LogPlace(int(match[1]), int(match[2]), match[3])
+
+
+def end_of(inode: int, size: int, before: bytes) -> LogPlace:
+    """Return the place at the end of a file. `before`: at least its last BYTES_BEFORE bytes, or all of it."""
+    return LogPlace(inode, size, sha256(before[-BYTES_BEFORE:]).hexdigest())
+
+
+def read_on(place: LogPlace, read: Reader) -> tuple[tuple[str, ...], LogPlace, str]:
+    """Return the whole lines since a place, the place after them, and why lines between are missing, or empty.
+
+    After a rotation, the lines are those of the new file from its begin.
+    """
+    found = read(place.read_from)
+    if found is None:  # no file yet, or none in the moment of a rotation
+        return (), place, ""
+    inode, data = found
+    skipped, problem = place.offset - place.read_from, ""
+    if place.inode not in (0, inode) or sha256(data[:skipped]).hexdigest() != place.digest:
+        problem = ROTATED
+        found = read(0)
+        if found is None:
+            return (), NO_FILE, problem
+        (inode, data), skipped, place = found, 0, NO_FILE
+    new = data[skipped : skipped + MOST_BYTES]
+    whole = new[: new.rfind(b"\n") + 1]
+    # Only a line feed ends a line of a log: str.splitlines would end one at other characters of a text too.
+    lines = tuple(line.rstrip("\r") for line in whole.decode("utf-8", errors="replace").split("\n")[:-1])
+    end = place.offset + len(whole)
+    return lines, end_of(inode, end, data[: skipped + len(whole)]), problem
+
+
+def log_part(pid: int, started_at: float | None, start: StartRecord | None, after: str, read: Reader) -> LogPart:
+    """Return the lines of a process since `after`, a place as text; empty: since its start.
+
+    `start`: the record of its start; None if this tool did not start it. Then no line is known to be its own.
+    """
+    is_first = not after
+    place = parse_place(after or ("" if start is None else start.log_place))
+    if place is None:
+        return LogPart(pid=pid, started_at=started_at, problem=BEGIN_UNKNOWN)
+    lines, place, problem = read_on(place, read)
+    return LogPart(pid=pid, started_at=started_at, lines=lines, position=str(place), is_first=is_first, problem=problem)
