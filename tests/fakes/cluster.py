@@ -6,9 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
 
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.gates.control import Reading
+from kafka_rollout.gates.coordinators import ids_for
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
@@ -352,3 +354,21 @@ class FakeCluster:
         self.written_to_old_logs = self.written_to_old_logs or not is_new
         if is_new or self.level_before is not None:
             self.finalized[METADATA_VERSION] = (self.snapshot_level if is_new else self.level_before) or 0
+
+
+def lose_a_group_at_the_start_of(cluster: FakeCluster, broker: int) -> None:
+    """A group of the broker is gone after its next start, and its log does not show the load of the partition."""
+    brokers = [node.node_id for node in cluster.spec.brokers]
+    for number in range(len(brokers)):
+        replicas = [brokers[number], brokers[(number + 1) % len(brokers)]]
+        cluster.add_partition(GROUPS_TOPIC, number, replicas, min_isr=1)
+    own = next(iter(ids_for({brokers.index(broker)}, len(brokers))))
+    cluster.groups.append(GroupState(group_id=own, type="classic", state="Stable"))
+    start = cluster.start
+
+    def lose(node_id: int) -> None:
+        start(node_id)
+        if node_id == broker:
+            cluster.groups.clear()
+
+    cluster.start = lose  # type: ignore[method-assign]

@@ -61,6 +61,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     "Change a cluster": {
         "rehearse": "rehearse.rehearse",
         **{command.name: "changes" for command in RUN_COMMANDS.values()},
+        "accept": "changes.accept",
         "retry": "changes.retry",
         "rollback": "changes.rollback",
         "features": "features",

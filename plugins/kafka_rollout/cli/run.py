@@ -13,6 +13,7 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, UserError
+from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
@@ -22,6 +23,7 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
+from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import (
     find_last_node_event,
     gate_is_passed,
@@ -33,7 +35,13 @@ from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import ask, expected_outage_s, record_approval, record_shell_start
+from kafka_rollout.steps.common.approval import (
+    accept_doubts,
+    ask,
+    expected_outage_s,
+    record_approval,
+    record_shell_start,
+)
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
@@ -152,6 +160,8 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
     else:
         commands = [("wait on", command_of(ports, plan)), ("restart the node", again)]
         commands += [] if plan.restarts else [back]
+    if find_doubts(events):
+        commands.append(("accept the log", f"kafka-rollout accept --cluster {plan.cluster} --run {ports.run_id}"))
     for what, command in commands:
         say(f"{what}: {command}", err)
 
@@ -185,6 +195,24 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
     finally:
         lock.release_lock(ports)
     say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_rollback_step(plan, release_step))}", err)
+
+
+def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
+    """Ask whether an approver accepts what logs of nodes show or do not show, of the gates that have not passed.
+
+    Raises RefusedError if there is nothing to accept, or if the approver declines.
+    """
+    doubts = find_doubts(ports.run.events())
+    listed = "\n".join(f"- {escape_markdown(doubt)}" for doubt in doubts)
+    question = Question(what=ApprovalOf.NODE_LOG, body=f"**Accept, after reading the log:**\n\n{listed}")
+    with lock.lock_before_run(ports, "Accept the log of a node."):
+        answer = ask(ports, answers, question) if doubts else None
+        if doubts and (answer is None or answer.decision != Decision.APPROVED):
+            raise RefusedError("Nothing was accepted.", remedy="Read the log, then fix the cause or retry the node.")
+        by, reason = ("", "") if answer is None else (answer.by, answer.reason)
+        accept_doubts(ports, doubts, by, reason, responder=None if answer is None else answer.responder)
+    lock.release_lock(ports)
+    say(f"Accepted. Continue with: {command_of(ports, ports.run.load_plan())}", err)
 
 
 def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:

@@ -155,6 +155,10 @@ class GateKind(StrEnum):
     FINAL_METADATA_VERSION = "final-metadata-version"  # METADATA_VERSION once more, on the older release
 
 
+RESTS_ON_LOGS = frozenset({GateKind.AFTER_START, GateKind.METADATA_VERSION, GateKind.FINAL_METADATA_VERSION})
+"""Kinds whose conditions can have doubts, which an approver can accept."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateRef:
     """One gate of a run. The two gates of a node have `release_step` (a key of the plan or of a rollback) and

@@ -110,7 +110,7 @@ def test_a_gate_that_fails_is_asked_about_and_the_rollback_takes_the_nodes_of_bo
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert runs.asked == ["approve_plan", OTHERS, OTHERS, OTHERS]
-    assert runs.offered[OTHERS] == ("Wait on", "Retry", "Roll back")
+    assert runs.offered[OTHERS] == ("Wait on", "Accept the log", "Retry", "Roll back")
     assert "node 8 of 12 (controller-3 to 4.3.1)" in runs.bodies[OTHERS].replace("\\", "")
     assert [found for found in node_steps(record) if found[0] == "3.4.1-to-4.3.1" and found[1] == "started"] == [
         ("3.4.1-to-4.3.1", "started", node) for node in (2, 3, 3)
@@ -253,7 +253,7 @@ def test_a_restart_offers_no_rollback(runs: FakeRuns) -> None:
     dag = runs.load()["kafka_restart_fake"]
     run = run_dag(dag, {"soak_seconds": 0, "checks": 1})
     assert str(run.state) == "failed"
-    assert runs.offered[OTHERS] == ("Wait on", "Retry", "Stop here")
+    assert runs.offered[OTHERS] == ("Wait on", "Accept the log", "Retry", "Stop here")
     assert runs.world.stops == ORDER[:4]
 
 

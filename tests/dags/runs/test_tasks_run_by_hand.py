@@ -252,5 +252,6 @@ def test_errors_are_counted_over_deferrals_and_asked_about_in_the_end(
         batch = (plan.release_steps[0], (ports.cluster.node(2),))
         with pytest.raises(expected):
             task._finish({**context, "task": task}, ports, plan, batch, passed=None)
-    assert [question.options for question in asked] == [(Decision.WAIT_ON, Decision.RETRY, Decision.ROLL_BACK)]
+    options = (Decision.WAIT_ON, Decision.ACCEPT, Decision.RETRY, Decision.ROLL_BACK)
+    assert [question.options for question in asked] == [options]
     assert "the node step of node 2 (3.9.1-to-4.3.1) waits for a decision" in asked[0].subject

@@ -13,12 +13,12 @@ from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.run.events import TaskFailed, events_of, newest
+from kafka_rollout.run.events import Approval, ApprovalConfirmed, TaskFailed, events_of, newest
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.steps.gates import checks
 from tests.dags.conftest import FakeRuns, spec_with_homes
-from tests.fakes.cluster import R340, R391, R431, FakeCluster
+from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of
 from tests.records import change_lock
 
 pytestmark = pytest.mark.airflow
@@ -142,6 +142,19 @@ def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
     assert failed.sentence.endswith("clear the task observe with all downstream tasks: the run plans again.")
 
 
+def test_the_log_of_a_node_that_proves_nothing_is_accepted_in_airflow(runs: FakeRuns) -> None:
+    gate = "roll.broker-12.node_step"
+    lose_a_group_at_the_start_of(runs.world, 12)
+    runs.answers[gate] = ["Wait on", "Accept the log"]
+    state, _, record = runs.run()
+    assert state == "success"
+    assert runs.asked == ["approve_plan", gate, gate]
+    given = [(one.what, one.decision) for one in events_of(record.events(), Approval)]
+    assert given[-3:] == [("failed-gate", "Wait on"), ("node-log", "approved"), ("failed-gate", "Accept the log")]
+    (confirmed,) = [one for one in events_of(record.events(), ApprovalConfirmed) if one.what == "node-log"]
+    assert confirmed.task_id == gate
+
+
 def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
     runs.answers["approve_plan"] = ["Reject"]
     state, states, _ = runs.run()
@@ -160,7 +173,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed"
     assert runs.asked == ["approve_plan", gate, gate]
-    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Accept the log", "Retry", "Roll back")
     assert states[gate] == "failed"
     assert states["roll.active_controller.node_step"] == "upstream_failed"
     forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
@@ -254,7 +267,7 @@ def test_a_gate_before_a_stop_that_fails_asks_and_stops_no_node(runs: FakeRuns) 
     runs.answers[gate] = ["Roll back"]
     state, _, _ = runs.run(gate_timeout_minutes=0.01)
     assert state == "failed"
-    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Accept the log", "Retry", "Roll back")
     assert runs.world.stops == []
 
 

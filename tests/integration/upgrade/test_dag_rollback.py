@@ -32,7 +32,7 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     assert "no process" in question["body"], "the question says why"
     run.wait_for_log(gate, "no process")
     assert "figures" in question["body"], "and what the node's own log names"
-    assert set(question["options"]) == {"Wait on", "Retry", "Roll back"}
+    assert set(question["options"]) == {"Wait on", "Accept the log", "Retry", "Roll back"}
     assert starts(cluster)[last.name] == {"3.9.1": 1}, "the roll went on past a failure"
     run.answer(gate, "Roll back", "its metrics folder is a file")
 

@@ -20,7 +20,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
-from kafka_rollout.cli.run import ShellServices, run_procedure, start_node_again, stop_signal
+from kafka_rollout.cli.run import ShellServices, accept_logs, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
@@ -34,7 +34,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import read_status
-from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.cluster import R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
 from tests.records import change_lock
@@ -213,6 +213,30 @@ def test_groups_of_a_preview_hold_the_roll_up_before_its_first_stop(
     cluster.groups = []
     assert roll(ports) == 0
     assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster()
+    lose_a_group_at_the_start_of(cluster, 12)
+    ports = fake_ports(cluster, home)
+    plan_upgrade(ports, R431, finalize=False)
+    with pytest.raises(RefusedError, match="There is nothing to accept"):
+        accept_logs(ports, answers_of(ports))
+    with pytest.raises(RefusedError, match=r"after node 12 failed .*the log does not show the load of __consumer_off"):
+        roll(ports, gate_timeout_s=30.0)
+    assert "accept the log: kafka-rollout accept --cluster fake --run run-1" in capsys.readouterr().err
+    with pytest.raises(RefusedError, match="mallory is not an approver"):
+        accept_logs(ports, answers_of(ports, name="mallory", reason="I can"))
+    accept_logs(ports, answers_of(ports))
+    told = capsys.readouterr()
+    assert "the log does not show the load of __consumer_offsets-1" in " ".join(told.out.replace("\\", "").split())
+    assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in told.err
+    assert change_lock(home).holder("fake") is None
+    assert roll(ports) == 0
+    (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what == "node-log"]
+    assert (given.by, given.decision) == ("alice", "approved")
 
 
 def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(

@@ -34,7 +34,8 @@ from kafka_rollout.run.events import (
     events_of,
 )
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.run.projections.approvals import find_doubts
+from kafka_rollout.steps.common.approval import accept_doubts, record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import LEASE_S, acquire_lock, shorten_lease
 
@@ -45,6 +46,10 @@ NO_REASON = "no reason given"
 
 _MEANINGS = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
+    Decision.ACCEPT: (
+        "Accept what the log of a node shows, or does not show, if the gate waits for nothing else. Read the log "
+        "first: a client can write lines that look like errors."
+    ),
     Decision.RETRY: "Start the node again, then keep checking the gate.",
     Decision.ROLL_BACK: (
         "Roll back every node that left its previous release, through the same gates. Then end the run."
@@ -52,6 +57,11 @@ _MEANINGS = {
     Decision.STOP_HERE: "Fail this task and end the run. Nothing is undone. To continue, clear the task.",
 }
 
+_GIVES: Mapping[Decision, tuple[ApprovalOf, ...]] = {
+    Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,),
+    Decision.RETRY: OF_ROLLS,
+    Decision.ACCEPT: (ApprovalOf.NODE_LOG,),
+}
 ROLL_BACK_DECISION = "roll_back_decision"  # XCom of the task with the decision to roll back
 
 
@@ -229,8 +239,11 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     ends_pause = asked is not None and asked.is_pause and answer.decision in ENDS_PAUSE
     if ends_pause:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
+    doubts = find_doubts(ports.run.events()) if answer.decision is Decision.ACCEPT else ()
+    if doubts:
+        accept_doubts(ports, doubts, answer.by, f"{what}: {reason}", responder=answer.responder, of_run=given["of_run"])
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
-    gives = {Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,), Decision.RETRY: OF_ROLLS}.get(answer.decision, ())
+    gives = _GIVES.get(answer.decision, ())
     if gives or ends_pause:  # another answer keeps what an earlier one of this task gave
         keep_answer(context, decided.plan_hash, (*gives, ApprovalOf.PAUSE) if ends_pause else gives, answer.by)
     if answer.decision is Decision.ROLL_BACK:

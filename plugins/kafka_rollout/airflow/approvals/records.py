@@ -103,10 +103,11 @@ def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
     """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives.
 
-    The end of a pause keeps what an earlier answer of this task gave.
+    The end of a pause, and an accepted log, keep what an earlier answer of this task gave.
     """
     ti, record_id = context["ti"], str(context["ti"].id)
-    before = ti.xcom_pull(task_ids=ti.task_id, key=ANSWER) if ApprovalOf.PAUSE in what else None
+    adds = bool({ApprovalOf.PAUSE, ApprovalOf.NODE_LOG}.intersection(what))
+    before = ti.xcom_pull(task_ids=ti.task_id, key=ANSWER) if adds else None
     if before and (before["record_id"], before["plan_hash"]) == (record_id, plan_hash):
         what = (*what, *map(ApprovalOf, before["what"]))
     found = {"record_id": record_id, "plan_hash": plan_hash, "what": list(dict.fromkeys(map(str, what)))}
@@ -216,4 +217,6 @@ def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:
         return (Decision.ROLL_BACK,)
     if what is ApprovalOf.PAUSE:
         return ENDS_PAUSE
+    if what is ApprovalOf.NODE_LOG:
+        return (Decision.ACCEPT,)
     return (Decision.APPROVED, Decision.RETRY) if what in OF_ROLLS else (Decision.APPROVED,)

@@ -27,9 +27,10 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import Gate, GateKind, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.check import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Decision
+from kafka_rollout.steps.common.approval import refuse_unproved_acceptances
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.checks import check_gates, policy_of, watch_of
@@ -58,6 +59,7 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
+        refuse_unproved_acceptances(ports, plan)
         skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
         gate = self.gate(ports, plan)
         status = watch_gates(self, context, ports, plan, [gate])
@@ -93,7 +95,8 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
     @property
     def options(self) -> tuple[Decision, ...]:
         """The answers after the gate failed."""
-        return (Decision.WAIT_ON, self._last_option)
+        accept = (Decision.ACCEPT,) if self.kind in RESTS_ON_LOGS else ()
+        return (Decision.WAIT_ON, *accept, self._last_option)
 
     @property
     def _last_option(self) -> Decision:
@@ -127,7 +130,8 @@ class OfflineGateSensor(GateSensor):
 
     @property
     def options(self) -> tuple[Decision, ...]:
-        return (Decision.WAIT_ON, *(() if self.is_rollback else (Decision.RETRY,)), self._last_option)
+        again = () if self.is_rollback else (Decision.RETRY,)
+        return (Decision.WAIT_ON, Decision.ACCEPT, *again, self._last_option)
 
     def start_node_again(self, context: Context, ports: ClusterPorts) -> Any:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""

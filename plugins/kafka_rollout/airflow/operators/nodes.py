@@ -41,7 +41,7 @@ from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, has_stopped_nodes, time_of_node_steps
-from kafka_rollout.steps.common.approval import renew_invalid_approvals, require_approval
+from kafka_rollout.steps.common.approval import refuse_unproved_acceptances, renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
 from kafka_rollout.steps.offline import actions
@@ -88,6 +88,7 @@ class RollNodesOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         """Carry out what is left of the node steps, batch by batch."""
         plan = frozen_plan(ports, context)
+        refuse_unproved_acceptances(ports, plan)
         self.began, count = ports.clock.monotonic(), 0
         after, self.continues_at = self.continues_at, None
         events: Sequence[Event] | None = ports.run.events()  # until this process has acted
@@ -347,7 +348,7 @@ class RollNodesOperator(RolloutOperator):
     def options(self) -> tuple[Decision, ...]:
         """The answers after a failure, always the same: Airflow keeps those of the first request."""
         last = Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
-        return (Decision.WAIT_ON, Decision.RETRY, last)
+        return (Decision.WAIT_ON, Decision.ACCEPT, Decision.RETRY, last)
 
     def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
         """Return whether an approver decides after this error; otherwise the task fails."""
@@ -390,7 +391,8 @@ class OfflineGatesOperator(RollNodesOperator):
     @property
     def options(self) -> tuple[Decision, ...]:
         """After an undo there is no *Retry*: a broker may have registered."""
-        return (Decision.WAIT_ON, *(() if self.nodes.is_rollback else (Decision.RETRY,)), Decision.STOP_HERE)
+        again = () if self.nodes.is_rollback else (Decision.RETRY,)
+        return (Decision.WAIT_ON, Decision.ACCEPT, *again, Decision.STOP_HERE)
 
     def asks_about(self, ports: ClusterPorts, error: FatalError | RefusedError | TransientError) -> bool:
         return False  # only a failed gate asks, as at the gates of single nodes

@@ -25,7 +25,7 @@ from kafka_rollout.cli.options import (
     require_name,
     takes_request,
 )
-from kafka_rollout.cli.run import ShellServices, roll_back_run, run_procedure, start_node_again
+from kafka_rollout.cli.run import ShellServices, accept_logs, roll_back_run, run_procedure, start_node_again
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.steps.common.approval import take_over_run
@@ -109,6 +109,27 @@ def retry(
         ports, answers, _ = opened
         require_name("A retry", approve_as, reason)
         start_node_again(ports, request, answers)
+        _end(ports, 0, as_json=as_json)
+
+
+def accept(
+    cluster: ClusterName,
+    run: Annotated[str, typer.Option(help="Id of the run whose gate has failed.")],
+    approve_as: Approver = None,
+    reason: Reason = None,
+    yes: Yes = False,
+    take_over: TakeOver = False,
+    as_json: AsJson = False,
+    command_config: CommandConfig = None,
+) -> None:
+    """Accept what the log of a node shows, or does not show, if a failed gate waits for nothing else.
+
+    Read the log first. The acceptance is for this process of the node. Then continue the run. Needs --as and --reason.
+    """
+    with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
+        ports, answers, _ = opened
+        require_name("An acceptance", approve_as, reason)
+        accept_logs(ports, answers)
         _end(ports, 0, as_json=as_json)
 
 

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 
-from kafka_rollout.gates.check import GateRef
+from kafka_rollout.gates.check import GateCheck
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -163,18 +163,13 @@ def find_acceptances(events: Sequence[Event], plan_hash: str) -> Mapping[str, Ap
     return accepted
 
 
-def find_doubts(events: Sequence[Event], refs: Collection[GateRef]) -> tuple[str, ...]:
-    """Return what an approver can accept of the newest checks of failed gates; empty if one of them needs more."""
-    newest: dict[str, GateChecked] = {}
-    passed: set[str] = set()
+def find_doubts(events: Sequence[Event]) -> tuple[str, ...]:
+    """Return what an approver can accept of the last checks of the gates that have not passed."""
+    failed: dict[str, GateCheck | None] = {}
     for event in events:
-        key = f"{event.ref.release_step} {event.ref}" if isinstance(event, GateChecked | GatePassed) else ""
-        if isinstance(event, GateChecked):
-            newest[key] = event
-            passed.discard(key)
-        elif isinstance(event, GatePassed):
-            passed.add(key)
-    wanted = [f"{ref.release_step} {ref}" for ref in refs]
-    checks = [newest[key].check for key in wanted if key in newest and key not in passed]
-    unmet = [check for check in checks if not check.passes]
-    return tuple(one for check in unmet for one in check.doubts) if all(check.doubts for check in unmet) else ()
+        match event:
+            case GateChecked():
+                failed[f"{event.ref.release_step} {event.ref}"] = event.check
+            case GatePassed():
+                failed[f"{event.ref.release_step} {event.ref}"] = None
+    return tuple(dict.fromkeys(one for check in failed.values() if check and not check.passes for one in check.doubts))

@@ -108,7 +108,7 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
     cluster.advance()
     with pytest.raises(RefusedError, match=f"the log does not show the load of {GROUPS_TOPIC}-1"):
         wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=30))
-    doubts = find_doubts(ports.run.events(), [AFTER])
+    doubts = find_doubts(ports.run.events())
     assert len(doubts) == 1
     with pytest.raises(RefusedError, match="There is nothing to accept"):
         accept_doubts(ports, (), "alice", "x")
