@@ -1,7 +1,7 @@
 """Places in the log file of a node: where its process begins, and where an earlier reading ended.
 
 A place is a byte of one file, known by its inode and by a digest of the bytes before the place. A file that was renamed
-and made anew has another inode. One that was copied and cut (copytruncate) has other bytes there. So a gap is seen.
+and made again has another inode. One that was copied and cut (copytruncate) has other bytes there. So a gap is seen.
 """
 
 from __future__ import annotations
