@@ -44,7 +44,8 @@ from kafka_rollout.releases.facts import ELR_VERSION, GROUP_VERSION, METADATA_VE
 # Controllers cannot register below 3.7-IV0 (KIP-919), so their supported levels would be unknown (KIP-1155).
 METADATA_VERSION_FLOOR = 15
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction
-_IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort"})
+# TransactionState: PrepareEpochFence aborts the transaction of a producer that another one fences.
+_IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
 _EMPTY = frozenset({"empty", "dead"})
 _NAMED = 30
 _BEFORE = {

@@ -5,7 +5,7 @@ docs/security.md lists the same rights.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -34,64 +34,154 @@ IMPLY_DESCRIBE = frozenset({"DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"})
 class Right:
     """An operation (AclOperation) on a resource. `name`: `*` for all names; a `*` at its end stands for a prefix.
 
-    `purpose`: the things that the tool reads or changes with this right.
+    `purpose`: the things that the tool reads or changes with this right. `requests`: the requests of Kafka's protocol
+    that need it; ClusterConnections sends no others.
     """
 
     operation: str
     resource: str
     name: str
     purpose: str
+    requests: tuple[str, ...]
 
     def __str__(self) -> str:
         return f"{self.operation} on {self.resource}" + ("" if self.resource == CLUSTER else f" {self.name}")
 
-    def command(self, bootstrap_servers: str, principal: str) -> str:
-        """Return the kafka-acls.sh command that allows it."""
-        operation = "".join(word.capitalize() for word in self.operation.split("_"))
-        option = f"--{self.resource.lower().replace('_', '-')}"
-        prefix = self.name.removesuffix("*")
-        if self.resource == CLUSTER:
-            where = option
-        elif prefix in ("", self.name):
-            where = f"{option} '{self.name}'"
-        else:
-            where = f"{option} '{prefix}' --resource-pattern-type prefixed"
-        return (
-            f"kafka-acls.sh --bootstrap-server {bootstrap_servers} --command-config ADMIN.properties --add "
-            f"--allow-principal '{principal}' --operation {operation} {where}"
-        )
+
+def grant_commands(rights: Iterable[Right], bootstrap_servers: str, principal: str) -> tuple[str, ...]:
+    """Return the kafka-acls.sh commands that allow these rights: one for each resource."""
+    operations: dict[tuple[str, str], dict[str, None]] = {}
+    for right in rights:
+        operations.setdefault((right.resource, right.name), {})[right.operation] = None
+    begin = f"kafka-acls.sh --bootstrap-server {bootstrap_servers} --command-config ADMIN.properties --add"
+    return tuple(
+        f"{begin} --allow-principal '{principal}' {_operations(of_resource)} {_where(*resource)}"
+        for resource, of_resource in operations.items()
+    )
 
 
-ALTER_CLUSTER = Right("ALTER", CLUSTER, "kafka-cluster", "elect leaders, finalize levels and unregister brokers")
-LIST_CONTROLLERS = Right("ALTER", CLUSTER, "kafka-cluster", "list the registered controllers")
-LIST_PARTITIONS = Right("DESCRIBE", TOPIC, "*", "list every partition with its replicas")
+def _operations(names: Iterable[str]) -> str:
+    return " ".join(f"--operation {''.join(word.capitalize() for word in name.split('_'))}" for name in names)
+
+
+def _where(resource: str, name: str) -> str:
+    option = f"--{resource.lower().replace('_', '-')}"
+    prefix = name.removesuffix("*")
+    if resource == CLUSTER:
+        return option
+    if prefix in ("", name):
+        return f"{option} '{name}'"
+    return f"{option} '{prefix}' --resource-pattern-type prefixed"
+
+
+ALTER_CLUSTER = Right(
+    "ALTER",
+    CLUSTER,
+    "kafka-cluster",
+    "elect leaders, finalize levels and unregister brokers",
+    ("ElectLeaders", "UpdateFeatures", "UnregisterBroker"),
+)
+# ALTER implies DESCRIBE, which DescribeQuorum needs.
+LIST_CONTROLLERS = Right(
+    "ALTER", CLUSTER, "kafka-cluster", "list the registered controllers", ("DescribeCluster", "DescribeQuorum")
+)
+CONTROLLERS_CONFIGS = Right(
+    "DESCRIBE_CONFIGS",
+    CLUSTER,
+    "kafka-cluster",
+    "read the settings of controllers that are not brokers",
+    ("DescribeConfigs",),
+)
+LIST_PARTITIONS = Right(
+    "DESCRIBE", TOPIC, "*", "list every partition with its replicas", ("Metadata", "ListOffsets", "OffsetFetch")
+)
 # For each command that reads a cluster.
 READING = (
-    Right("DESCRIBE", CLUSTER, "kafka-cluster", "read the quorum, all groups, moving replicas, ACLs and SCRAM users"),
-    Right("DESCRIBE_CONFIGS", CLUSTER, "kafka-cluster", "read the settings of brokers, quotas and client metrics"),
+    Right(
+        "DESCRIBE",
+        CLUSTER,
+        "kafka-cluster",
+        "read the quorum, all groups, moving replicas, ACLs and SCRAM users",
+        (
+            "DescribeQuorum",
+            "DescribeCluster",
+            "ListGroups",
+            "ListPartitionReassignments",
+            "DescribeLogDirs",
+            "DescribeAcls",
+            "DescribeUserScramCredentials",
+        ),
+    ),
+    Right(
+        "DESCRIBE_CONFIGS",
+        CLUSTER,
+        "kafka-cluster",
+        "read the settings of brokers, quotas and client metrics",
+        ("DescribeConfigs", "DescribeClientQuotas", "ListConfigResources"),
+    ),
     LIST_PARTITIONS,
-    Right("DESCRIBE_CONFIGS", TOPIC, "*", "read min.insync.replicas and the other settings of topics"),
-    Right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups"),
-    Right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions"),
-    Right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups"),
-    Right("DESCRIBE", GROUP, "*", "describe every group and read its committed offsets"),
-    Right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups"),
-    Right("DESCRIBE", TRANSACTIONAL_ID, "*", "list every transactional id"),
+    Right(
+        "DESCRIBE_CONFIGS",
+        TOPIC,
+        "*",
+        "read min.insync.replicas and the other settings of topics",
+        ("DescribeConfigs",),
+    ),
+    Right("READ", TOPIC, GROUPS_TOPIC, "scan the records of groups", ("Fetch",)),
+    Right("READ", TOPIC, TRANSACTIONS_TOPIC, "scan the records of transactions", ("Fetch",)),
+    Right("READ", TOPIC, SHARE_TOPIC, "scan the records of share groups", ("Fetch",)),
+    Right(
+        "DESCRIBE",
+        GROUP,
+        "*",
+        "describe every group and read its committed offsets",
+        (
+            "DescribeGroups",
+            "ConsumerGroupDescribe",
+            "ShareGroupDescribe",
+            "StreamsGroupDescribe",
+            "OffsetFetch",
+        ),
+    ),
+    Right("DESCRIBE_CONFIGS", GROUP, "*", "read the settings of groups", ("DescribeConfigs",)),
+    Right(
+        "DESCRIBE",
+        TRANSACTIONAL_ID,
+        "*",
+        "list every transactional id",
+        ("DescribeTransactions", "ListTransactions"),
+    ),
 )
 # For each run that changes a cluster; ALTER on CLUSTER implies DESCRIBE.
 CHANGING = (*READING[1:], ALTER_CLUSTER)
 # For a run that sets the cluster-wide default of min.insync.replicas before it finalizes; others do not need it.
-PINNING = (Right("ALTER_CONFIGS", CLUSTER, "kafka-cluster", "set a default with --pin-min-insync-replicas"),)
-# For the test traffic and its own topics, groups and transactional ids.
-TRAFFIC = (
-    Right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic"),
-    Right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records"),
-    Right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records"),
-    Right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic"),
-    Right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets"),
-    Right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic"),
-    Right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions"),
+PINNING = (
+    Right(
+        "ALTER_CONFIGS",
+        CLUSTER,
+        "kafka-cluster",
+        "set a default with --pin-min-insync-replicas",
+        ("IncrementalAlterConfigs",),
+    ),
 )
+# For the test traffic and its own topics, groups and transactional ids, mostly by librdkafka.
+TRAFFIC = (
+    Right("CREATE", TOPIC, "kafka-rollout-traffic-*", "create the topics of the test traffic", ("CreateTopics",)),
+    Right("WRITE", TOPIC, "kafka-rollout-traffic-*", "produce test records", ()),
+    Right("READ", TOPIC, "kafka-rollout-traffic-*", "consume test records", ()),
+    Right("DELETE", TOPIC, "kafka-rollout-traffic-*", "delete the topics of the test traffic", ()),
+    Right("READ", GROUP, "kafka-rollout-*", "consume in a group and commit offsets", ("Heartbeat",)),
+    Right("DELETE", GROUP, "kafka-rollout-*", "delete the groups of the test traffic", ("DeleteGroups",)),
+    Right("WRITE", TRANSACTIONAL_ID, "kafka-rollout-traffic-*", "produce test records in transactions", ("EndTxn",)),
+)
+OF_CONTROLLERS = (LIST_CONTROLLERS, CONTROLLERS_CONFIGS)
+_WITHOUT_A_RIGHT = frozenset({"ApiVersions"})
+REQUESTS: Mapping[Role, frozenset[str]] = {
+    Role.BROKER: _WITHOUT_A_RIGHT
+    | {name for right in (*READING, *CHANGING, *PINNING, *TRAFFIC) for name in right.requests},
+    Role.CONTROLLER: _WITHOUT_A_RIGHT | {name for right in OF_CONTROLLERS for name in right.requests},
+}
+"""Listener → the requests for which a right above is granted."""
 
 
 def need_of(right: Right) -> Need:
@@ -136,7 +226,7 @@ RIGHTS: Mapping[RightsOf, tuple[Right, ...]] = {
     RightsOf.CHANGES: CHANGING,
     RightsOf.PINNING: PINNING,
     RightsOf.TRAFFIC: TRAFFIC,
-    RightsOf.CONTROLLERS: (LIST_CONTROLLERS,),
+    RightsOf.CONTROLLERS: OF_CONTROLLERS,
 }
 
 
@@ -144,22 +234,63 @@ RIGHTS: Mapping[RightsOf, tuple[Right, ...]] = {
 class MissingRight:
     """A right that a user of this tool does not have. `principal`: as Kafka names the user, if it is known.
 
-    `listener`: of the nodes that refuse.
+    `listener`: of the nodes that refuse. `denied_to`: principals of the ACLs that deny this right on this one resource;
+    empty if no ACL allows it.
     """
 
     right: Right
     principal: str | None
     listener: Role = Role.BROKER
+    denied_to: tuple[str, ...] = ()
+
+    @property
+    def is_to_read(self) -> bool:
+        """Whether an observation needs it."""
+        return self.right in READING or bool(self.denied_to)
 
     @property
     def sentence(self) -> str:
         who = self.principal or "The user of this tool"
         where = " on the controllers" if self.listener is Role.CONTROLLER else ""
+        if self.denied_to:
+            return (
+                f"An ACL denies {who} the right {self.right}: the brokers hide this topic. It is needed to "
+                f"{self.right.purpose}."
+            )
         return f"{who} does not have the right {self.right}{where}. It is needed to {self.right.purpose}."
 
-    def remedy(self, bootstrap_servers: str) -> str:
-        """Return the command that grants the right. ACLs are those of all nodes, controllers included."""
-        return f"Run: {self.right.command(bootstrap_servers, self.principal or 'User:NAME')}"
+
+def _remedies(
+    cluster: ClusterSpec, missing: Sequence[MissingRight], severity: Callable[[MissingRight], Severity]
+) -> list[str]:
+    """Return the remedy for each missing right: the one command for all that are missing on its resource.
+
+    A right that only some runs need has its own command. ACLs are those of all nodes, controllers included.
+    """
+    alike: dict[tuple[object, ...], list[Right]] = {}
+
+    def key(one: MissingRight) -> tuple[object, ...]:
+        return one.principal, one.right.resource, one.right.name, severity(one)
+
+    for one in missing:
+        if not one.denied_to:
+            alike.setdefault(key(one), []).append(one.right)
+    remedies = []
+    for one in missing:
+        if one.denied_to:
+            remedies.append(_removal(cluster, one))
+        else:
+            commands = grant_commands(alike[key(one)], cluster.bootstrap_servers, one.principal or "User:NAME")
+            remedies.append(f"Run: {commands[0]}")
+    return remedies
+
+
+def _removal(cluster: ClusterSpec, one: MissingRight) -> str:
+    where = _where(one.right.resource, one.right.name)
+    return (
+        f"Remove the ACL that denies it: list them with kafka-acls.sh --bootstrap-server {cluster.bootstrap_servers} "
+        f"--command-config ADMIN.properties --list {where} (principals: {', '.join(one.denied_to)})."
+    )
 
 
 RIGHT_MISSING = FindingCode(
@@ -178,12 +309,13 @@ RIGHTS_CHECK = Check(
 
 def right_findings(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
     """Return a blocker for each right that a run needs and its user does not have."""
-    return tuple(_finding(cluster, one) for one in missing)
+    return _findings(cluster, missing)
 
 
 def find_rights_of_checks(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
     """Return a warning for each right to read that a check needs; without it, checks are unknown."""
-    return tuple(_finding(cluster, one, WARNING) for one in missing if one.right in READING)
+    needed = [one for one in missing if one.is_to_read or one.right == CONTROLLERS_CONFIGS]
+    return _findings(cluster, needed, lambda one: WARNING)
 
 
 def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
@@ -191,28 +323,35 @@ def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -
 
     A warning: only a run with one option needs it. Info: no run manages the nodes of this cluster.
     """
-    return tuple(
-        _finding(cluster, one, INFO if not cluster.manages_nodes else WARNING if one.right in PINNING else BLOCKER)
-        for one in missing
-    )
+
+    def severity(one: MissingRight) -> Severity:
+        return INFO if not cluster.manages_nodes else WARNING if one.right in PINNING else BLOCKER
+
+    return _findings(cluster, missing, severity)
 
 
 def refuse_without_reading(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
     """Raise RefusedError with all missing rights if one of them is needed to observe the cluster."""
-    if any(one.right in READING for one in missing):
+    if any(one.is_to_read for one in missing):
         refuse_missing_rights(cluster, missing)
 
 
 def refuse_missing_rights(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
     """Raise RefusedError with all missing rights, if there are any."""
     if missing:
-        found = [_finding(cluster, one) for one in missing]
+        found = _findings(cluster, missing)
         raise RefusedError(
             " ".join(f"{finding.code}: {finding.sentence}" for finding in found),
-            remedy=" ".join(finding.remedy for finding in found),
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
         )
 
 
-def _finding(cluster: ClusterSpec, missing: MissingRight, severity: Severity = BLOCKER) -> Finding:
-    subject = f"{missing.right} ({missing.listener} listener)"
-    return RIGHT_MISSING.found(subject, missing.sentence, missing.remedy(cluster.bootstrap_servers), severity=severity)
+def _findings(
+    cluster: ClusterSpec,
+    missing: Sequence[MissingRight],
+    severity: Callable[[MissingRight], Severity] = lambda one: BLOCKER,
+) -> tuple[Finding, ...]:
+    return tuple(
+        RIGHT_MISSING.found(f"{one.right} ({one.listener} listener)", one.sentence, remedy, severity=severity(one))
+        for one, remedy in zip(missing, _remedies(cluster, missing, severity), strict=True)
+    )

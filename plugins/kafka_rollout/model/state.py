@@ -275,6 +275,15 @@ class PartitionState:
         return f"{self.topic}-{self.partition}"
 
     @property
+    def has_known_min_isr(self) -> bool:
+        return self.min_isr != UNKNOWN_MIN_ISR
+
+    @property
+    def is_missing_replicas(self) -> bool:
+        """Whether a replica is out of sync."""
+        return len(self.isr) < len(self.replicas)
+
+    @property
     def preferred_leader(self) -> int:
         return self.replicas[0] if self.replicas else -1
 

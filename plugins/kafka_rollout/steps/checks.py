@@ -65,6 +65,7 @@ from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
+from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import decide_plan
@@ -104,6 +105,7 @@ CHECKS: tuple[Check, ...] = (
     QUORUM_CHECK,
     AGREEMENT_CHECK,
     PARTITIONS_CHECK,
+    UNCLEAN_CHECK,
     HIDDEN_CHECK,
     UNLISTED_CHECK,
     OBSERVABLE_CHECK,

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
-from kafka_rollout.model.rights import LIST_PARTITIONS
+from kafka_rollout.model.rights import LIST_PARTITIONS, right_findings
 from kafka_rollout.model.state import find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.console import ClusterNow, summarize
@@ -48,7 +48,7 @@ def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow
     partitions = ask(lambda: admin.partitions(through=current))
     # Brokers leave out the topics that the user cannot describe, without an error.
     missing = None if partitions is None else ask(lambda: admin.missing_rights([LIST_PARTITIONS]))
-    problems += [f"{one.sentence} {one.remedy(cluster.bootstrap_servers)}" for one in missing or ()]
+    problems += [f"{one.sentence} {one.remedy}" for one in right_findings(cluster, missing or ())]
     return summarize(
         observed_at=SystemClock().now(),
         partitions=partitions,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -11,7 +12,7 @@ import pytest
 from kafka_rollout.cli import app as cli
 from kafka_rollout.model.rights import READING
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.security.secured import READER, SecuredCluster
+from tests.integration.harness.security.secured import READER, SecuredCluster, mutual
 
 pytestmark = pytest.mark.integration
 
@@ -70,6 +71,57 @@ def test_a_missing_right_is_a_warning_with_the_command_that_grants_it(
     assert "kafka-acls.sh" in missing["remedy"]
     assert f"--allow-principal 'User:{READER}' --operation Describe --transactional-id '*'" in missing["remedy"]
     assert entry(found, "groups-and-transactions")["result"] == "unknown"
+
+
+def test_a_right_that_is_missing_with_another_one_is_in_the_same_command(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Brokers report no operations to a user without DESCRIBE."""
+    of_topics = [one for one in READING if str(one) in ("DESCRIBE on TOPIC *", "DESCRIBE_CONFIGS on TOPIC *")]
+    of_cluster = [one for one in READING if one.resource == "CLUSTER"]
+    with ExitStack() as stack:
+        for right in (*of_topics, *of_cluster):
+            stack.enter_context(secured.without(READER, right))
+        code, found, _ = run(capsys, secured, properties(tmp_path, secured, secured.passwords[READER]))
+    said = {group["remedy"] for group in entry(found, "user-rights")["findings"]}
+    begin = f"Run: kafka-acls.sh --bootstrap-server {secured.spec.bootstrap_servers} --command-config ADMIN.properties"
+    user = f"{begin} --add --allow-principal 'User:{READER}' --operation Describe --operation DescribeConfigs"
+    assert said == {f"{user} --cluster", f"{user} --topic '*'"}
+    assert code == 3, "READ of the coordinators' topics shows their single replicas"
+    assert found["can_hide_blockers"]
+    assert found["nodes"].endswith("controllers unknown")
+
+
+def test_a_topic_without_readable_settings_keeps_its_partitions_and_a_hidden_one_is_named(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    (settings,) = (one for one in READING if str(one) == "DESCRIBE_CONFIGS on TOPIC *")
+    with secured.without(READER, settings), secured.denying(READER, "orders"):
+        code, found, _ = run(capsys, secured, properties(tmp_path, secured, secured.passwords[READER]))
+    topics = entry(found, "partition-availability")
+    assert topics["result"] == "blocker"
+    assert "RF-ONE-TOPIC" in {group["code"] for group in topics["findings"]}
+    assert any("min.insync.replicas" in reason for reason in topics["reasons"])
+    sentences = [one["sentence"] for group in entry(found, "user-rights")["findings"] for one in group["objects"]]
+    assert any(one.startswith(f"An ACL denies User:{READER} the right DESCRIBE on TOPIC orders") for one in sentences)
+    assert code == 3
+
+
+def test_the_listener_of_a_controller_is_named(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    controllers = secured.command_config(mutual(secured.files, "rollout"), alone=True)
+    address = secured.spec.bootstrap_controllers
+    words = ["check", "--bootstrap-server", address, "--to", "4.4.0", "--command-config", str(controllers)]
+    code = cli.run_main([*words, "--json"])
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["kind"]) == (2, "invalid_input")
+    assert error["sentence"] == f"{address} is the listener of a controller."
+    code = cli.run_main(["check", "--bootstrap-server", address, "--to", "4.4.0", "--command-config",
+                         str(properties(tmp_path, secured, secured.passwords[READER])), "--json"])  # fmt: skip
+    error = json.loads(capsys.readouterr().out)["error"]
+    assert (code, error["kind"]) == (2, "credentials")
+    assert error["sentence"] == f"Bootstrap server {address} requires a client certificate, and none was given."
 
 
 def test_a_wrong_password_and_no_security_are_one_sentence(

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.cli import app as cli
@@ -77,6 +78,21 @@ def down(document: Any) -> dict[str, str]:
         if group["code"] == "NODE-DOWN"
         for one in group["objects"]
     }
+
+
+def errors_in_the_logs(cluster: LocalCluster) -> list[str]:
+    return [
+        line for node in cluster.spec.nodes for line in cluster.runtime.log_tail(node, lines=5_000) if "ERROR" in line
+    ]
+
+
+def test_a_check_writes_no_error_into_the_logs_of_the_nodes(cluster: LocalCluster, call: Call) -> None:
+    Consumer({"bootstrap.servers": cluster.spec.bootstrap_servers, "group.id": "billing", "log_level": 2}).commit(
+        offsets=[TopicPartition("orders", 0, 0)], asynchronous=False
+    )
+    before = errors_in_the_logs(cluster)
+    call("check", "--bootstrap-server", cluster.spec.bootstrap_servers, "--to", "4.3.1")
+    assert errors_in_the_logs(cluster) == before
 
 
 def test_a_paused_and_then_a_killed_broker_are_named_and_block(cluster: LocalCluster, call: Call) -> None:

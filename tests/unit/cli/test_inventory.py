@@ -144,10 +144,14 @@ def test_the_commands_of_each_user_are_printed(capsys: pytest.CaptureFixture[str
     assert run_main(words) == 0
     printed = capsys.readouterr().out
     assert [line for line in printed.splitlines() if line.startswith("# ")] == [
-        f"# {one.value}: {one.users}" for one in RightsOf
+        f"# {one.value}: {one.users}" + (" (the commands above grant its rights)" if one == "controllers" else "")
+        for one in RightsOf
     ]
     begin = "kafka-acls.sh --bootstrap-server 127.0.0.1:9092 --command-config ADMIN.properties --add"
     assert f"{begin} --allow-principal 'User:rollout' --operation Alter --cluster\n" in printed
-    assert printed.count("kafka-acls.sh") == sum(map(len, RIGHTS.values()))
+    commands = [line for line in printed.splitlines() if line.startswith("kafka-acls.sh")]
+    assert len(commands) == len(set(commands)) == 12
+    operations = {(right.operation, right.resource, right.name) for rights in RIGHTS.values() for right in rights}
+    assert sum(line.count("--operation") for line in commands) == len(operations)
     assert run_main([*words, "--of", "traffic", "--json"]) == 0
     assert list(json.loads(capsys.readouterr().out)["commands"]) == ["traffic"]

@@ -67,9 +67,10 @@ def test_a_group_with_an_unknown_number_of_members_is_evaluated_by_its_state() -
 
 
 def test_running_transactional_producers_block_and_idle_ones_warn_when_transaction_version_falls() -> None:
-    transactions = (transaction("pay", "Ongoing"), transaction("ship", "PrepareCommit"), transaction("bill", "Empty"))
+    states = {"pay": "Ongoing", "ship": "PrepareCommit", "fence": "PrepareEpochFence", "bill": "Empty"}
+    transactions = tuple(transaction(*one) for one in states.items())
     seen = found(using(transactions=transactions), transaction_version=1)
-    assert "pay, ship" in seen["PRODUCERS-END-FATALLY"].sentence
+    assert "fence, pay, ship" in seen["PRODUCERS-END-FATALLY"].sentence
     assert seen["PRODUCERS-END-FATALLY"].severity is Severity.BLOCKER
     assert "bill" in seen["PRODUCERS-MAY-RUN"].sentence
     assert found(using(transactions=transactions), transaction_version=2) == {}

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.model.rights import READING, MissingRight
+from kafka_rollout.model.rights import LIST_PARTITIONS, READING, MissingRight
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
@@ -19,7 +21,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
-from tests.fakes.ports import hidden_bench
+from tests.fakes.ports import FakeAdmin, hidden_bench
 from tests.records import run_ids
 from tests.unit import builders
 
@@ -119,6 +121,56 @@ def test_a_missing_right_makes_only_the_checks_unknown_that_need_it(cluster: Fak
         assert _entry(report, unknown).reasons, unknown
     for known in ("metadata-quorum", "partition-availability", "node-registration"):
         assert _entry(report, known).result is Result.OK, known
+
+
+def test_without_the_settings_of_topics_their_partitions_are_still_checked(
+    cluster: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    name, alone = next(iter(cluster.topics.items()))
+    cluster.topics[name] = replace(alone, replicas=(alone.leader,), isr=(alone.leader,))
+    (right,) = (one for one in READING if str(one) == "DESCRIBE_CONFIGS on TOPIC *")
+    cluster.missing_rights = [MissingRight(right=right, principal="User:reader")]
+    read = FakeAdmin.partitions
+
+    def refused(admin: FakeAdmin, *, min_isr_age_s: float | None = 0.0, **options: Any) -> object:
+        if min_isr_age_s is not None:
+            raise RefusedError("It does not allow the configuration of topics.")
+        return read(admin, min_isr_age_s=None, **options)
+
+    monkeypatch.setattr(FakeAdmin, "partitions", refused)
+    entry = _entry(_check(ports), "partition-availability")
+    assert [(one.code, one.severity) for one in entry.findings] == [("RF-ONE-TOPIC", "blocker")]
+    assert entry.is_unknown_in_part
+    assert any("min.insync.replicas" in reason for reason in entry.reasons)
+    assert "min.insync.replicas unknown" in entry.findings[0].sentence
+
+
+def test_a_topic_that_an_acl_hides_makes_the_partitions_unknown(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    hidden = replace(LIST_PARTITIONS, name="payroll")
+    cluster.missing_rights = [MissingRight(right=hidden, principal="User:reader", denied_to=("User:reader",))]
+    report = _check(ports)
+    (found,) = _entry(report, "user-rights").findings
+    assert found.sentence.startswith("An ACL denies User:reader the right DESCRIBE on TOPIC payroll")
+    assert _entry(report, "partition-availability").result is Result.UNKNOWN
+    assert report.exit_code == 5
+
+
+@pytest.mark.parametrize("silent", [(11,), (12, 13)])
+def test_a_node_that_does_not_respond_is_a_blocker_and_ends_no_other_check(
+    cluster: FakeCluster, ports: ClusterPorts, silent: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster.silent |= set(silent)
+
+    def config(admin: FakeAdmin, node: NodeSpec) -> dict[str, str]:
+        if node.node_id in silent:
+            raise TransientError(f"Node {node.node_id} cannot be reached: no answer within 10.0 s.")
+        return dict(cluster.nodes[node.node_id].config)
+
+    monkeypatch.setattr(FakeAdmin, "node_config", config)
+    report = _check(ports)
+    found = [one for one in _entry(report, "node-registration").findings if one.code == "NODE-DOWN"]
+    assert [one.subject for one in found] == [f"node {node_id}" for node_id in silent]
+    assert (len(report.entries) > 30, report.exit_code) == (True, 3)
 
 
 def test_one_check_alone_and_progress(ports: ClusterPorts) -> None:

@@ -15,7 +15,7 @@ from kafka_rollout.base.wording import nodes as nodes_of
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.model.rights import RIGHTS, RightsOf
+from kafka_rollout.model.rights import RIGHTS, RightsOf, grant_commands
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.hosts import CheckedNode, check_inventory, read_configurations, readiness
@@ -141,7 +141,12 @@ def inventory_sudoers(
 
 @app.command("acls")
 def inventory_acls(
-    cluster: ClusterName,
+    cluster: Annotated[
+        str | None, typer.Option("--cluster", "-c", help="Name in the inventory (see `clusters`).")
+    ] = None,
+    bootstrap_server: Annotated[
+        str | None, typer.Option(metavar="HOST:PORT", help="Address for the commands, instead of a cluster.")
+    ] = None,
     of: Annotated[
         list[RightsOf] | None, typer.Option("--of", help="Only the rights of this user; repeatable. Default: all.")
     ] = None,
@@ -153,17 +158,26 @@ def inventory_acls(
     """Print the kafka-acls.sh commands that grant each user of this tool its rights in Kafka. Contacts no cluster.
 
     `read-only` observes, plans and scans. `changes` upgrades, downgrades and changes features. `pinning` is for
-    --pin-min-insync-replicas, in addition. `traffic` produces the test traffic. `controllers` lists the controllers.
+    --pin-min-insync-replicas, in addition. `traffic` produces the test traffic. `controllers` lists the controllers and
+    reads their settings. All commands are for the same principal, so none grants what an earlier one does.
     """
-    spec = get_cluster(cluster)
-    commands = {
-        one: [right.command(spec.bootstrap_servers, principal) for right in RIGHTS[one]] for one in of or list(RightsOf)
-    }
+    if (cluster is None) == (bootstrap_server is None):
+        raise UserError(
+            "The commands need a cluster of the inventory or the address of a broker.",
+            remedy="Add --cluster NAME or --bootstrap-server HOST:PORT.",
+        )
+    servers = get_cluster(cluster).bootstrap_servers if cluster else str(bootstrap_server)
+    granted: set[tuple[str, str, str]] = set()
+    commands: dict[RightsOf, tuple[str, ...]] = {}
+    for one in of or list(RightsOf):
+        new = [r for r in RIGHTS[one] if (r.operation, r.resource, r.name) not in granted]
+        granted |= {(r.operation, r.resource, r.name) for r in new}
+        commands[one] = grant_commands(new, servers, principal)
     if as_json:
         show.print_json({"cluster": cluster, "principal": principal, "commands": commands})
         return
     for one, lines in commands.items():
-        typer.echo(f"# {one.value}: {one.users}")
+        typer.echo(f"# {one.value}: {one.users}" + ("" if lines else " (the commands above grant its rights)"))
         for line in lines:
             typer.echo(line)
 

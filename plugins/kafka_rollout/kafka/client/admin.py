@@ -48,12 +48,12 @@ from kafka_rollout.kafka.client.requests import (
     raise_for_error,
     target_of,
 )
-from kafka_rollout.kafka.client.rights import controllers_deny_listing, find_missing
+from kafka_rollout.kafka.client.rights import find_denied_topics, find_missing, find_missing_on_controllers
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
 from kafka_rollout.model.configs import DynamicConfigs, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, PINNING, READING, MissingRight, Right
+from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
     GroupState,
@@ -114,10 +114,19 @@ class KafkaAdmin:
         principal = self._security.principal
         wanted = (*READING, ALTER_CLUSTER, *PINNING) if rights is None else rights
         missing = [MissingRight(right=right, principal=principal) for right in find_missing(self._nodes, wanted)]
-        if rights is None and controllers_deny_listing(self._nodes):
-            of_controllers = self._security.of_controllers.principal
-            missing.append(MissingRight(right=LIST_CONTROLLERS, principal=of_controllers, listener=Role.CONTROLLER))
-        return tuple(missing)
+        if rights is not None:
+            return tuple(missing)
+        denied = [
+            MissingRight(right=right, principal=principal, denied_to=denied_to)
+            for right, denied_to in find_denied_topics(self._nodes).items()
+        ]
+        of_controllers = self._security.of_controllers.principal
+        separate = [node.node_id for node in self._cluster.controllers if not node.is_broker]
+        on_controllers = [
+            MissingRight(right=right, principal=of_controllers, listener=Role.CONTROLLER)
+            for right in find_missing_on_controllers(self._nodes, separate)
+        ]
+        return (*missing, *denied, *on_controllers)
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""

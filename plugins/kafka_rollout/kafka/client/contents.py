@@ -22,8 +22,9 @@ from kafka.protocol.consumer import OffsetFetchRequest
 
 from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
-from kafka_rollout.kafka.client.connection import NotOfferedError
+from kafka_rollout.kafka.client.connection import NotOfferedError, ask_api_versions
 from kafka_rollout.kafka.client.coordinators import list_groups_of
+from kafka_rollout.kafka.client.features import node_features
 from kafka_rollout.kafka.client.requests import (
     LATEST,
     ClusterConnections,
@@ -47,6 +48,7 @@ from kafka_rollout.model.configs import (
     entity_name,
 )
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.releases.facts import GROUP_VERSION
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _MIN_ISR = "min.insync.replicas"
@@ -384,6 +386,17 @@ def list_configured(
     return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
 
 
+def ask_group_configs(nodes: ClusterConnections, target: Target, names: Sequence[str]) -> Any:
+    """Return the response about the configuration of groups. Raises NotOfferedError if the release has none.
+
+    A broker below 4.0 logs an error with a stack trace for a type of resources that it does not have.
+    """
+    features = node_features(ask_api_versions(lambda request: nodes.ask(target, request)))
+    if GROUP_VERSION not in features.supported:
+        raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+    return nodes.ask(target, describe_configs([(ResourceType.GROUP, name) for name in names]))
+
+
 def read_group_configs(
     nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
 ) -> dict[str, dict[str, str]]:
@@ -450,8 +463,12 @@ def _described(
 ) -> Iterator[Any]:
     """Results of DescribeConfigs, without those of topics that were just deleted."""
     for begin in range(0, len(names), at_once):
-        resources = [(kind, name) for name in names[begin : begin + at_once]]
-        for result in nodes.ask(target, describe_configs(resources, keys)).results:
+        some = names[begin : begin + at_once]
+        if kind is ResourceType.GROUP:
+            response = ask_group_configs(nodes, target, some)
+        else:
+            response = nodes.ask(target, describe_configs([(kind, name) for name in some], keys))
+        for result in response.results:
             error = error_name(result.error_code)
             if error == "UNKNOWN_TOPIC_OR_PARTITION":
                 continue

@@ -23,6 +23,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.kafka.client.connection import Decode, NodeConnection, NotSentError
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.model.rights import REQUESTS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
 _T = TypeVar("_T")
@@ -361,7 +362,11 @@ class ClusterConnections:
         decode: Decode | None = None,
     ) -> Any:
         """Return the response of this node. Raises TransientError or RefusedError as NodeConnection does, and what
-        `fence` raises, which is called right before the request is sent. `decode`: as there."""
+        `fence` raises, which is called right before the request is sent. `decode`: as there. Raises ValueError for a
+        request for which model/rights.py grants no right on this listener."""
+        name = type(request).__name__.removesuffix("Request")
+        if name not in REQUESTS[target.listener]:
+            raise ValueError(f"No right is granted for {name} on the listener of a {target.listener}.")
         with self._lock:
             if self._closed:
                 raise NotSentError(f"{target.who} was not queried: the connections are closed.")

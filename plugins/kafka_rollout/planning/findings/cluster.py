@@ -256,7 +256,9 @@ def check_cluster(
         MIXED_CHECK.ran(_releases(state)),
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
-        PARTITIONS_CHECK.ran(_partitions(cluster, state.partitions, accept_unavailable)),
+        PARTITIONS_CHECK.ran(
+            _partitions(cluster, state.partitions, accept_unavailable), unknown=_without_min_isr(state.partitions)
+        ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
         USE_CHECK.ran(use_findings(cluster, state)),
     )
@@ -496,6 +498,11 @@ def _partitions(
                     yield code.found(f"topic {topic}", text)
 
 
+def _without_min_isr(partitions: Iterable[PartitionState]) -> str:
+    topics = sorted({partition.topic for partition in partitions if not partition.has_known_min_isr})
+    return f"The min.insync.replicas of {count(len(topics), 'topic')} is unknown ({few(topics)})." if topics else ""
+
+
 def _listed(topic: str, members: Sequence[PartitionState]) -> str:
     return f"{count(len(members), 'partition')} of {topic} ({few(p.partition for p in members)})"
 
@@ -503,7 +510,7 @@ def _listed(topic: str, members: Sequence[PartitionState]) -> str:
 def _replicas(partition: PartitionState) -> str:
     return (
         f"{partition.name} with replicas {list(partition.replicas)}, ISR {list(partition.isr)}, "
-        f"min.insync.replicas {partition.min_isr}"
+        f"min.insync.replicas {partition.min_isr if partition.has_known_min_isr else 'unknown'}"
     )
 
 
@@ -515,20 +522,20 @@ _KINDS: tuple[tuple[Callable[[PartitionState], bool], FindingCode, str], ...] = 
         "have a single replica: they are unavailable while its broker restarts",
     ),
     (
-        lambda p: 1 < len(p.replicas) <= p.min_isr,
+        lambda p: p.has_known_min_isr and 1 < len(p.replicas) <= p.min_isr,
         MIN_ISR_EQUALS_RF,
         "require every replica in sync: while one of their brokers restarts, acks=all fails, and from 3.7.0 on "
         "consumers get no new records, whatever their acks",
     ),
     (lambda p: p.leader < 0, OFFLINE_PARTITION, "have no leader"),
     (
-        lambda p: len(p.isr) < min(p.min_isr, len(p.replicas)),
+        lambda p: p.has_known_min_isr and len(p.isr) < min(p.min_isr, len(p.replicas)),
         UNDER_MIN_ISR,
         "are under their min.insync.replicas: acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
         "their acks",
     ),
     (
-        lambda p: min(p.min_isr, len(p.replicas)) <= len(p.isr) < len(p.replicas),
+        lambda p: (not p.has_known_min_isr or min(p.min_isr, len(p.replicas)) <= len(p.isr)) and p.is_missing_replicas,
         UNDER_REPLICATED,
         "have replicas out of sync",
     ),

@@ -31,6 +31,7 @@ class Observation:
 def observed_of(state: ClusterState) -> Observed:
     """Return the event about a state. Its `at` is 0."""
     are_read = bool(state.partitions)  # a cluster without any partition has nothing that can fail
+    with_min_isr = are_read and all(one.has_known_min_isr for one in state.partitions)
     return Observed(
         cluster_id=state.cluster_id,
         releases={node_id: node.release for node_id, node in state.nodes.items()},
@@ -46,8 +47,8 @@ def observed_of(state: ClusterState) -> Observed:
         },
         down=tuple(sorted(node_id for node_id, node in state.nodes.items() if node.features is None)),
         offline_partitions=sum(one.leader < 0 for one in state.partitions) if are_read else None,
-        under_min_isr=sum(len(one.isr) < one.min_isr for one in state.partitions) if are_read else None,
-        under_replicated=sum(len(one.isr) < len(one.replicas) for one in state.partitions) if are_read else None,
+        under_min_isr=sum(len(one.isr) < one.min_isr for one in state.partitions) if with_min_isr else None,
+        under_replicated=sum(one.is_missing_replicas for one in state.partitions) if are_read else None,
     )
 
 

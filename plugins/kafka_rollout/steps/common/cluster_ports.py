@@ -16,7 +16,7 @@ from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.node_log import find_logged_requests
-from kafka_rollout.model.rights import PINNING, READING, need_of, refuse_without_reading
+from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
@@ -115,7 +115,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
         refuse_zookeeper_mode(ports.cluster, modes)
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
     unanswered: list[str] = []
-    refused = {one.sentence: need_of(one.right) for one in missing if one.right in READING}
+    refused = {one.sentence: need_of(one.right) for one in missing if one.is_to_read}
     ask_groups = _unless_refused(ports, ports.admin.groups, _NO_GROUPS, refused, Need.GROUPS)
     ask_transactions = _unless_refused(ports, ports.admin.transactions, _NO_TRANSACTIONS, refused, Need.GROUPS)
     groups = _ask(ask_groups, _NO_GROUPS, unanswered)
@@ -128,7 +128,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
         not_observable=(*state.not_observable, *refused),
         refused={**state.refused, **refused},
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
-        missing_rights=tuple(one for one in missing if one.right not in READING),
+        missing_rights=tuple(one for one in missing if not one.is_to_read),
     )
 
 
@@ -201,8 +201,13 @@ def observe_some(
     registered, partitions = _NOT_ASKED, _NO_PARTITIONS
     if brokers and topics is None:
         registered = ports.admin.registered(through=through)
-        read = partial(ports.admin.partitions, through=through, min_isr_age_s=min_isr_age_s)
-        partitions = _unless_refused(ports, read, _NO_PARTITIONS, refused, Need.TOPICS)()
+        read = partial(ports.admin.partitions, through=through)
+        without_settings = _unless_refused(
+            ports, partial(read, min_isr_age_s=None), _NO_PARTITIONS, refused, Need.TOPICS
+        )
+        whole = partial(read, min_isr_age_s=min_isr_age_s)
+        found = _unless_refused(ports, whole, None, refused, Need.TOPICS)()
+        partitions = without_settings() if found is None else found
     elif brokers:  # the process of a node counts also if no broker reports the rest
         registered = _ask(partial(ports.admin.registered, through=through), _NOT_ASKED, unanswered)
         read = partial(ports.admin.partitions, through=through, topics=topics, min_isr_age_s=None)

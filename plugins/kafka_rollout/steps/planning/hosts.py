@@ -21,7 +21,7 @@ from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inve
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
-from kafka_rollout.model.state import ClusterState, ProcessState
+from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.agreement import Directories, Files, agreement_findings
@@ -49,6 +49,7 @@ from kafka_rollout.planning.findings.hosts import (
 )
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK, jvm_findings, needs_jvm_arguments
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK, unclean_election_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
@@ -233,7 +234,10 @@ _DROPPED = "plan/dropped-settings.json"
 
 
 def check_dynamic_configs(
-    ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]
+    ports: ClusterPorts,
+    plan: Plan,
+    configs: Mapping[int, Mapping[str, str]],
+    partitions: Sequence[PartitionState],
 ) -> tuple[Checked, ...]:
     """Check the configuration for all releases of the plan. `configs`: the current configuration by node.
 
@@ -244,8 +248,12 @@ def check_dynamic_configs(
         if not ports.cluster.manages_nodes:
             dynamic = not_observable(dynamic.subject, "Dynamic configurations")
         _save_dropped(ports, {})
-        unread = CHANGED_SETTINGS_CHECK.ran(unknown="The dynamic configuration is unknown.")
-        return unread, DYNAMIC_CONFIGURATION_CHECK.ran([dynamic])
+        unread = "The dynamic configuration is unknown."
+        return (
+            CHANGED_SETTINGS_CHECK.ran(unknown=unread),
+            DYNAMIC_CONFIGURATION_CHECK.ran([dynamic]),
+            UNCLEAN_CHECK.ran(unknown=unread),
+        )
     releases = plan.path[1:]
     planned = planned_configs(plan.path, configs, plan.config_changes)
     of_brokers = {
@@ -264,6 +272,17 @@ def check_dynamic_configs(
             unless="" if releases else NO_RESTART,
         ),
         DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
+        UNCLEAN_CHECK.ran(
+            unclean_election_findings(
+                ports.cluster,
+                ports.catalogue,
+                plan.path,
+                partitions,
+                dynamic=dynamic,
+                configs=planned[plan.path[-1]],
+            ),
+            unless="" if releases else NO_RESTART,
+        ),
     )
 
 

@@ -112,7 +112,7 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple
     return (
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
-        *check_dynamic_configs(ports, plan, observed.configs),
+        *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
     )
 
 

@@ -41,11 +41,12 @@ from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import (
     CHANGING,
     CLUSTER,
-    LIST_CONTROLLERS,
     PINNING,
     READING,
+    RIGHTS,
     TRAFFIC,
     Right,
+    RightsOf,
 )
 from kafka_rollout.model.topology import ClusterSpec
 from tests.integration.conftest import MakeCluster
@@ -151,7 +152,7 @@ class SecuredCluster:
         found.allow(READER, READING)
         found.allow(CHANGER, (*CHANGING, *PINNING))
         found.allow(TRAFFIC_USER, TRAFFIC)
-        found.allow(CONTROLLERS, (LIST_CONTROLLERS,))
+        found.allow(CONTROLLERS, RIGHTS[RightsOf.CONTROLLERS])
         spec = replace(
             cluster.spec,
             connection_id="secured_brokers",
@@ -200,9 +201,13 @@ class SecuredCluster:
             found[name] = body | ({"login": login, "password": password} if login else {})
         return found
 
-    def command_config(self, security: ClientSecurity) -> Path:
-        """A file for --command-config."""
+    def command_config(self, security: ClientSecurity, *, alone: bool = False) -> Path:
+        """A file for --command-config. `alone`: without settings of controllers and test traffic."""
         path = self.files / f"connection-{secrets.token_hex(4)}.json"
+        if alone:
+            path.write_text(security.to_json())
+            path.chmod(0o600)
+            return path
         assert security.controllers is not None
         assert security.traffic is not None
         nested = {"controllers": security.controllers.to_json(), "traffic": security.traffic.to_json()}
@@ -245,6 +250,20 @@ class SecuredCluster:
             yield
         finally:
             self.allow(user, (right,))
+
+    @contextmanager
+    def denying(self, user: str, topic: str) -> Iterator[None]:
+        """The cluster while an ACL denies a user all operations on a topic."""
+        kinds = ResourceType.TOPIC, topic, ResourcePatternType.LITERAL, f"User:{user}", "*"
+        operation = AclOperation.ALL, AclPermissionType.DENY
+        admin = self.root()
+        for created in admin.create_acls([AclBinding(*kinds, *operation)]).values():
+            created.result(60)
+        try:
+            yield
+        finally:
+            for removed in admin.delete_acls([AclBindingFilter(*kinds, *operation)]).values():
+                removed.result(60)
 
     def use_coordinators(self) -> None:
         """Make the coordinators' topics exist, as on a cluster in use."""

@@ -9,6 +9,7 @@ import threading
 import time
 import tracemalloc
 from collections.abc import Iterator
+from functools import partial
 from types import SimpleNamespace
 from typing import Any
 
@@ -19,7 +20,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslAuthenticateRespons
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError
+from kafka_rollout.kafka.client.connection import NodeConnection, NotSentError, ask_api_versions
 from kafka_rollout.kafka.client.features import UpgradeType, node_features, send_feature_updates, upgrade_type
 from kafka_rollout.kafka.client.requests import ClusterConnections, Target, error_name, raise_for_error
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
@@ -340,7 +341,7 @@ def test_each_listener_is_opened_with_its_own_settings() -> None:
         security = brokers.model_copy(update={"controllers": controllers})
         nodes = ClusterConnections(ClusterSpec(name="two", nodes=(node,)), security, timeout_s=60)
         for target in (*nodes.brokers, *nodes.controllers):
-            nodes.ask(target, broker.question())
+            ask_api_versions(partial(nodes.ask, target))
         nodes.close()
     assert [listener.tokens[0].split(b"\0")[1] for listener in (broker, controller)] == [b"b", b"c"]
 

@@ -1,0 +1,76 @@
+"""Partitions without a leader for which controllers of a release elect a replica that is not in sync.
+
+From 3.9.0 on, the active controller does so every unclean.leader.election.interval.ms, for topics with
+unclean.leader.election.enable=true (ReplicationControlManager). Before, only a change of a broker or an operator made
+it elect.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping, Sequence
+
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.wording import count, few
+from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.state import PartitionState
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.releases.facts import Catalogue, Release
+
+ENABLE = "unclean.leader.election.enable"
+INTERVAL = "unclean.leader.election.interval.ms"
+UNCLEAN_ELECTION = FindingCode(
+    "UNCLEAN-ELECTION",
+    (BLOCKER, WARNING),
+    "Controllers of a release of the plan elect an unclean leader by themselves, and records are lost. A warning if "
+    "the running release does so too.",
+    f"Start a broker of the ISR, or set {ENABLE}=false for the topic until one runs. Then plan again.",
+)
+UNCLEAN_CHECK = Check(
+    "unclean-elections",
+    "Partitions without a leader that controllers elect by themselves",
+    "upgrade.md#findings",
+    (UNCLEAN_ELECTION,),
+    needs=(Need.RESPONSES, Need.TOPICS, Need.SETTINGS),
+    examines=Examined.TOPICS,
+)
+
+
+def unclean_election_findings(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    path: Sequence[Release],
+    partitions: Sequence[PartitionState],
+    *,
+    dynamic: DynamicConfigs,
+    configs: Mapping[int, Mapping[str, str]],
+) -> Iterator[Finding]:
+    """Yield a finding for each topic. `path`: of the plan, the running release first. `configs`: of the last release.
+
+    A topic without an own value has that of all brokers, else that of the file of the active controller.
+    """
+    electing = [release for release in path if release in catalogue and INTERVAL in catalogue.get(release).config_names]
+    if not electing:
+        return
+    in_files = {_value(configs.get(node.node_id, {})) for node in cluster.controllers}
+    default = _value(dynamic.all_brokers) if ENABLE in dynamic.all_brokers else max(in_files, default="false")
+    topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
+    for partition in partitions:
+        # Without a replica outside the ISR, the controller has nothing to elect.
+        if partition.leader < 0 and partition.is_missing_replicas:
+            topics[partition.topic].append(partition)
+    for topic, leaderless in sorted(topics.items()):
+        if _value(dynamic.topics.get(topic, {}), default) == "true":
+            numbers = few(one.partition for one in leaderless)
+            yield UNCLEAN_ELECTION.found(
+                f"topic {topic}",
+                f"{count(len(leaderless), 'partition')} of {topic} ({numbers}) have no leader, and {ENABLE} is true. "
+                f"The controllers of Kafka {electing[0]} elect a replica that is not in sync, every 5 minutes unless "
+                f"{INTERVAL} is set: the records that only the ISR has are lost.",
+                severity=WARNING if electing[0] == path[0] else BLOCKER,
+            )
+
+
+def _value(config: Mapping[str, str], default: str = "false") -> str:
+    """Return `true` or `false`, which is the smaller text."""
+    return "true" if config.get(ENABLE, default).strip().lower() == "true" else "false"

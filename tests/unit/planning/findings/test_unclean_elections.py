@@ -1,0 +1,66 @@
+"""Leaderless partitions that the controllers of a release elect by themselves, from a replica that is not in sync."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.state import PartitionState
+from kafka_rollout.planning.findings.unclean_elections import ENABLE, unclean_election_findings
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
+from tests.paths import INCLUDE
+from tests.unit.builders import SEPARATE, partition
+
+CATALOGUE = load_catalogue(INCLUDE)
+
+R372, R381, R391, R431 = Release(3, 7, 2), Release(3, 8, 1), Release(3, 9, 1), Release(4, 3, 1)
+LEADERLESS = partition("orders", 0, [4, 5, 6], isr=[4], leader=-1)
+ON = DynamicConfigs(topics={"orders": {ENABLE: "true"}})
+
+
+def found(
+    path: tuple[Release, ...],
+    dynamic: DynamicConfigs = ON,
+    configs: dict[int, dict[str, str]] | None = None,
+    *partitions: PartitionState,
+) -> list[Finding]:
+    shown = partitions or (LEADERLESS, partition("fine", 0, [4, 5, 6]))
+    return list(unclean_election_findings(SEPARATE, CATALOGUE, path, shown, dynamic=dynamic, configs=configs or {}))
+
+
+@pytest.mark.parametrize(
+    ("path", "severity"),
+    [((R372, R431), Severity.BLOCKER), ((R391, R431), Severity.WARNING), ((R431, R391), Severity.WARNING)],
+)
+def test_the_first_release_that_elects_decides(path: tuple[Release, ...], severity: Severity) -> None:
+    (one,) = found(path)
+    assert (one.subject, one.severity) == ("topic orders", severity)
+    assert "1 partition of orders (0) have no leader" in one.sentence
+
+
+def test_releases_that_do_not_elect_by_themselves_have_no_finding() -> None:
+    assert found((R372, R381)) == []
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "configs", "number"),
+    [
+        (DynamicConfigs(), None, 0),
+        (DynamicConfigs(all_brokers={ENABLE: "true"}), None, 1),
+        (DynamicConfigs(topics={"orders": {ENABLE: "false"}}, all_brokers={ENABLE: "true"}), None, 0),
+        (DynamicConfigs(), {1: {ENABLE: "TRUE"}}, 1),  # a controller
+        (DynamicConfigs(), {4: {ENABLE: "true"}}, 0),  # a broker, which elects nothing
+        (DynamicConfigs(all_brokers={ENABLE: "false"}), {1: {ENABLE: "true"}}, 0),
+    ],
+)
+def test_the_value_is_that_of_the_topic_else_of_all_brokers_else_of_the_controllers(
+    dynamic: DynamicConfigs, configs: dict[int, dict[str, str]] | None, number: int
+) -> None:
+    assert len(found((R372, R431), dynamic, configs)) == number
+
+
+def test_without_a_replica_outside_the_isr_there_is_nothing_to_elect() -> None:
+    whole = partition("orders", 0, [4], isr=[4], leader=-1, min_isr=1)
+    assert found((R372, R431), ON, None, whole) == []
