@@ -79,13 +79,14 @@ def test_no_build_needs_one_version_of_its_backend() -> None:
         assert not [one for one in required if "==" in one]
 
 
-def test_sources_without_git_have_the_version_of_the_newest_section_of_the_changelog() -> None:
-    fallback = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["setuptools_scm"]["fallback_version"]
+def test_the_version_is_that_of_the_changelog_or_follows_it_with_unreleased_changes() -> None:
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
     sections = re.findall(
-        r"^## (\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
+        r"^## (?:(\d+\.\d+\.\d+) \(\d{4}-\d\d-\d\d\)|Unreleased)$", (ROOT / "CHANGELOG.md").read_text(), re.MULTILINE
     )
-    assert sections
-    assert fallback == sections[0]
+    released = [one for one in sections if one]
+    numbers = [tuple(map(int, one.split("."))) for one in (version, released[0])]
+    assert (numbers[0] > numbers[1]) if sections[0] == "" else version == released[0]
 
 
 def test_what_the_image_copies_is_in_the_repository_and_in_its_context() -> None:
