@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import pytest
 
@@ -11,6 +12,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
 from kafka_rollout.model.configs import ConfigSource, Setting
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
 from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.contract.conftest import RELEASE, TOPIC, World
 
@@ -90,6 +92,26 @@ def test_every_node_reports_its_configuration_file(world: World) -> None:
         reported, file = world.admin.node_config(node), world.runtime.config(node)
         assert reported.items() <= file.items()
         assert reported.keys() >= {"node.id", "process.roles", "controller.quorum.voters"} & file.keys()
+
+
+def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) -> None:
+    """Of brokers and of controllers alone: no line is shown as a change that a restart brings into effect."""
+    ids = {node.node_id for node in world.spec.nodes}
+    started = {node.node_id: world.runtime.process(node).started_at for node in world.spec.nodes}
+    seen = SinceStart(
+        configs={node.node_id: world.runtime.config(node) for node in world.spec.nodes},
+        in_use={node.node_id: world.admin.settings_in_use(node) for node in world.spec.nodes},
+        files={node.node_id: world.runtime.start_files(node) for node in world.spec.nodes},
+        started_at={node_id: at for node_id, at in started.items() if at is not None},
+    )
+    assert seen.started_at.keys() == ids
+    # The SSH user cannot see every file.
+    assert [one for one in pending_findings(ids, seen) if one.code != "FILE-CHANGE-UNKNOWN"] == []
+    node = world.spec.controllers[0]
+    lines = {**seen.configs[node.node_id], "num.io.threads": "3", "log.retention.ms": "1"}
+    changed = pending_findings({node.node_id}, replace(seen, configs={node.node_id: lines}))
+    assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {"FILE-NOT-READ", "FILE-CHANGES-DATA"}
+    assert world.admin.settings_in_use(node, ["num.io.threads"]).keys() == {"num.io.threads"}
 
 
 def test_the_quorum_names_leader_voters_and_observers(world: World) -> None:

@@ -23,7 +23,7 @@ from kafka_rollout.model.configs import (
     EffectiveConfigs,
     Setting,
 )
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.state import (
     CheckpointFile,
@@ -81,6 +81,8 @@ class FakeNode:
     behind: int = 0
     starts: list[StartRecord] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)
+    in_use: dict[str, str] | None = None  # lines that the process has read; None: those of the file
+    start_files: tuple[StartFile, ...] = ()
     jvm_arguments: tuple[str, ...] | None = ()  # None: they cannot be read
     checkpoints: list[CheckpointFile] = field(default_factory=list)
     log: list[str] = field(default_factory=list)
@@ -198,26 +200,30 @@ class FakeCluster:
         file = self.nodes[node_id].config.get(name, default)
         return dynamic.brokers.get(node_id, {}).get(name, dynamic.all_brokers.get(name, file))
 
+    def settings_in_use(self, node_id: int) -> dict[str, Setting]:
+        """Kafka's defaults of the running release, the lines that the process has read, and dynamic values."""
+        fake, dynamic = self.nodes[node_id], self.dynamic_configs
+        defaults = {MIN_ISR: "1", **self.catalogue.get(fake.running or fake.installed).config_defaults}
+        return {
+            name: Setting(value, source)
+            for source, values in (
+                (ConfigSource.DEFAULT, defaults),
+                (ConfigSource.FILE, fake.config if fake.in_use is None else fake.in_use),
+                (ConfigSource.ALL_BROKERS, dynamic.all_brokers),
+                (ConfigSource.NODE, dynamic.brokers.get(node_id, {})),
+            )
+            for name, value in values.items()
+        }
+
     def effective(self) -> EffectiveConfigs:
         """All settings: Kafka's defaults of the running release, files, and dynamic values."""
-        dynamic = self.dynamic_configs
         brokers: dict[str, dict[str, Setting]] = {}
         topics: dict[str, dict[str, Setting]] = {}
         for node in self.spec.brokers:
             fake = self.nodes[node.node_id]
             if fake.running is None or node.node_id in self.silent:
                 continue
-            defaults = {MIN_ISR: "1", **self.catalogue.get(fake.running).config_defaults}
-            brokers[str(node.node_id)] = {
-                name: Setting(value, source)
-                for source, values in (
-                    (ConfigSource.DEFAULT, defaults),
-                    (ConfigSource.FILE, fake.config),
-                    (ConfigSource.ALL_BROKERS, dynamic.all_brokers),
-                    (ConfigSource.NODE, dynamic.brokers.get(node.node_id, {})),
-                )
-                for name, value in values.items()
-            }
+            brokers[str(node.node_id)] = self.settings_in_use(node.node_id)
         for partition in self.topics.values():
             own = {name: Setting(value, ConfigSource.TOPIC) for name, value in self.own_configs(partition).items()}
             broker = brokers.get(str(partition.replicas[0]), next(iter(brokers.values())))
@@ -293,6 +299,7 @@ class FakeCluster:
             return
         node.running = node.installed
         node.config = self.files_at_start.pop(node_id, node.config)
+        node.in_use = None
         node.behind = self.catch_up_rounds
         self._elect_controller()
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import shlex
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from hashlib import sha256
 from pathlib import PurePosixPath
@@ -71,6 +71,8 @@ class FakeHost:
     clock: float = 1_700_000_000.5
     uptime: int = 5000
     on_command: Callable[[str], None] = lambda line: None
+    start: str = ""
+    changed: Mapping[str, str] = field(default_factory=dict)  # path → `content/inode` in epoch seconds; empty: hidden
     jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
@@ -193,6 +195,18 @@ class FakeHost:
         return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        if "--property=FragmentPath" in line:
+            return done_with(0, self.start, "")
+        if line.startswith("stat --dereference "):
+            paths = [word for word in shlex.split(line) if word.startswith("/")]
+            seen = [f"{self.changed[path]}{path}" for path in paths if self.changed.get(path)]
+            hidden = [
+                f"stat: cannot statx '{path}': Permission denied" for path in paths if self.changed.get(path) == ""
+            ]
+            gone = [
+                f"stat: cannot statx '{path}': No such file or directory" for path in paths if path not in self.changed
+            ]
+            return done_with(1 if hidden or gone else 0, "\n".join(seen), "\n".join([*hidden, *gone]))
         if "--property=Environment" in line:
             return done_with(0, self.jvm, "")
         if "systemctl show" in line:

@@ -20,7 +20,7 @@ from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
-from kafka_rollout.model.configs import DynamicConfigs, SettingValues
+from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight, Right
@@ -154,6 +154,14 @@ class FakeAdmin:
 
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
+
+    def settings_in_use(self, node: NodeSpec, names: Collection[str] | None = None) -> Mapping[str, Setting]:
+        if not self._cluster.runs(node.node_id) or node.node_id in self._cluster.silent:
+            raise TransientError(f"Node {node.node_id} does not respond.")
+        known = self._cluster.catalogue.get(self._cluster.nodes[node.node_id].installed).config_names
+        unset = {name: Setting(None, ConfigSource.DEFAULT) for name in known}
+        found = {**unset, **self._cluster.settings_in_use(node.node_id)}
+        return found if names is None else {name: found[name] for name in names if name in found}
 
     def wait_for_turn(self) -> int | None:
         return None

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
@@ -112,6 +112,9 @@ class FakeRuntime:
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
+
+    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+        return self._cluster.nodes[node.node_id].start_files
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         return tuple(self._cluster.nodes[node.node_id].checkpoints)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import stat
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from enum import StrEnum
 
 from kafka_rollout.releases.facts import Release
 
@@ -111,6 +112,27 @@ class DirectoryFormat:
     bootstrap: bytes | None = None
     has_metadata_log: bool = False
     problem: str = ""
+
+
+class StartFileKind(StrEnum):
+    """A file that a node reads at its start. Values are words of sentences."""
+
+    CONFIGURATION = "server.properties"
+    JVM = "options of the JVM"
+    UNIT = "the unit and its environment"
+    KEYS = "keystore, truststore or JAAS file"
+    JAR = "jar"
+    LOGGING = "logging configuration"
+    IDENTITY = "meta.properties"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFile:
+    """`changed_at`: of the content or its place, whichever is later, in epoch seconds; None: not seen."""
+
+    path: str
+    kind: StartFileKind
+    changed_at: float | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

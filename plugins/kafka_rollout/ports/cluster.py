@@ -21,9 +21,9 @@ from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
-from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, SettingValues
+from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.rights import MissingRight, Right
@@ -107,6 +107,10 @@ class ClusterQueries(Protocol):
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """The configuration file of the node as the node reports it, without secrets and unknown names. Raises
         NotObservableError if the node does not report it."""
+
+    def settings_in_use(self, node: NodeSpec, names: Collection[str] | None = None) -> Mapping[str, Setting]:
+        """The effective settings (None: all) of the node's process, as it reports them. Raises NotObservableError if it
+        does not."""
 
 
 class ClusterChanges(Protocol):
@@ -218,6 +222,10 @@ class NodeQueries(Protocol):
         """Arguments of the JVM of the next start, as far as they can be read. Raises TransientError if unknown."""
 
     def config(self, node: NodeSpec) -> Mapping[str, str]: ...
+    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+        """The files that the next start of the same release reads, with the times of their last changes; empty if the
+        runtime sees no files."""
+
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots of __cluster_metadata-0 on the node, oldest first; empty if the runtime cannot read files."""
 

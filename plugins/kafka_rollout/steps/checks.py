@@ -56,7 +56,6 @@ from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     DIRECTORIES_CHECK,
     JAVA_CHECK,
-    PENDING_CHECK,
     SHUTDOWN_CHECK,
 )
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
@@ -64,6 +63,7 @@ from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATIO
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
+from kafka_rollout.planning.findings.pending import PENDING_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK

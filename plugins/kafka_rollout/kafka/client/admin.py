@@ -34,6 +34,7 @@ from kafka_rollout.kafka.client.contents import (
     read_node_config,
     read_setting,
     read_settings,
+    read_settings_in_use,
     set_default_config,
 )
 from kafka_rollout.kafka.client.coordinators import ask_coordinators, list_groups, list_transactions
@@ -51,7 +52,7 @@ from kafka_rollout.kafka.client.requests import (
 from kafka_rollout.kafka.client.rights import find_denied_topics, find_missing, find_missing_on_controllers
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.model.configs import DynamicConfigs, SettingValues
+from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
@@ -278,6 +279,9 @@ class KafkaAdmin:
     def node_config(self, node: NodeSpec) -> Mapping[str, str]:
         """DescribeConfigs of the node itself. Controllers answer it from 3.7 on (KIP-919)."""
         return read_node_config(self._nodes, self._target(node))
+
+    def settings_in_use(self, node: NodeSpec, names: Collection[str] | None = None) -> Mapping[str, Setting]:
+        return read_settings_in_use(self._nodes, self._target(node), names)
 
     def _live_brokers(self) -> tuple[Target, ...]:
         """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.

@@ -314,6 +314,22 @@ def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str
     return found
 
 
+def read_settings_in_use(
+    nodes: ClusterConnections, target: Target, names: Collection[str] | None = None
+) -> dict[str, Setting]:
+    """Return the effective settings of a node's process. Controllers answer it from 3.7 on (KIP-919).
+
+    Raises NotObservableError without the right, and where the node does not offer it.
+    """
+    node_id = str(target.node_id)
+    keys = None if names is None else sorted(names)
+    try:
+        found = read_effective(nodes, target, ResourceType.BROKER, [node_id], keys)[node_id]
+    except (RefusedError, FatalError) as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
+    return found if names is None else {name: setting for name, setting in found.items() if name in names}
+
+
 def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -> SettingValues:
     """Return one setting of brokers and topics, from every unfenced broker. Raises as `read_configs` does."""
     topics, source = nodes.topics()
@@ -435,9 +451,13 @@ def read_configs(
 
 
 def read_effective(
-    nodes: ClusterConnections, target: Target, kind: ResourceType, names: Sequence[str]
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
 ) -> dict[str, dict[str, Setting]]:
-    """Name → all settings of the resources, with files and defaults. Raises as `read_configs` does."""
+    """Name → all settings of the resources, with files and defaults. `keys`, errors: as for `read_configs`."""
     kept: dict[Setting, Setting] = {}  # topics share most values: one object for each
 
     def setting(one: Any) -> Setting:
@@ -448,7 +468,7 @@ def read_effective(
 
     return {
         result.resource_name: {one.name: setting(one) for one in result.configs}
-        for result in _described(nodes, target, kind, names)
+        for result in _described(nodes, target, kind, names, keys)
     }
 
 

@@ -76,9 +76,12 @@ def directory_formats(
 
 
 def _with_identity(path: str, found: DirectoryFormat, of_metadata: str) -> DirectoryFormat:
-    if found.meta is None:
+    try:
+        meta = parse(found.meta or b"")
+    except UserError:  # the classes of the release refuse it
+        meta = {}
+    if not meta:
         return found
-    meta = parse(found.meta)
     identity = DirectoryIdentity(
         path=path,
         cluster_id=meta.get("cluster.id", ""),

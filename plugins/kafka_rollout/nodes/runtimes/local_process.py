@@ -47,7 +47,7 @@ from kafka_rollout.base.system.files import (
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.model.host_state import DirectoryFormat, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
@@ -74,6 +74,7 @@ from kafka_rollout.nodes.runtimes.properties import (
     metadata_directory,
     parse_starts,
 )
+from kafka_rollout.nodes.runtimes.start_files import named_files
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version
 
@@ -275,6 +276,17 @@ class LocalProcessRuntime:
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(_read_config(_home(node), node))
 
+    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+        """Without jars, which come from the cache."""
+        home = _home(node)
+        named = [(StartFileKind.CONFIGURATION, "server.properties"), (StartFileKind.JVM, "jvm.options")]
+        named += named_files(self.config(node), self.jvm_arguments(node))
+        found = []
+        for kind, name in dict.fromkeys(named):
+            with suppress(FileNotFoundError):
+                found.append(StartFile(path=str(home / name), kind=kind, changed_at=_changed_at(home / name)))
+        return tuple(found)
+
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         directory = self.metadata_log_dir(node)
         found = []
@@ -448,6 +460,17 @@ def _end_of(path: Path) -> LogPlace:
 def _lines_since(path: Path, place: str) -> tuple[str, ...]:
     found = parse_place(place)
     return () if found is None else read_on(found, _reader_of(path))[0]
+
+
+def _changed_at(path: Path) -> float | None:
+    """A file that was moved to its place, or copied with its times, is as new as its inode."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        raise
+    except OSError:
+        return None
+    return max(status.st_mtime, status.st_ctime)
 
 
 def _record_start(home: Path, process: psutil.Process, release: Release, log: str = "", output: str = "") -> None:

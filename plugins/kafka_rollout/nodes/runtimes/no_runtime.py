@@ -75,5 +75,5 @@ class NoRuntime:
 
     # The other calls of the port: every change is refused, and these values do not exist here.
     bring = prepare_stop = stop = install = start = _refuse
-    starts = log_tail = checkpoints = _empty
+    starts = log_tail = checkpoints = start_files = _empty
     host = directory_formats = metadata_log_dir = process_log = _none

@@ -30,6 +30,7 @@ from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.planning.hosts import host_findings, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.steps.planning.pending import unapproved_changes
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
@@ -109,6 +110,7 @@ def recheck(
             *host,
             *host_findings(ports, plan, *stop),
             *recheck_dynamic_configs(ports, plan, stop[0].to_release),
+            *unapproved_changes(ports, plan, stop[1], state),
         )
     found = (
         *all_findings(now),

@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import replace
 
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
@@ -18,7 +18,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK, window_findings
 from kafka_rollout.planning.checks import unknown_values
-from kafka_rollout.planning.findings.configuration import PENDING_CHECK, pending_findings, planned_configs
+from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
@@ -50,6 +50,7 @@ from kafka_rollout.steps.planning.hosts import (
     node_directories,
 )
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
+from kafka_rollout.steps.planning.pending import check_pending
 from kafka_rollout.steps.step import SkippedStepError
 
 REHEARSAL_RESULT = "rehearsal/result.json"
@@ -73,8 +74,6 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
-    else:
-        plan = plan.with_checked([_pending(ports, plan, observed)], unknown_values(observed, plan.path))
     plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request), _outside(ports, plan, request)])
     ports.run.record(observed_of(observed.state))
     freeze(ports, plan, run_of)
@@ -110,6 +109,7 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple
     """Return the checks of hosts, JVMs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
     return (
+        check_pending(ports, plan, observed.configs, observed.state),
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
@@ -131,16 +131,6 @@ def _outside(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
     if not plan.release_steps:
         return OUTSIDE_CHECK.ran(unless="The run stops no node.")
     return find_outside(ports, request.skip_conditions)
-
-
-def _pending(ports: ClusterPorts, plan: Plan, observed: Observation) -> Checked:
-    """Compare the nodes' files with what their processes use."""
-    restarted = [node_step.node_id for release_step in plan.release_steps for node_step in release_step.order]
-    try:
-        effective = ports.admin.inventory(leaderless=True).effective
-    except TransientError as error:
-        return PENDING_CHECK.ran(unknown=error.sentence)
-    return PENDING_CHECK.ran(pending_findings(restarted, observed.configs, effective))
 
 
 def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> MinIsrEffects:

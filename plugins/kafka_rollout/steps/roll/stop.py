@@ -38,6 +38,7 @@ from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
 from kafka_rollout.steps.planning.hosts import recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.steps.planning.pending import unapproved_changes
 
 Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
@@ -241,8 +242,12 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
 
 
 def _refuse_disagreement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Raise RefusedError if a file was changed so that the node would start in another quorum, or not at all."""
-    found = recheck_agreement(ports, plan, observe(ports), release_step.to_release, node)
+    """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
+    state = observe(ports)
+    found = (
+        *recheck_agreement(ports, plan, state, release_step.to_release, node),
+        *unapproved_changes(ports, plan, node, state),
+    )
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {node.node_id} cannot be rolled back now. "

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,23 @@ def test_the_arguments_of_the_next_start_are_those_of_the_file(runtime: LocalPro
     assert runtime.jvm_arguments(node) == local_process.JVM_OPTIONS
     (Path(str(node.directory)) / "jvm.options").write_text("-Xmx1g\n-Da=b\n")
     assert runtime.jvm_arguments(node) == ("-Xmx1g", "-Da=b")
+
+
+def test_the_files_of_the_next_start_have_the_times_of_their_inodes(runtime: LocalProcessRuntime) -> None:
+    (node,) = runtime.cluster.nodes
+    home = Path(str(node.directory))
+    (home / "server.properties").write_text("log.dirs=data\nssl.keystore.location=/gone.jks\n")
+    (home / "data").mkdir()
+    for name in ("jvm.options", "data/meta.properties"):
+        (home / name).write_text("-Xmx1g\n")
+        os.utime(home / name, (1, 1))  # a copy that keeps its times
+    found = {Path(file.path).relative_to(home).as_posix(): file for file in runtime.start_files(node)}
+    assert {name: file.kind.value for name, file in found.items()} == {
+        "server.properties": "server.properties",
+        "jvm.options": "options of the JVM",
+        "data/meta.properties": "meta.properties",
+    }
+    assert all(file.changed_at is not None and time.time() - file.changed_at < 60 for file in found.values())
 
 
 def test_directories_that_a_config_provider_has_are_unknown(runtime: LocalProcessRuntime) -> None:

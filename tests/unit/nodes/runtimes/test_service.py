@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, StartFileKind
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -188,6 +188,45 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
     assert facts.release_jars == {R431: frozenset({"new.jar"})}
 
 
+def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:
+    start = (
+        "FragmentPath=/etc/systemd/system/kafka.service\nDropInPaths=/etc/systemd/system/kafka.service.d/a.conf\n"
+        "EnvironmentFiles=/etc/default/kafka (ignore_errors=yes)\n"
+        "arg java\narg -Dlog4j2.configurationFile=file:/etc/kafka/log4j2.yaml\n"
+        "arg -cp\narg /opt/plugins/*:/gone/x.jar\n"
+        "arg -Djava.security.auth.login.config=/etc/kafka/jaas.conf\n"
+    )
+    changed = {
+        "/etc/kafka/server.properties": "100/200",
+        "/etc/systemd/system/kafka.service": "300/100",
+        "/etc/systemd/system/kafka.service.d/a.conf": "5/5",
+        "/etc/default/kafka": "6/6",
+        "/etc/kafka/log4j2.yaml": "7/7",
+        "/opt/plugins": "8/8",
+        "/etc/kafka/jaas.conf": "",
+        "/keys/a b.jks": "9/9",
+        "/data/meta.properties": "10/10",
+    }
+    config = (
+        "log.dirs=/data\nlistener.name.x.ssl.keystore.location=/keys/a b.jks\nssl.truststore.location=${file:/a:b}\n"
+    )
+    host = FakeHost(start=start, changed=changed)
+    host.files[CONFIGURATION] = config
+    found = {file.path: (file.kind, file.changed_at) for file in runtime_on(host).start_files(NODE)}
+    kinds = StartFileKind
+    assert found == {
+        "/etc/kafka/server.properties": (kinds.CONFIGURATION, 200.0),
+        "/etc/systemd/system/kafka.service": (kinds.UNIT, 300.0),
+        "/etc/systemd/system/kafka.service.d/a.conf": (kinds.UNIT, 5.0),
+        "/etc/default/kafka": (kinds.UNIT, 6.0),
+        "/etc/kafka/log4j2.yaml": (kinds.LOGGING, 7.0),
+        "/opt/plugins": (kinds.JAR, 8.0),
+        "/etc/kafka/jaas.conf": (kinds.KEYS, None),
+        "/keys/a b.jks": (kinds.KEYS, 9.0),
+        "/data/meta.properties": (kinds.IDENTITY, 10.0),
+    }
+
+
 def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
     assert runtime_on(FakeHost()).jvm_arguments(NODE) == ("java", "-Da=b c")
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
@@ -286,7 +325,9 @@ def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
     runtime = runtime_on(host)
     config = {"log.dirs": "/data,/new"}
     assert runtime.directory_formats(NODE, config) == {
-        "/data": DirectoryFormat(meta=meta.encode()),
+        "/data": DirectoryFormat(
+            meta=meta.encode(), identity=DirectoryIdentity(path="/data", cluster_id="A", is_of_metadata=True)
+        ),
         "/new": DirectoryFormat(),
     }
     host.unreadable["/data/meta.properties"] = "Input/output error"

@@ -2,30 +2,38 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import pytest
 
-from kafka_rollout.model.configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, Setting
-from kafka_rollout.planning.findings.configuration import pending_findings
+from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
+from kafka_rollout.model.host_state import StartFile, StartFileKind
+from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
 
 FILE, DEFAULT, NODE = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.NODE
 
 
 def sentences(configs: dict[int, dict[str, str]], used: dict[str, dict[str, Setting]]) -> list[str]:
-    effective = EffectiveConfigs(brokers=ConfigTable.of_resources(used))
-    return [finding.sentence for finding in pending_findings(sorted(configs), configs, effective)]
+    return [finding.sentence for finding in findings(configs, used)]
+
+
+def findings(configs: dict[int, dict[str, str]], used: dict[str, dict[str, Setting]], **other: Any) -> list[Finding]:
+    in_use = {int(node_id): settings for node_id, settings in used.items()}
+    return list(pending_findings(sorted(configs), SinceStart(configs=configs, in_use=in_use, **other)))
 
 
 def test_a_new_a_changed_and_a_removed_line_are_named_with_their_nodes() -> None:
     used = {
         "num.io.threads": Setting("8", DEFAULT),
-        "log.retention.ms": Setting("1000", FILE),
+        "log.flush.interval.ms": Setting("1000", FILE),
         "compression.type": Setting("zstd", FILE),
     }
-    lines = {"num.io.threads": "16", "log.retention.ms": "2000"}
-    kept = {"log.retention.ms": "1000", "compression.type": "zstd"}
+    lines = {"num.io.threads": "16", "log.flush.interval.ms": "2000"}
+    kept = {"log.flush.interval.ms": "1000", "compression.type": "zstd"}
     assert sentences({1: lines, 2: lines, 3: kept}, {"1": used, "2": used, "3": used}) == [
         "compression.type of nodes 1, 2 is zstd now, and the default after the restart.",
-        "log.retention.ms of nodes 1, 2 is 1000 now, and 2000 after the restart.",
+        "log.flush.interval.ms of nodes 1, 2 is 1000 now, and 2000 after the restart.",
         "num.io.threads of nodes 1, 2 is 8 now, and 16 after the restart.",
     ]
 
@@ -35,6 +43,7 @@ def test_a_new_a_changed_and_a_removed_line_are_named_with_their_nodes() -> None
     [
         ("a:1, b:2", Setting("a:1,b:2", FILE)),
         ("True", Setting("true", FILE)),
+        ("0168", Setting("168", FILE)),
         ("${file:/secrets:x}", Setting("seen", FILE)),
         ("new", Setting(HIDDEN, FILE)),
         ("8", Setting("16", NODE)),
@@ -58,3 +67,63 @@ def test_a_value_that_kafka_derives_from_another_line_is_no_finding() -> None:
 
 def test_a_controller_whose_values_kafka_does_not_show_is_no_finding() -> None:
     assert sentences({1: {"num.io.threads": "16"}}, {"2": {"num.io.threads": Setting("8", DEFAULT)}}) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "before", "after", "code"),
+    [
+        ("log.retention.ms", None, "60000", "FILE-CHANGES-DATA"),
+        ("log.retention.hours", "168", "1", "FILE-CHANGES-DATA"),
+        ("log.retention.hours", "168", "336", "FILE-NOT-READ"),
+        ("log.retention.bytes", "1000", "-1", "FILE-NOT-READ"),
+        ("log.retention.bytes", "-1", "1000", "FILE-CHANGES-DATA"),
+        ("log.cleanup.policy", "compact", "delete", "FILE-CHANGES-DATA"),
+        ("log.dirs", "/a,/b", "/a", "FILE-CHANGES-DATA"),
+        ("controller.quorum.voters", "1@a:1,2@b:1", "1@a:1", "FILE-CHANGES-MEMBERSHIP"),
+        ("node.id", "1", "2", "FILE-CHANGES-MEMBERSHIP"),
+        ("process.roles", "broker", "broker,controller", "FILE-CHANGES-MEMBERSHIP"),
+        ("listeners", "PLAINTEXT://:9092", "PLAINTEXT://:9093", "FILE-CHANGES-MEMBERSHIP"),
+        ("num.io.threads", "8", "16", "FILE-NOT-READ"),
+    ],
+)
+def test_a_change_that_deletes_data_or_changes_membership_has_a_stronger_word(
+    name: str, before: str | None, after: str, code: str
+) -> None:
+    used = {name: Setting(before, FILE if before else DEFAULT)}
+    found = findings({1: {name: after}, 2: {name: after}}, {"1": used, "2": used})
+    assert {one.code for one in found} == {code}
+    strong = code != "FILE-NOT-READ"
+    assert {one.severity for one in found} == {Severity.WARNING if strong else Severity.INFO}
+    assert len(found) == (2 if strong else 1), "each node's change is approved on its own"
+
+
+def _file(kind: StartFileKind, changed_at: float | None, path: str = "/etc/kafka/x") -> StartFile:
+    return StartFile(path=path, kind=kind, changed_at=changed_at)
+
+
+@pytest.mark.parametrize("kind", [kind for kind in StartFileKind if kind is not StartFileKind.CONFIGURATION])
+def test_every_file_that_a_start_reads_is_compared_with_the_start_of_the_process(kind: StartFileKind) -> None:
+    def found(changed_at: float | None) -> list[tuple[str, Severity]]:
+        files = {1: (_file(kind, changed_at),)}
+        seen = findings({1: {}}, {"1": {}}, files=files, started_at={1: 1000.0})
+        return [(one.code, one.severity) for one in seen]
+
+    assert found(999.0) == found(1001.0) == []
+    is_identity = kind is StartFileKind.IDENTITY
+    assert found(1060.0) == ([] if is_identity else [("FILE-CHANGED", Severity.INFO)]), "the node writes it itself"
+    assert found(1200.0) == [("FILE-CHANGED", Severity.WARNING if is_identity else Severity.INFO)]
+    assert found(None) == [("FILE-CHANGE-UNKNOWN", Severity.INFO)]
+
+
+def test_a_changed_configuration_whose_lines_cannot_be_compared_is_a_warning() -> None:
+    files = {1: (_file(StartFileKind.CONFIGURATION, 2000.0, "/etc/kafka/server.properties"),)}
+    (unread,) = findings({1: {"num.io.threads": "16"}}, {}, files=files, started_at={1: 1000.0})
+    assert (unread.code, unread.severity) == ("FILE-CHANGED", Severity.WARNING)
+    assert "does not report the values that it uses" in unread.sentence
+    (same,) = findings({1: {}}, {"1": {}}, files=files, started_at={1: 1000.0})
+    assert (same.code, same.severity) == ("FILE-CHANGED", Severity.INFO)
+    used = {"1": {"num.io.threads": Setting("8", DEFAULT)}}
+    (line,) = findings({1: {"num.io.threads": "16"}}, used, files=files, started_at={1: 1000.0})
+    assert line.code == "FILE-NOT-READ", "its lines say more"
+    (unknown,) = findings({1: {}}, {"1": {}}, files=files)
+    assert unknown.code == "FILE-CHANGE-UNKNOWN"

@@ -9,15 +9,18 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import CheckOf
+from kafka_rollout.base.findings import CheckOf, Severity
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostPath, HostState
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.checks import check_release, checks_of
+from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.planning.check import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings
+from kafka_rollout.steps.planning.pending import unapproved_changes
 from kafka_rollout.steps.planning.plans import plan_change
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
@@ -129,6 +132,44 @@ def test_a_file_that_disagrees_with_the_others_blocks_the_check_the_plan_and_eve
     report = check_release(ports, R391 if run_of is RunOf.RESTART else R431, checks_of([*CheckOf]), complete_with="")
     assert [entry.check.id for entry in report.entries if code in {one.code for one in entry.findings}] == [
         "between-nodes"
+    ]
+
+
+@pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.DOWNGRADE, RunOf.RESTART])
+def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into_effect_unapproved(
+    tmp_path: Path, run_of: RunOf
+) -> None:
+    cluster = FakeCluster(R391, finalized={"metadata.version": 20})
+    ports = fake_ports(cluster, tmp_path)
+    target = {RunOf.UPGRADE: R431, RunOf.DOWNGRADE: R381, RunOf.RESTART: None}[run_of]
+    request = Request(target=target, scan=False)
+
+    def change(node_id: int, **lines: str) -> None:
+        node = cluster.nodes[node_id]
+        node.in_use, node.config = {}, {name.replace("_", "."): line for name, line in lines.items()}
+
+    def found(plan: Plan) -> list[tuple[str, str]]:
+        return [one.identity for one in plan.findings if one.code.startswith("FILE-")]
+
+    assert found(plan_change(ports, request, run_of)) == []
+    change(12, log_retention_ms="60000", num_io_threads="16")
+    plan = plan_change(ports, request, run_of)
+    assert found(plan) == [
+        ("FILE-CHANGES-DATA", "log.retention.ms=60000 of node 12"),
+        ("FILE-NOT-READ", "setting num.io.threads"),
+    ]
+    release_step = plan.release_steps[0]
+    stop = release_step, ports.cluster.node(12)
+    assert unapproved_changes(ports, plan, stop[1], observe(ports)) == ()
+    for value in ("60001", "1"):
+        change(12, log_retention_ms=value, num_io_threads="32")
+        (one,) = unapproved_changes(ports, plan, stop[1], observe(ports))
+        assert (one.code, one.severity) == ("FILE-CHANGES-DATA", Severity.BLOCKER)
+    with pytest.raises(RefusedError, match=r"FILE-CHANGES-DATA log\.retention\.ms=1 of node 12"):
+        refuse_new_blockers(ports, plan, stop)
+    report = check_release(ports, target or R391, checks_of([*CheckOf]), complete_with="")
+    assert [one.check.id for one in report.entries if any(f.code == "FILE-CHANGES-DATA" for f in one.findings)] == [
+        "pending-configuration"
     ]
 
 

@@ -28,7 +28,7 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile, ProcessState
@@ -58,6 +58,7 @@ from kafka_rollout.nodes.runtimes.hosts.state import (
     read_host,
     read_java_version,
     read_jvm_arguments,
+    read_start_files,
     show_command,
 )
 from kafka_rollout.nodes.runtimes.log_files import log_part
@@ -305,6 +306,9 @@ class SshServiceRuntime(HostCommands):
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(self._configuration(node))
+
+    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+        return read_start_files(self, node, self.config(node))
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         directory = self.metadata_log_dir(node)

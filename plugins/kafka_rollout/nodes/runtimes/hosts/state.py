@@ -15,13 +15,14 @@ from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, can_change
+from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, StartFile, StartFileKind, can_change
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
+from kafka_rollout.nodes.runtimes.start_files import named_files
 from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
@@ -30,6 +31,8 @@ _PROPERTIES = (
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
+_UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
+_TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 _OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
@@ -301,6 +304,42 @@ def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...
             remedy="Start the node, or set the arguments in the Environment of the unit.",
         )
     return tuple(found)
+
+
+def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
+    """Return the files that the unit's next start reads, with the later time of their content and their inode.
+
+    The SSH user sees a file in a folder that it can enter. A jar that is gone is that of another release.
+    """
+    service = service_of(node)
+    line = (
+        f"LC_ALL=C systemctl show --property=FragmentPath,DropInPaths,EnvironmentFiles {service.unit}; "
+        f"pid=$(systemctl show --property=MainPID --value {service.unit}); "
+        "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+    )
+    lines = commands.run(node, line).out.splitlines()
+    arguments = [text.removeprefix("arg ") for text in lines if text.startswith("arg ")]
+    named = [(StartFileKind.CONFIGURATION, service.configuration_file)]
+    for text in lines:
+        name, _, value = text.partition("=")
+        if name in _UNIT_FILES:
+            named += [(StartFileKind.UNIT, word) for word in re.sub(r"\(ignore_errors=\w+\)", "", value).split()]
+    named += named_files(config, arguments)
+    kinds = {path: kind for kind, path in named if path.startswith("/") and path.isprintable()}
+    if not kinds:
+        return ()
+    done = commands.run(node, ["stat", "--dereference", "--format=%Y/%Z%n", *kinds])
+    changed = {
+        match[3]: max(float(match[1]), float(match[2]))
+        for match in map(_TIMES.fullmatch, done.out.splitlines())
+        if match
+    }
+    absent = {path for path in kinds if f"'{path}': {MISSING}" in done.err}
+    return tuple(
+        StartFile(path=path, kind=kind, changed_at=changed.get(path))
+        for path, kind in kinds.items()
+        if path not in absent
+    )
 
 
 def _words(text: str) -> list[str]:

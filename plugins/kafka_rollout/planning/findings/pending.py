@@ -1,0 +1,232 @@
+"""What changed on a node's disk since its process started: the next start brings it into effect, in every run."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+from kafka_rollout.base.findings import INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
+from kafka_rollout.model.host_state import StartFile, StartFileKind
+
+_APPROVE = "Approve it with the plan, or correct the file first."
+FILE_NOT_READ = FindingCode(
+    "FILE-NOT-READ",
+    INFO,
+    "A line of a node's file differs from the value that its process uses. The restart brings it into effect.",
+    _APPROVE,
+)
+FILE_CHANGES_DATA = FindingCode(
+    "FILE-CHANGES-DATA",
+    WARNING,
+    "A changed line of a node's file can delete records, or moves its directories, when the node restarts.",
+    f"Check the line: deleted records do not come back. {_APPROVE}",
+)
+FILE_CHANGES_MEMBERSHIP = FindingCode(
+    "FILE-CHANGES-MEMBERSHIP",
+    WARNING,
+    "A changed line of a node's file changes who the node is, or how the other nodes reach it, when it restarts.",
+    f"Check that every other node expects it. {_APPROVE}",
+)
+FILE_CHANGED = FindingCode(
+    "FILE-CHANGED",
+    (INFO, WARNING),
+    "A file that a node reads at its start was changed after its process had started. A warning for meta.properties, "
+    "and for a server.properties that cannot be compared.",
+    _APPROVE,
+)
+FILE_CHANGE_UNKNOWN = FindingCode(
+    "FILE-CHANGE-UNKNOWN",
+    INFO,
+    "The tool cannot see whether a file that a node reads at its start was changed after its process had started.",
+    "Compare the file by hand if it can have been changed.",
+)
+PENDING_CHECK = Check(
+    "pending-configuration",
+    "Files that changed since the processes started",
+    "restart.md#what-the-restart-brings-into-effect",
+    (FILE_CHANGES_DATA, FILE_CHANGES_MEMBERSHIP, FILE_NOT_READ, FILE_CHANGED, FILE_CHANGE_UNKNOWN),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
+    needs=(Need.RESPONSES, Need.CONFIGS),
+    examines=Examined.CONFIGS,
+)
+NEEDS_APPROVAL = frozenset({FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})
+"""Codes of changes that no run brings into effect unless the approved plan has them."""
+_DERIVED = frozenset({"broker.id"})  # Kafka shows node.id under this name too (KafkaConfig)
+_DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
+_STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
+_WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
+# More of these deletes less. -1: without a limit.
+_LIMITS = frozenset(
+    {
+        "log.retention.ms",
+        "log.retention.minutes",
+        "log.retention.hours",
+        "log.retention.bytes",
+        "log.local.retention.ms",
+        "log.local.retention.bytes",
+        "log.cleaner.delete.retention.ms",
+        "log.cleaner.max.compaction.lag.ms",
+        "log.cleaner.min.compaction.lag.ms",
+        "offsets.retention.minutes",
+        "transactional.id.expiration.ms",
+        "producer.id.expiration.ms",
+    }
+)
+_DATA = _LIMITS | {
+    "log.cleanup.policy",
+    "log.dirs",
+    "log.dir",
+    "metadata.log.dir",
+    "unclean.leader.election.enable",
+    "remote.log.storage.system.enable",
+}
+_MEMBERSHIP = frozenset(
+    {
+        "node.id",
+        "broker.id",
+        "process.roles",
+        "controller.quorum.voters",
+        "controller.quorum.bootstrap.servers",
+        "controller.quorum.auto.join.enable",
+        "controller.listener.names",
+        "listeners",
+        "advertised.listeners",
+        "listener.security.protocol.map",
+        "inter.broker.listener.name",
+        "security.inter.broker.protocol",
+        "broker.rack",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SinceStart:
+    """What is known about the nodes that restart, by node id. A node whose value is unknown is not in a mapping.
+
+    `configs`: the lines of its file. `in_use`: what its process uses. `files`: what its next start reads; `started_at`:
+    of its process, by the clock of the files.
+    """
+
+    configs: NodeConfigs
+    in_use: Mapping[int, Mapping[str, Setting]] = field(default_factory=dict)
+    files: Mapping[int, tuple[StartFile, ...]] = field(default_factory=dict)
+    started_at: Mapping[int, float] = field(default_factory=dict)
+
+
+class _Change(NamedTuple):
+    name: str
+    before: str
+    after: str
+
+
+def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[Finding]:
+    """Yield one finding for each change, with the nodes of which it is true.
+
+    Secrets and values of config providers cannot be compared. A dynamic value counts more than the file, so its line
+    changes nothing. DescribeConfigs does not show whether a setting without a value is a secret, so no line of such a
+    setting is quoted.
+    """
+    found: defaultdict[_Change, list[int]] = defaultdict(list)
+    for node_id in sorted(restarted):
+        if node_id in seen.in_use and node_id in seen.configs:
+            for change in _changes(seen.configs[node_id], seen.in_use[node_id]):
+                found[change].append(node_id)
+    changed = {node_id for node_ids in found.values() for node_id in node_ids}
+    for change, node_ids in sorted(found.items()):
+        code = _code_of(change)
+        if code is FILE_NOT_READ:
+            yield code.found(f"setting {change.name}", _sentence(change, node_ids))
+        else:  # the approver reads each of them, and a value that is changed again is another finding
+            for node_id in node_ids:
+                subject = f"{change.name}={change.after} of node {node_id}"
+                yield code.found(subject, _sentence(change, [node_id]))
+    yield from _files(restarted, seen, changed)
+
+
+def _sentence(change: _Change, node_ids: Collection[int]) -> str:
+    return f"{change.name} of {nodes(node_ids)} is {change.before} now, and {change.after} after the restart."
+
+
+def _code_of(change: _Change) -> FindingCode:
+    if change.name in _MEMBERSHIP:
+        return FILE_CHANGES_MEMBERSHIP
+    return FILE_CHANGES_DATA if change.name in _DATA and _can_delete(change) else FILE_NOT_READ
+
+
+def _can_delete(change: _Change) -> bool:
+    """A higher limit deletes less. A value that is not a number is not compared."""
+    if change.name not in _LIMITS or not change.after.lstrip("-").isdecimal():
+        return True
+    if change.after == "-1":
+        return False
+    return not change.before.isdecimal() or int(change.after) < int(change.before)
+
+
+def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[int]) -> Iterator[Finding]:
+    """Compare the times of files. Of server.properties, only where its lines show no difference or are unknown."""
+    changed: defaultdict[tuple[StartFileKind, bool], dict[int, list[str]]] = defaultdict(dict)
+    unknown: dict[int, list[str]] = {}
+    for node_id in sorted(set(restarted) & seen.files.keys()):
+        started_at = seen.started_at.get(node_id)
+        for file in seen.files[node_id]:
+            if file.changed_at is None or started_at is None:
+                unknown.setdefault(node_id, []).append(file.path)
+                continue
+            margin = _WRITES_IDENTITY_S if file.kind is StartFileKind.IDENTITY else _STARTS_WITHIN_S
+            if file.changed_at <= started_at + margin:
+                continue
+            is_configuration = file.kind is StartFileKind.CONFIGURATION
+            if is_configuration and node_id in compared:
+                continue
+            is_unread = is_configuration and node_id not in seen.in_use
+            changed[file.kind, is_unread].setdefault(node_id, []).append(file.path)
+    for (kind, is_unread), by_node in changed.items():
+        paths = sorted({path for found in by_node.values() for path in found})
+        sentence = f"{few(paths)} of {nodes(by_node)} ({kind.value}) was changed after the process had started."
+        if kind is StartFileKind.CONFIGURATION:
+            sentence += (
+                " The node does not report the values that it uses."
+                if is_unread
+                else " No value that can be compared differs; secrets and unknown settings cannot be compared."
+            )
+        yield FILE_CHANGED.found(
+            f"{kind.value} of {nodes(by_node)}",
+            f"{sentence} The restart brings it into effect.",
+            severity=WARNING if is_unread or kind is StartFileKind.IDENTITY else INFO,
+        )
+    by_files: defaultdict[tuple[str, ...], list[int]] = defaultdict(list)
+    for node_id, paths in unknown.items():
+        by_files[tuple(paths)].append(node_id)
+    for of_files, node_ids in by_files.items():
+        yield FILE_CHANGE_UNKNOWN.found(
+            f"files of {nodes(node_ids)}",
+            f"The tool cannot see when {few(of_files)} of {nodes(node_ids)} changed last.",
+        )
+
+
+def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[_Change]:
+    for name, setting in used.items():
+        line = lines.get(name)
+        if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and is_reference(line)):
+            continue
+        if line is not None and _plain(line) != _plain(setting.value or ""):
+            can_be_secret = setting.value is None and name not in _DATA | _MEMBERSHIP
+            yield _Change(name, _shown(setting.value), "as in the file" if can_be_secret else line)
+        elif line is None and setting.source is ConfigSource.FILE and name not in _DERIVED:
+            yield _Change(name, _shown(setting.value), "the default")
+
+
+def _plain(value: str) -> str:
+    """A value as Kafka's parser leaves it: without spaces around the items of a list, booleans in lower case."""
+    value = ",".join(part.strip() for part in value.split(","))
+    if value.isdecimal():
+        return str(int(value))
+    return value.lower() if value.lower() in {"true", "false"} else value
+
+
+def _shown(value: str | None) -> str:
+    return "empty" if value in {None, ""} else str(value)
