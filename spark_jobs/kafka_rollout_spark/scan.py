@@ -331,7 +331,7 @@ def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, sc
         *groups_out_of_order(out_of_order),
     )
     owners, owners_left_out = scanned.owners_listed()
-    damage = parts.damage_of(scanned.few)
+    damage = (*logs.damage, *parts.damage_of(scanned.few))
     states, complete = scanned.states()
     return ScanResult(
         cluster=logs.cluster,

@@ -23,7 +23,7 @@ from kafka_rollout.coordinator_logs.reading.directories import (
     open_segment,
 )
 from kafka_rollout.coordinator_logs.reading.partitions import Bounded
-from kafka_rollout.coordinator_logs.scan import LogCopy
+from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
 from kafka_rollout.kafka.cleaning import CleaningConfig
 from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
@@ -206,7 +206,8 @@ _SMALL_BYTES = 8 * 1024 * 1024  # its rows fit the driver, even if every record 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
     """`ranges`: what to read of the `logs`; their sizes count `unit`, bytes of files or offsets. `log_bytes`: the size
-    or an estimate. `new_group_coordinator`: as in ScanResult. `note`: a sentence for the operator.
+    or an estimate. `damage`: what is missing in the directories. `new_group_coordinator`: as in ScanResult. `note`: a
+    sentence for the operator.
     """
 
     cluster: str
@@ -216,6 +217,7 @@ class LogsToRead:
     unit: str
     log_bytes: int
     copies: tuple[LogCopy, ...] = ()
+    damage: tuple[Damage, ...] = ()
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
     note: str = ""
@@ -294,4 +296,5 @@ def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Co
         unit="bytes",
         log_bytes=found.log_bytes,
         copies=found.copies,
+        damage=found.damage,
     )

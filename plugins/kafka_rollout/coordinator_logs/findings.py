@@ -181,11 +181,8 @@ def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> st
     if not damage:
         return f"{start}the catalogue does not contain how this release reads {unknown[0].topic}."
     first = min(damage, key=lambda place: (place.partition, place.file, place.position))
-    return (
-        f"{start}"
-        f"{' and '.join(_unread_amounts(scan, places, damage))} could not be read, first {first.place}: "
-        f"{first.sentence}"
-    )
+    amounts = " and ".join(_unread_amounts(scan, places, damage)) or "a part"
+    return f"{start}{amounts} could not be read, first {first.place}: {first.sentence}"
 
 
 def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:

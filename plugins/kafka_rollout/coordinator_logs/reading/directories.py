@@ -3,8 +3,9 @@
 Reads segment files: opens unchanged files, reads batch headers, and divides segments at batch boundaries.
 
 A log directory can belong to a running broker, so this module only reads. It remembers inode and size of each segment;
-later reads use only these bytes. Source of the file names: org.apache.kafka.storage.internals.log (LogFileUtils,
-UnifiedLog). Files that the log cleaner or a deletion renamed (.cleaned, .swap, .deleted) are not part of a log.
+later reads use only these bytes. The files between two renames of the log cleaner are read as Kafka's LogLoader reads
+them when it starts (formats.log_files). What it would not find without a word is a Damage, so that the verdict is
+unknown: offsets before the first segment, and a folder without a segment.
 """
 
 from __future__ import annotations
@@ -17,7 +18,8 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import crc32c
@@ -25,14 +27,13 @@ import crc32c
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
-from kafka_rollout.coordinator_logs.scan import LogCopy
+from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
+from kafka_rollout.kafka.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
 from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
-_SEGMENT_FILE = re.compile(r"[0-9]{20}\.log")
-_DELETED = ".deleted"  # suffix of a file that the cleaner or a deletion replaced, until it is removed
 
 _CRC_AT, _CRC_FROM = 17, 21  # in a batch of the format v2
 _HEADER_BYTES = 27  # read by header_at
@@ -53,7 +54,23 @@ class Segment:
 
     @property
     def base_offset(self) -> int:
-        return int(self.path.stem)
+        return base_offset(self.path.name)
+
+    @property
+    def index(self) -> Path:
+        """Its .index file, which has the suffix of the segment."""
+        name = self.path.name
+        return self.path.with_name(name[:OFFSET_DIGITS] + name[OFFSET_DIGITS:].replace(".log", ".index", 1))
+
+    @property
+    def is_swap(self) -> bool:
+        return self.path.name.endswith(SWAP)
+
+    @property
+    def later_paths(self) -> tuple[Path, ...]:
+        """Where the file is after the next rename by the log cleaner."""
+        name = self.path.name
+        return (self.path.with_name(name.removesuffix(SWAP) if self.is_swap else name + DELETED),)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -68,11 +85,15 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryLogs:
-    """The partitions that were found, each with the segments of the copy that must be read."""
+    """The partitions that were found, each with the segments of the copy that must be read.
+
+    `damage`: of these copies, what is missing in them.
+    """
 
     ranges: tuple[LogRange, ...]
     segments: dict[LogRange, tuple[Segment, ...]]
     copies: tuple[LogCopy, ...]
+    damage: tuple[Damage, ...] = ()
 
     @property
     def log_bytes(self) -> int:
@@ -94,6 +115,8 @@ class _Copy:
     folder: Path
     segments: tuple[Segment, ...]
     leader_epoch: int  # the newest in the copy; −1 if none
+    note: str = ""
+    damage: tuple[Damage, ...] = ()
 
 
 def find_logs(directories: Sequence[Path], topics: Collection[str]) -> DirectoryLogs:
@@ -106,11 +129,13 @@ def find_logs(directories: Sequence[Path], topics: Collection[str]) -> Directory
         copy = _read_copy(folder)
         by_partition[copy.log.topic, copy.log.partition].append(copy)
     segments, copies = {}, []
+    damage: list[Damage] = []
     for _, found in sorted(by_partition.items()):
         chosen, why = _choose(found)
         segments[chosen.log] = chosen.segments
+        damage += chosen.damage
         copies += [_describe_copy(copy, copy is chosen, why) for copy in found]
-    return DirectoryLogs(ranges=tuple(segments), segments=segments, copies=tuple(copies))
+    return DirectoryLogs(ranges=tuple(segments), segments=segments, copies=tuple(copies), damage=tuple(damage))
 
 
 def partition_folders(directories: Sequence[Path], topics: Collection[str]) -> list[Path]:
@@ -150,34 +175,89 @@ def _partition_of(folder: Path, topics: Collection[str]) -> tuple[str, int] | No
     return match["topic"], partition
 
 
+def _missing(topic: str, partition: int, folder: Path, sentence: str) -> Damage:
+    """Return a part that is missing in a folder: no bytes of it exist."""
+    return Damage(topic=topic, partition=partition, file=str(folder), position=0, log_bytes=0, sentence=sentence)
+
+
 def _read_copy(folder: Path) -> _Copy:
     match = _PARTITION_FOLDER.fullmatch(folder.name)
     assert match is not None  # noqa: S101 - the folder was found by this pattern
     topic, partition = match["topic"], int(match["partition"])
     segments = _segments(folder)
-    start = _log_start(folder.parent / START_OFFSETS, topic, partition)
+    recorded = _log_start(folder.parent / START_OFFSETS, topic, partition)
     epochs = parse_epochs(_text_of(folder / LEADER_EPOCHS), folder / LEADER_EPOCHS)
-    end, epoch = 0, max((epoch for epoch, _ in epochs), default=-1)
-    if segments:
-        start = max(start, segments[0].base_offset)
-        last = _last_batch(segments[-1])
-        end = max(start, segments[-1].base_offset if last is None else last.last_offset + 1)
-        epoch = max(epoch, -1 if last is None else last.leader_epoch)
-    log = LogRange(topic=topic, partition=partition, start=min(start, end), end=end)
-    return _Copy(log=log, folder=folder, segments=segments, leader_epoch=epoch)
+    epoch = max((epoch for epoch, _ in epochs), default=-1)
+    missing = partial(_missing, topic, partition, folder)
+    if not segments:
+        log = LogRange(topic=topic, partition=partition, start=recorded or 0, end=recorded or 0)
+        damage = missing("The folder has no segment, and Kafka never leaves it without one.")
+        return _Copy(log=log, folder=folder, segments=(), leader_epoch=epoch, damage=(damage,))
+    first = segments[0].base_offset
+    last = _last_batch(segments[-1])
+    end = segments[-1].base_offset if last is None else last.last_offset + 1
+    epoch = max(epoch, -1 if last is None else last.leader_epoch)
+    segments, notes = _without_zeros(segments, last)
+    damage_found: list[Damage] = []
+    if recorded is not None and recorded < first:
+        damage_found.append(
+            missing(
+                f"The log begins at offset {recorded} by {START_OFFSETS}, and the first segment at {first}: the "
+                "segments between them are missing."
+            )
+        )
+    if recorded is not None and recorded > end:
+        damage_found.append(
+            missing(
+                f"The log begins at offset {recorded} by {START_OFFSETS}, and its segments end at {end}: Kafka deletes "
+                "them when it starts."
+            )
+        )
+    notes += [f"{segment.path.name} replaces the segments in its range." for segment in segments if segment.is_swap]
+    return _Copy(
+        log=LogRange(topic=topic, partition=partition, start=max(first, min(recorded or 0, end)), end=end),
+        folder=folder,
+        segments=segments,
+        leader_epoch=epoch,
+        note=" ".join(notes),
+        damage=tuple(damage_found),
+    )
+
+
+def _without_zeros(segments: tuple[Segment, ...], last: BatchHeader | None) -> tuple[tuple[Segment, ...], list[str]]:
+    """Return the segments without zero bytes at the end of the newest one, which log.preallocate=true leaves."""
+    newest = segments[-1]
+    data_end = 0 if last is None else last.position + last.size
+    if data_end == newest.size:
+        return segments, []
+    with open_segment(newest) as descriptor:
+        position = data_end
+        while position < newest.size:
+            block = os.pread(descriptor, min(_BLOCK_BYTES, newest.size - position), position)
+            if not block or block.count(0) < len(block):
+                return segments, []
+            position += len(block)
+    note = f"{newest.size - data_end} zero bytes at the end of the newest segment were allocated in advance."
+    return (*segments[:-1], replace(newest, size=data_end)), [note]
 
 
 def _segments(folder: Path) -> tuple[Segment, ...]:
     """Return the segments. A running broker can rename a file after the folder was listed; then list it once more."""
     for attempt in (1, 2):
         with reading(folder):
-            names = sorted(name for name in os.listdir(folder) if _SEGMENT_FILE.fullmatch(name))
+            listed = os.listdir(folder)
         try:
-            return tuple(_segment(folder / name) for name in names)
+            return tuple(_segment(folder / name) for name in segment_names(listed, partial(_end_of, folder)))
         except SegmentGoneError:
             if attempt == 2:
                 raise
     raise AssertionError("the second attempt returns or raises")
+
+
+def _end_of(folder: Path, name: str) -> int:
+    segment = _segment(folder / name)
+    last = _last_batch(segment)
+    return segment.base_offset if last is None else last.last_offset + 1
 
 
 def _segment(path: Path) -> Segment:
@@ -188,7 +268,7 @@ def _segment(path: Path) -> Segment:
                 found = os.fstat(file.fileno())
         except FileNotFoundError:
             raise SegmentGoneError(f"Segment {path} does not exist any more.", remedy="Scan again.") from None
-    if parse_number(path.stem) is None:
+    if parse_number(path.name[:OFFSET_DIGITS]) is None:
         raise UserError(f"The offset in the name of {path} is not valid.", remedy="Remove the file.")
     return Segment(path=path, inode=found.st_ino, size=found.st_size)
 
@@ -204,9 +284,9 @@ def _last_batch(segment: Segment) -> BatchHeader | None:
     return last
 
 
-def _log_start(checkpoint: Path, topic: str, partition: int) -> int:
-    """Return the partition's log start offset from the broker's checkpoint file; 0 if it is not in the file."""
-    return parse_offsets(_text_of(checkpoint), checkpoint).get((topic, partition), 0)
+def _log_start(checkpoint: Path, topic: str, partition: int) -> int | None:
+    """Return the partition's log start offset from the broker's checkpoint file; None if it is not in the file."""
+    return parse_offsets(_text_of(checkpoint), checkpoint).get((topic, partition))
 
 
 def _text_of(checkpoint: Path) -> str:
@@ -242,7 +322,7 @@ def _describe_copy(copy: _Copy, chosen: bool, why: str) -> LogCopy:
         directory=str(copy.folder),
         log_bytes=sum(segment.size for segment in copy.segments),
         chosen=chosen,
-        why=why,
+        why=f"{why} {copy.note}".strip(),
     )
 
 
@@ -256,7 +336,7 @@ def open_segment(segment: Segment) -> Iterator[int]:
     Raises SegmentGoneError if the file no longer exists or was truncated.
     """
     with reading(segment.path):
-        for path in (segment.path, segment.path.with_name(segment.path.name + _DELETED)):
+        for path in (segment.path, *segment.later_paths):
             try:
                 descriptor = open_regular(path)
             except FileNotFoundError:
@@ -308,7 +388,7 @@ def index_positions(segment: Segment) -> Sequence[int]:
     Check each position, because an index can be wrong.
     """
     try:
-        data = read_regular(segment.path.with_suffix(".index"))
+        data = read_regular(segment.index)
     except (OSError, UserError):
         return ()
     data = data.rstrip(b"\0")  # the index file of the active segment has its maximum size

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from enum import IntEnum
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, TransientError
 
 Bytes = bytes | memoryview
 
@@ -104,12 +104,20 @@ def corrupt(batch: Batch, what: str) -> LogFormatError:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class LogRange:
-    """Offsets start <= offset < end of one partition."""
+    """Offsets start <= offset < end of one partition. Raises TransientError for a range that ends before it begins."""
 
     topic: str
     partition: int
     start: int
     end: int
+
+    def __post_init__(self) -> None:
+        if self.end < self.start:
+            raise TransientError(
+                f"{self.topic}-{self.partition} cannot begin at offset {self.start} and end at {self.end}: it changed "
+                "while it was read.",
+                remedy="Repeat the command.",
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

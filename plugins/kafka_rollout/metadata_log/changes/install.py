@@ -30,6 +30,7 @@ from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
+from kafka_rollout.kafka.formats.log_files import base_offset
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
@@ -290,7 +291,7 @@ def _refuse_used(folder: MetadataFolder, backup: _Backup) -> None:
     if not _is_in_place(folder, backup):
         return
     if not any(one.name == backup.snapshot for one in folder.checkpoints) or (
-        folder.segments and int(folder.segments[0].stem) > backup.end_offset
+        folder.segments and base_offset(folder.segments[0].name) > backup.end_offset
     ):
         raise _too_late(folder, backup, "the log already begins at a later snapshot")
     for batch in read_log(folder, backup.end_offset):

@@ -18,6 +18,7 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, parse_epochs, write_epochs
+from kafka_rollout.kafka.formats.log_files import SWAP, base_offset
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (
@@ -61,13 +62,18 @@ def plan_of(folder: MetadataFolder) -> TrimPlan | None:
         pass  # raises for an incomplete file and for a damaged batch
     if not folder.segments:
         return None
+    if unfinished := [path.name for path in folder.segments if path.name.endswith(SWAP)]:
+        raise UserError(
+            f"{folder.log} has an interrupted swap: {', '.join(unfinished)}.",
+            remedy="Start the node once on the release that wrote the log: it finishes the swap. Then stop it again.",
+        )
     start, end = log_range(folder)
     if not start <= newest.end_offset <= end:
         raise UserError(
             f"The snapshot {newest.name} ends outside of the log, which has offsets {start} to {end - 1}.",
             remedy="The log is incomplete. Start the node on the newer release until it has caught up.",
         )
-    source = max(path for path in folder.segments if int(path.stem) <= newest.end_offset)
+    source = max(path for path in folder.segments if base_offset(path.name) <= newest.end_offset)
     cut = (source.name, source.stat().st_size, end)
     if newest.end_offset < end:
         batches = read_file(source, last=source == folder.segments[-1])

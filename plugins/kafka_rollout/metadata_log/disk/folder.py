@@ -26,6 +26,7 @@ from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
+from kafka_rollout.kafka.formats.log_files import base_offset, segment_names
 from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.messages import decode, zigzag_varint
 from kafka_rollout.kafka.formats.record_batch import HEADER, batches, check_crc, payload, records
@@ -36,7 +37,7 @@ QUORUM_STATE = "quorum-state"
 META = "meta.properties"
 _LOCK = ".lock"
 _LOCK_S = 3.0
-_SEGMENT = re.compile(r"([0-9]{20})\.log")
+_SEGMENT = re.compile(r"([0-9]{20})\.log(?:\.swap)?")
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _EPOCH_AT, _ATTRIBUTES_AT = 12, 21  # partitionLeaderEpoch and attributes of a batch
 _WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
@@ -75,7 +76,9 @@ class MetadataFolder:
 
     @property
     def segments(self) -> tuple[Path, ...]:
-        return tuple(sorted(path for path in self.log.iterdir() if _SEGMENT.fullmatch(path.name)))
+        """The segments of the log after a start of Kafka, also those that still have the suffix `.swap` (log_files)."""
+        names = segment_names(os.listdir(self.log), lambda name: _end_of(self.log / name))
+        return tuple(self.log / name for name in names)
 
     @property
     def checkpoints(self) -> tuple[Checkpoint, ...]:
@@ -179,11 +182,14 @@ def log_range(folder: MetadataFolder) -> tuple[int, int]:
     if not segments:
         end = folder.checkpoints[-1].end_offset
         return end, end
-    start = int(segments[0].stem)
-    end = int(segments[-1].stem)
-    for batch in _batches(segments[-1], last=True):
+    return base_offset(segments[0].name), _end_of(segments[-1])
+
+
+def _end_of(segment: Path) -> int:
+    end = base_offset(segment.name)
+    for batch in _batches(segment, last=True):
         end = batch.last_offset + 1
-    return start, end
+    return end
 
 
 def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = False) -> Iterator[MetadataBatch]:
@@ -194,7 +200,7 @@ def read_log(folder: MetadataFolder, from_offset: int = 0, *, outline: bool = Fa
     segments = folder.segments
     expected: int | None = None
     for number, path in enumerate(segments):
-        if number + 1 < len(segments) and int(segments[number + 1].stem) <= from_offset:
+        if number + 1 < len(segments) and base_offset(segments[number + 1].name) <= from_offset:
             continue
         for batch in read_file(path, last=number + 1 == len(segments), outline=outline):
             if expected is not None and batch.base_offset < expected:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.coordinator_logs.reading.directories import (
     Segment,
     SegmentGoneError,
@@ -19,6 +19,7 @@ from kafka_rollout.coordinator_logs.reading.directories import (
     open_segment,
     walk,
 )
+from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.kafka.formats.record_batch import batches
 from tests.paths import FIXTURES
 
@@ -279,3 +280,62 @@ def test_names_with_numbers_beyond_kafkas_are_refused(log_dir: Path, name: str) 
     (log_dir / name).mkdir() if name.endswith("7") else (log_dir / name).write_bytes(b"")
     with pytest.raises(UserError, match=r"in the name of .* is not valid"):
         find_logs([log_dir], TOPICS)
+
+
+def test_a_folder_without_a_segment_and_a_log_without_its_begin_are_not_complete(log_dir: Path) -> None:
+    folder, checkpoint = log_dir / f"{OFFSETS}-0", log_dir / "log-start-offset-checkpoint"
+    first, second, *_ = sorted(folder.glob("*.log"))
+    (log_dir / f"{OFFSETS}-5").mkdir()
+    found = find_logs([log_dir], TOPICS)
+    assert [(one.partition, one.file) for one in found.damage] == [(5, str(log_dir / f"{OFFSETS}-5"))]
+    assert "has no segment" in found.damage[0].sentence
+    (log_dir / f"{OFFSETS}-5").rmdir()
+    first.unlink()
+    assert find_logs([log_dir], TOPICS).damage == (), "retention can have removed it"
+    checkpoint.write_text(f"0\n1\n{OFFSETS} 0 3\n")
+    (damage,) = find_logs([log_dir], TOPICS).damage
+    assert f"The log begins at offset 3 by {checkpoint.name}, and the first segment at {int(second.stem)}" in (
+        damage.sentence
+    )
+
+
+def test_a_log_that_begins_after_its_end_is_not_complete(log_dir: Path) -> None:
+    (log,) = find_logs([log_dir], TOPICS).ranges
+    (log_dir / "log-start-offset-checkpoint").write_text(f"0\n1\n{OFFSETS} 0 {log.end + 1}\n")
+    found = find_logs([log_dir], TOPICS)
+    assert found.ranges[0].end == found.ranges[0].start == log.end
+    assert "Kafka deletes them when it starts" in found.damage[0].sentence
+
+
+def test_zeros_at_the_end_of_the_newest_segment_are_a_note_and_elsewhere_damage(log_dir: Path) -> None:
+    before = find_logs([log_dir], TOPICS)
+    *_, older, newest = sorted((log_dir / f"{OFFSETS}-0").glob("*.log"))
+    os.truncate(newest, newest.stat().st_size + 4096)
+    after = find_logs([log_dir], TOPICS)
+    assert after.log_bytes == before.log_bytes
+    assert after.copies[0].why.endswith("4096 zero bytes at the end of the newest segment were allocated in advance.")
+    os.truncate(older, older.stat().st_size + 4096)
+    assert find_logs([log_dir], TOPICS).log_bytes == before.log_bytes + 4096
+
+
+def test_a_swap_is_read_also_after_the_broker_has_renamed_it(log_dir: Path) -> None:
+    folder = log_dir / f"{OFFSETS}-0"
+    for path in folder.glob("*.cleaned"):
+        path.unlink()
+    for path in folder.glob("*.swap"):
+        path.unlink()
+    for suffix in ("log", "index"):
+        (folder / f"{0:020}.{suffix}").rename(folder / f"{0:020}.{suffix}.swap")
+    found = find_logs([log_dir], TOPICS)
+    ((log, segments),) = found.segments.items()
+    assert (log.start, segments[0].is_swap, segments[0].base_offset) == (0, True, 0)
+    assert len(index_positions(segments[0])) > 0
+    assert "replaces the segments in its range" in found.copies[0].why
+    (folder / f"{0:020}.log.swap").rename(folder / f"{0:020}.log")
+    with open_segment(segments[0]) as descriptor:
+        assert len(list(walk(descriptor, 0, segments[0].size))) == 40
+
+
+def test_a_range_that_ends_before_it_begins_is_refused() -> None:
+    with pytest.raises(TransientError, match="cannot begin at offset 37 and end at 36"):
+        LogRange(topic=OFFSETS, partition=0, start=37, end=36)

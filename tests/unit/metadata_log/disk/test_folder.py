@@ -206,3 +206,15 @@ def test_a_quorum_state_of_endless_digits_or_depth_is_damaged(folder: MetadataFo
 def test_a_damaged_checkpoint_of_epochs_is_named(line: str) -> None:
     with pytest.raises(UserError, match="leader-epoch-checkpoint is damaged"):
         parse_epochs(f"0\n1\n{line}\n")
+
+
+def test_a_swap_of_a_segment_is_part_of_the_log_as_after_a_start(folder: MetadataFolder) -> None:
+    split(folder, 45)
+    before = [batch.base_offset for batch in read_log(folder)]
+    for path in folder.log.glob(f"{0:020}.*"):
+        path.rename(f"{path}.swap")
+    assert log_range(open_folder(folder.root)) == (0, 57)
+    assert [batch.base_offset for batch in read_log(folder)] == before
+    (folder.log / f"{45:020}.log").unlink()
+    assert open_folder(folder.root).log == folder.log, "also if every segment is a swap"
+    assert log_range(folder) == (0, 45)
