@@ -34,6 +34,7 @@ from kafka_rollout.metadata_log.trim import TrimPlan
 from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.releases.facts import Release
+from tests.acls import read_acl
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
 PLACE: dict[str, Any] = {"topic": "__consumer_offsets", "partition": 7}
@@ -143,6 +144,7 @@ VALUES: dict[str, Any] = {
         from_name="4.3-IV0",
         to_name="3.7-IV0",
         release="4.3.1",
+        readers=("3.9.1",),
         below_floor=False,
         losses=(Loss(kind="ACL", subject="User:a on orders (x)", sentence="The ACL of User:a is lost."),),
         default_only=(Loss(kind="logDirs", subject="broker 1", sentence="Broker 1 loses its logDirs."),),
@@ -163,7 +165,7 @@ VALUES: dict[str, Any] = {
         ends={"orders-0": 12},
         groups={"billing": {"type": "classic", "offsets": {"orders-0": 9}}},
         configs={"topic orders": {"retention.ms": "1000"}},
-        acls=("User:a allow read topic orders",),
+        acls=(read_acl("User:a"),),
         scram={"alice": {"SCRAM-SHA-256": 4096}},
         quotas={"user alice": {"producer_byte_rate": 1000.5}},
         unasked={"subscriptions": "3.4.1 does not support it"},

@@ -15,6 +15,7 @@ from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import (
     ConfigProblem,
     ConfigSource,
@@ -151,7 +152,9 @@ class FakeCluster:
         self.formats: dict[str, DirectoryFormat] | None = None
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
-        self.acls: set[str] = set()
+        self.acls: set[Acl] = set()
+        self.acls_problem = ""  # why no broker can list the ACLs
+        self.acl_differences: dict[Release, AclDifferences] = {}  # from the release that runs
         self.files_at_start: dict[
             int, dict[str, str]
         ] = {}  # files that were changed on disk: the next start reads them

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
@@ -36,6 +37,11 @@ class FakeClasses:
     ) -> tuple[ConfigProblem, ...]:
         self._cluster.validated.append((release, dynamic))
         return self._cluster.dynamic_config_problems.get(release, ())
+
+    def acl_differences(
+        self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
+    ) -> Mapping[Release, AclDifferences]:
+        return {release: self._cluster.acl_differences.get(release, AclDifferences()) for release in others}
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         if not path.exists():

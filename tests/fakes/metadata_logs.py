@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
@@ -40,14 +40,26 @@ class FakeMetadataLogs:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
+    def losses(
+        self,
+        node: NodeSpec,
+        to_level: int | None,
+        *,
+        source: Release,
+        targets: Sequence[Release],
+        features: Mapping[str, int],
+        settings: Mapping[str, str],
+        cluster_id: str,
+    ) -> LossReport:
         level = self._cluster.finalized[METADATA_VERSION]
+        to_level = level if to_level is None else to_level
         return LossReport(
             from_level=level,
             to_level=to_level,
             from_name=str(level),
             to_name=str(to_level),
             release="4.3.1",
+            readers=tuple(map(str, targets)),
             below_floor=False,
             losses=tuple(self._cluster.losses),
             default_only=(),
@@ -132,6 +144,7 @@ class FakeMetadataLogs:
         epoch: int,
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> WrittenSnapshot:
         self._refuse_running(node)
@@ -162,9 +175,11 @@ class FakeMetadataLogs:
         features: Mapping[str, int],
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> Iterator[FakePrepared]:
-        yield FakePrepared(partial(self.write_snapshot, level=level, features=features, source=source, target=target))
+        releases = {"source": source, "target": target}
+        yield FakePrepared(partial(self.write_snapshot, level=level, features=features, settings=settings, **releases))
 
     def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         self._refuse_unreadable(node)

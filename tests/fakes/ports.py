@@ -13,13 +13,14 @@ from dataclasses import replace
 from pathlib import Path
 from typing import cast
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
+from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
@@ -239,6 +240,12 @@ class FakeAdmin:
             group_configs=world.group_configs,
             effective=world.effective(),
         )
+
+    def acls(self) -> tuple[Acl, ...] | None:
+        self._any_broker()
+        if self._cluster.acls_problem:
+            raise NotObservableError(self._cluster.acls_problem, remedy="Delete that ACL.")
+        return tuple(sorted(self._cluster.acls)) or None
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         self._any_broker()

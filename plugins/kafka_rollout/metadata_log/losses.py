@@ -13,6 +13,11 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
+from kafka_rollout.model.acls import Acl, operation_name
+
+ACCESS = "access"
+"""The kind of a loss that is a decision of the authorizer: equal ACLs, with another meaning on the older release."""
+
 REGISTRATION_FLOOR = "3.7-IV0"
 """The first level at which controllers register (KIP-919). KIP-1155 supports no level below it."""
 
@@ -42,6 +47,7 @@ class Loss:
 class LossReport:
     """The loss report. `losses`: real losses. `default_only`: missing fields that hold only default values.
 
+    `readers`: the releases that will run on the metadata; the losses include what they do not keep or mean otherwise.
     `kafka_said`: the messages of Kafka's loss handler, each once. `notes`: further facts for the approver.
     """
 
@@ -50,6 +56,7 @@ class LossReport:
     from_name: str
     to_name: str
     release: str
+    readers: tuple[str, ...] = ()
     below_floor: bool
     losses: tuple[Loss, ...]
     default_only: tuple[Loss, ...]
@@ -99,6 +106,21 @@ _MECHANISMS: Mapping[Any, str] = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
 _RESOURCES: Mapping[Any, str] = {2: "topic", 4: "broker", 8: "broker logger", 16: "client metrics", 32: "group"}
 
 
+def acl_of(record: ImageRecord) -> Acl:
+    """Return the ACL of an AccessControlEntryRecord."""
+    names = ("resourceType", "resourceName", "patternType", "principal", "host", "operation", "permissionType")
+    kind, name, pattern, principal, host, operation, permission = (record.fields[field] for field in names)
+    return Acl(
+        resource_type=kind,
+        resource_name=name,
+        pattern_type=pattern,
+        principal=principal,
+        host=host,
+        operation=operation,
+        permission=permission,
+    )
+
+
 def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tuple[tuple[Loss, ...], tuple[Loss, ...]]:
     """Return (real losses, differences in fields with default values), in the order of the records."""
     topics = {record.fields["topicId"]: record.fields["name"] for record in before if record.name == "TopicRecord"}
@@ -120,9 +142,10 @@ def compare(before: Sequence[ImageRecord], after: Sequence[ImageRecord]) -> tupl
             if (record.name, name) in _SECRETS:
                 what = f"{_capital(subject)} loses its {kind}."
             elif _says_nothing(fields.get(name)):
-                what = f"{_capital(subject)} loses its {kind}: {_format(value)}."
+                what = f"{_capital(subject)} loses its {kind}: {_format(value, name)}."
             else:
-                what = f"{_capital(subject)}: {kind} changes from {_format(value)} to {_format(fields.get(name))}."
+                now = _format(fields.get(name), name)
+                what = f"{_capital(subject)}: {kind} changes from {_format(value, name)} to {now}."
             loss = Loss(kind, subject, what)
             (defaults if _says_nothing(value) else losses).append(loss)
     return tuple(losses), tuple(defaults)
@@ -187,7 +210,9 @@ def _subject(record: ImageRecord, topics: Mapping[str, str]) -> str:
     return kind.subject.format(**{**fields, **shown})
 
 
-def _format(value: Any) -> str:
+def _format(value: Any, field: str = "") -> str:
+    if field == "operation":
+        return operation_name(value)
     if value is None or value == []:
         return "nothing (the default)"
     if isinstance(value, list):

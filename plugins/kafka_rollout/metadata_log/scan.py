@@ -2,7 +2,9 @@
 
 A starting node reads bootstrap.checkpoint and quorum-state. It loads its newest snapshot if the release starts from
 one, then replays the log. The release must parse and replay every record. Every feature level that a record sets must
-be in the range of its controllers (FeatureControlManager.replay), even if a later record lowers it again.
+be in the range of its controllers (FeatureControlManager.replay), even if a later record lowers it again. Then it must
+write the metadata at its level for its publishers (MetadataLoader): 3.7.0 fails there after a reassignment
+(KAFKA-16583).
 """
 
 from __future__ import annotations
@@ -49,10 +51,13 @@ class Readiness(StrEnum):
 class ReplayFailure:
     """A record that cannot be replayed. `offset`: of the record; in a checkpoint file its number in the file.
 
+    "image": the release replays all records and cannot write the metadata again, as each start does. The offset is then
+    that of the last record.
+
     `decided_by`: the source, which is the classes of the release or the catalogue.
     """
 
-    where: Literal["log", "snapshot", "bootstrap", "quorum-state"]
+    where: Literal["log", "snapshot", "image", "bootstrap", "quorum-state"]
     file: str
     offset: int
     reason: str
@@ -92,18 +97,25 @@ class MetadataScan:
     remedy_facts: RemedyFacts | None = None
 
     @property
+    def offsets_text(self) -> str:
+        """The range of the log as words: `offsets 0 to 56`, or that it has no records."""
+        if self.end_offset == self.start_offset:
+            return f"no records from offset {self.start_offset} on"
+        return f"offsets {self.start_offset} to {self.end_offset - 1}"
+
+    @property
     def verdict(self) -> Literal["replays", "fails"]:
         return "fails" if self.failures else "replays"
 
     @property
     def first_failure(self) -> ReplayFailure | None:
-        replayed = [one for one in self.failures if one.where in ("log", "snapshot")]
+        replayed = [one for one in self.failures if one.where in ("log", "snapshot", "image")]
         return next(iter((*replayed, *self.failures)), None)
 
     @property
     def readiness(self) -> Readiness:
         """The action that the log needs. A bootstrap.checkpoint with a level that is too high does not change it."""
-        if any(failure.where == "quorum-state" for failure in self.failures):
+        if any(failure.where in ("quorum-state", "image") for failure in self.failures):
             return Readiness.NEVER
         if self.remedy_facts is None:
             return Readiness.READY
@@ -123,6 +135,8 @@ class MetadataScan:
         first = self.first_failure
         if first is None:
             return ""
+        if first.where == "image":
+            return first.reason
         return f"{self.release} would stop at offset {first.offset} of {first.file}: {first.reason}"
 
     def to_dict(self) -> dict[str, Any]:

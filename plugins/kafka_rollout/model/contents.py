@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
+from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigDifference,
@@ -43,7 +44,7 @@ class ClusterInventory:
     ends: Mapping[str, int]
     groups: Mapping[str, Mapping[str, Any]]
     configs: Mapping[str, Mapping[str, str]]
-    acls: tuple[str, ...]
+    acls: tuple[Acl, ...]
     scram: Mapping[str, Mapping[str, Any]]
     quotas: Mapping[str, Mapping[str, float]]
     unasked: Mapping[str, str]
@@ -316,9 +317,9 @@ def _acls(before: ClusterInventory, after: ClusterInventory, *, added: bool = Tr
     if "acls" in after.unasked or (added and "acls" in before.unasked):
         return
     for acl in sorted(set(before.acls) - set(after.acls)):
-        yield Difference("ACL", acl, f"ACL {acl} is missing.")
+        yield Difference("ACL", str(acl), f"ACL {acl} is missing.")
     for acl in sorted(set(after.acls) - set(before.acls)) if added else ():
-        yield Difference("ACL", acl, f"ACL {acl} was added.")
+        yield Difference("ACL", str(acl), f"ACL {acl} was added.")
 
 
 def _ends(

@@ -21,6 +21,7 @@ from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
+from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
@@ -93,6 +94,10 @@ class ClusterQueries(Protocol):
         """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
         leave out end offsets of partitions that have no leader or no high watermark; else they raise TransientError."""
+
+    def acls(self) -> tuple[Acl, ...] | None:
+        """All ACLs; None if the cluster has no authorizer. Raises NotObservableError if a broker cannot list them,
+        RefusedError without the right."""
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         """The settings of kinds that older releases do not support (cluster_contents.SETTINGS). This query works while
@@ -194,6 +199,13 @@ class KafkaClasses(Protocol):
         problem too.
         """
 
+    def acl_differences(
+        self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
+    ) -> Mapping[Release, AclDifferences]:
+        """What the authorizers (StandardAuthorizer) of other releases decide otherwise than that of `source`.
+
+        `settings`: of a node. One JVM for each release."""
+
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""
 
@@ -281,9 +293,20 @@ class PreparedSnapshot(Protocol):
 class MetadataLogQueries(Protocol):
     """The contents of nodes' metadata logs, and snapshots of them in folders of this machine."""
 
-    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
-        """The losses of the cluster's metadata at a lower metadata.version, by the classes of the release that runs.
-        Reads a copy; the node can run."""
+    def losses(
+        self,
+        node: NodeSpec,
+        to_level: int | None,
+        *,
+        source: Release,
+        targets: Sequence[Release],
+        features: Mapping[str, int],
+        settings: Mapping[str, str],
+        cluster_id: str,
+    ) -> LossReport:
+        """The losses of the cluster's metadata at a metadata.version (None: the current one) and on `targets`, which
+        will run on it, by the classes of the releases. Reads a copy; the node can run. `features`: levels that are
+        lowered before. `settings`: of a node, for its authorizer. Raises RefusedError if a target cannot start."""
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
@@ -314,12 +337,14 @@ class MetadataLogQueries(Protocol):
         epoch: int,
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> WrittenSnapshot:
         """Write a snapshot of the end of a stopped node's log at a metadata.version and with lowered features.
 
         The classes of `source`, the release that runs, write it, or those of a newer release before 4.0. The classes of
-        source and target load it. Raises RefusedError if one of them cannot start from it."""
+        source and target load it; what the target does not keep or means otherwise is a loss. Raises RefusedError if
+        one of them cannot start from it. `settings`: of a node, for the authorizers."""
 
     def prepared_snapshot(
         self,
@@ -329,6 +354,7 @@ class MetadataLogQueries(Protocol):
         features: Mapping[str, int],
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> AbstractContextManager[PreparedSnapshot]:
         """Write and prove a snapshot of a running node's log, from a copy, to write it again quickly after the stop."""

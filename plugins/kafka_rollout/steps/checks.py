@@ -36,6 +36,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
+from kafka_rollout.planning.findings.acls import ACLS_CHECK
 from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
@@ -79,6 +80,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls,
 from kafka_rollout.steps.features.levels import RACE_CHECK
 from kafka_rollout.steps.features.update import CONTROLLER_CHECK
 from kafka_rollout.steps.planning.check import logs_findings
+from kafka_rollout.steps.planning.metadata import check_metadata
 from kafka_rollout.steps.planning.plans import check_files, check_min_isr, min_isr_effects, observe_files
 
 CHECKS: tuple[Check, ...] = (
@@ -129,6 +131,7 @@ CHECKS: tuple[Check, ...] = (
     OUTSIDE_CHECK,
     HOSTS_CHECK,
     REACHABLE_CHECK,
+    ACLS_CHECK,
     LOWERING_CHECK,
     METADATA_LOGS_CHECK,
     LOSSES_CHECK,
@@ -154,6 +157,9 @@ _QUERIES: Mapping[str, Check] = {
     "config_problems_of": CONFIGURATION_CHECK,
     "dynamic_configs": DYNAMIC_CONFIGURATION_CHECK,
     "dynamic_config_problems": DYNAMIC_CONFIGURATION_CHECK,
+    "acls": ACLS_CHECK,
+    "acl_differences": ACLS_CHECK,
+    "scan": METADATA_LOGS_CHECK,
     "setting": MIN_ISR_CHECK,
     "scan_small": LOGS_CHECK,
 }
@@ -207,7 +213,7 @@ def check_release(
         plan, checked = decide_plan(observed, request, run_of)
         rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
         checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
-        checked = (*checked, *_more(ports, plan, observed, request))
+        checked = (*checked, *_more(ports, plan, observed, request, chosen))
         if LOGS_CHECK in chosen and plan.direction is not Direction.RESTART:
             checked = (*checked, _check_logs(ports, plan, scan))
     unknown = unknown_values(observed, plan.path)
@@ -257,6 +263,7 @@ def _more(
     plan: Plan,
     observed: Observation,
     request: Request,
+    chosen: Collection[Check],
 ) -> Iterator[Checked]:
     """Yield the checks that `decide_plan` does not have, as far as the brokers can answer them."""
     yield from check_files(ports, plan, observed)
@@ -264,6 +271,8 @@ def _more(
         return
     if plan.direction is Direction.UPGRADE:
         yield check_min_isr(plan, min_isr_effects(ports, plan, observed, request))
+        if METADATA_LOGS_CHECK in chosen:
+            yield check_metadata(ports, plan)
     else:
         yield METADATA_LOGS_CHECK.ran(unknown=_ON_HOSTS)
         yield LOSSES_CHECK.ran(unknown=_ON_HOSTS)
@@ -294,7 +303,7 @@ def _contents(state: ClusterState) -> str:
 
 def _without_classes(checked: Checked, missing: str) -> Checked:
     """Add that Kafka's own classes were not available, to the checks that use them."""
-    uses = checked.check in (CONFIGURATION_CHECK, DYNAMIC_CONFIGURATION_CHECK)
+    uses = checked.check in (CONFIGURATION_CHECK, DYNAMIC_CONFIGURATION_CHECK, ACLS_CHECK)
     if not (uses and missing) or checked.not_applicable:
         return checked
     return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
@@ -325,6 +334,7 @@ def _unknown_if_silent(name: str, options: Mapping[str, object]) -> Iterator[Non
 _OPTIONAL: Mapping[str, tuple[Check, object]] = {
     "config_problems_of": (CONFIGURATION_CHECK, {}),
     "dynamic_config_problems": (DYNAMIC_CONFIGURATION_CHECK, ()),
+    "acl_differences": (ACLS_CHECK, {}),
 }
 """Call of Kafka's own classes → the check that uses it, and the answer without them."""
 
@@ -375,6 +385,7 @@ class _Stopwatch:
             runtime=around_calls(ports.runtime, _QUERIES, self.running),
             metrics=around_calls(ports.metrics, _QUERIES, self.running),
             classes=around_calls(ports.classes, _QUERIES, self.running),
+            metadata_logs=around_calls(ports.metadata_logs, _QUERIES, self.running),
             logs=around_calls(ports.logs, _QUERIES, self.running),
         )
 

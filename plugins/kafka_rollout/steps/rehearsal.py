@@ -18,6 +18,7 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, Sca
 from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.host_state import DirectoryFormat
@@ -146,6 +147,11 @@ class UnpredictedConfigs:
     ) -> tuple[ConfigProblem, ...]:
         found = self.classes.dynamic_config_problems(release, brokers, dynamic)
         return tuple(problem for problem in found if problem.check is ConfigCheck.DROPPED)
+
+    def acl_differences(
+        self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
+    ) -> Mapping[Release, AclDifferences]:
+        return {release: AclDifferences() for release in others}  # the plan of the cluster has them
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         return self.classes.load_checkpoint(release, path)

@@ -12,13 +12,14 @@ from kafka_rollout.model.contents import (
     compare_inventories,
     find_unserved_types,
 )
+from tests.acls import read_acl
 
 BEFORE = ClusterInventory(
     topics={"orders": {"id": "a", "replicas": [[1, 2], [2, 3]]}},
     ends={"orders-0": 10, "orders-1": 5},
     groups={"billing": {"type": "classic", "offsets": {"orders-0": 7}}, "new": {"type": "consumer", "offsets": {}}},
     configs={"topic orders": {"retention.ms": "1000"}},
-    acls=("allow User:alice",),
+    acls=(read_acl("User:alice"),),
     scram={"alice": {"SCRAM-SHA-256": 4096}},
     quotas={"user alice": {"producer_byte_rate": 1000.0}},
     unasked={},
@@ -33,7 +34,7 @@ def test_what_grew_or_came_since_is_no_difference() -> None:
         topics={**BEFORE.topics, "later": {"id": "b", "replicas": [[1]]}},
         ends={"orders-0": 12, "orders-1": 5, "later-0": 1},
         groups={**BEFORE.groups, "billing": {"type": "classic", "offsets": {"orders-0": 9, "orders-1": 1}}},
-        acls=(*BEFORE.acls, "allow User:bob"),
+        acls=(*BEFORE.acls, read_acl("User:bob")),
     )
     assert compare_inventories(BEFORE, after) == ()
 
@@ -61,7 +62,7 @@ def test_what_grew_or_came_since_is_no_difference() -> None:
             "Group billing lost committed offsets: orders-0 7 → none.",
         ),
         ({"configs": {}}, "Configuration retention.ms of topic orders was 1000 and is now missing."),
-        ({"acls": ()}, "ACL allow User:alice is missing."),
+        ({"acls": ()}, "ACL allow User:alice READ from * on topic orders is missing."),
         ({"scram": {"alice": {"SCRAM-SHA-256": 8192}}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is 8192."),
         ({"quotas": {}}, "Quota producer_byte_rate of user alice was 1000.0 and is now missing."),
         ({"scram": {}, "unasked": {"scram": "too old."}}, "Not all SCRAM users could be read: too old."),

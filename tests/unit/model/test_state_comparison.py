@@ -14,6 +14,7 @@ from kafka_rollout.model.configs import (
     Setting,
 )
 from kafka_rollout.model.contents import ClusterInventory, compare_states, digest, new_settings
+from tests.acls import read_acl
 
 FILE, DEFAULT, TOPIC, ALL = ConfigSource.FILE, ConfigSource.DEFAULT, ConfigSource.TOPIC, ConfigSource.ALL_BROKERS
 Resources = dict[str, dict[str, Setting]]
@@ -58,7 +59,7 @@ BEFORE = ClusterInventory(
     ends={"orders-0": 10, "__consumer_offsets-0": 5},
     groups={"billing": {"type": "classic", "offsets": {"orders-0": 7, "orders-1": 3}}},
     configs={"topic orders": {"retention.ms": "1000"}, "broker 1": {"log.cleaner.threads": "2"}},
-    acls=("allow User:alice",),
+    acls=(read_acl("User:alice"),),
     scram={"alice": {"SCRAM-SHA-256": 4096}},
     quotas={"user alice": {"producer_byte_rate": 1000.0}},
     unasked={},
@@ -248,8 +249,11 @@ def test_clients_alter_topics_while_the_run_goes_on() -> None:
 @pytest.mark.parametrize(
     ("change", "sentence"),
     [
-        ({"acls": ()}, "ACL allow User:alice is missing."),
-        ({"acls": ("allow User:alice", "allow User:bob")}, "ACL allow User:bob was added."),
+        ({"acls": ()}, "ACL allow User:alice READ from * on topic orders is missing."),
+        (
+            {"acls": (read_acl("User:alice"), read_acl("User:bob"))},
+            "ACL allow User:bob READ from * on topic orders was added.",
+        ),
         ({"scram": {}}, "SCRAM user SCRAM-SHA-256 of alice was 4096 and is now missing."),
         ({"quotas": {**BEFORE.quotas, "user bob": {"a": 1.0}}}, "Quota a of user bob was not set and is 1.0."),
         (

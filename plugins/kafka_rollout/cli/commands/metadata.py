@@ -57,14 +57,32 @@ def losses(
         Path | None, typer.Option(help="server.properties of the node, to show its log directories by path.")
     ] = None,
     cluster_id: ClusterId = None,
+    target: Annotated[
+        str | None,
+        typer.Option(
+            help="Release that would run at this level; default: the newest one whose highest level it is.",
+        ),
+    ] = None,
 ) -> None:
-    """Show the metadata that would be lost at a lower metadata.version. Read-only."""
+    """Show the metadata that would be lost at a lower metadata.version, and on the release that runs then. Read-only.
+
+    The loss includes ACLs about which the authorizer of that release decides otherwise.
+    """
     from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
     from kafka_rollout.metadata_log.classes.snapshot import loss_report
 
     folder, cache = _open(log_dir, cluster_id)
-    report = loss_report(folder, read_level(to_level), cache=cache, release=_release(cache, release))
-    paths = directory_ids({"log.dirs": str(folder.root), **read_properties(config)})
+    level, settings = read_level(to_level), read_properties(config)
+    reader = _release(cache, target) if target is not None else _release_at(cache, level)
+    report = loss_report(
+        folder,
+        level,
+        cache=cache,
+        release=_release(cache, release),
+        readers=() if reader is None else (reader,),
+        settings=settings,
+    )
+    paths = directory_ids({"log.dirs": str(folder.root), **settings})
     report = replace(
         report, losses=with_paths(report.losses, paths), default_only=with_paths(report.default_only, paths)
     )
@@ -281,9 +299,20 @@ def _release(cache: ReleaseCache, name: str | None = None) -> Release:
     return release
 
 
+def _release_at(cache: ReleaseCache, level: int) -> Release | None:
+    """Return the newest release whose highest metadata.version is `level`; None if there is none."""
+    from kafka_rollout.releases.documents.catalogue import load_catalogue
+
+    catalogue = load_catalogue(*cache.catalogue_folders)
+    return max(
+        (one for one in catalogue if catalogue.get(one).features[METADATA_VERSION].supported.max == level), default=None
+    )
+
+
 def _print_losses(report: LossReport) -> None:
     levels = f"{report.from_level} ({report.from_name}) to {report.to_level} ({report.to_name})"
-    show.out.print(f"metadata.version {levels}, by the classes of {report.release}")
+    on = f", read by {', '.join(report.readers)}" if report.readers else ""
+    show.out.print(f"metadata.version {levels}, by the classes of {report.release}{on}", soft_wrap=True)
     _print_entries("lost", report.losses)
     _print_entries("default only", report.default_only)
     for note in report.notes:
@@ -299,8 +328,7 @@ def _print_entries(title: str, entries: tuple[Loss, ...]) -> None:
 
 def _print_scan(found: MetadataScan) -> None:
     show.out.print(
-        f"{found.release}: {found.verdict}; offsets {found.start_offset} to {found.end_offset - 1}, "
-        f"a start begins at {found.starts_at}",
+        f"{found.release}: {found.verdict}; {found.offsets_text}, a start begins at {found.starts_at}",
         soft_wrap=True,
     )
     for failure in found.failures:

@@ -29,6 +29,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.kafka.client.connection import ask_api_versions
 from kafka_rollout.kafka.client.contents import (
     MinIsrValues,
+    read_acls,
     read_dynamic_configs,
     read_inventory,
     read_node_config,
@@ -52,6 +53,7 @@ from kafka_rollout.kafka.client.requests import (
 from kafka_rollout.kafka.client.rights import find_denied_topics, find_missing, find_missing_on_controllers
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.kafka.formats.layouts import ZERO_UUID
+from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
@@ -262,6 +264,9 @@ class KafkaAdmin:
     def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
         return read_inventory(self._nodes, self._live_brokers(), configured_groups, leaderless=leaderless)
+
+    def acls(self) -> tuple[Acl, ...] | None:
+        return read_acls(self._nodes)
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
         return read_settings(self._nodes, self._live_brokers())

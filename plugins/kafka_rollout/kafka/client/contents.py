@@ -36,6 +36,7 @@ from kafka_rollout.kafka.client.requests import (
     list_offsets,
     raise_for_error,
 )
+from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigSource,
@@ -71,9 +72,6 @@ _SET = 0  # AlterConfigOp.OpType
 _NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 _ANY = 1
 _MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
-_RESOURCES = {2: "topic", 3: "group", 4: "cluster", 5: "transactional id", 6: "delegation token", 7: "user"}
-_PATTERNS = {3: "", 4: "prefixed "}
-_PERMISSIONS = {2: "deny", 3: "allow"}
 # A group that was deleted after it was listed, or one of a type that the finalized levels do not support.
 _NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
 _UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
@@ -211,7 +209,11 @@ def _set_as(source: ConfigSource, settings: Mapping[str, Setting]) -> dict[str, 
     return {name: str(setting.value) for name, setting in settings.items() if setting.source is source}
 
 
-def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]:
+def read_acls(nodes: ClusterConnections) -> tuple[Acl, ...] | None:
+    """Return all ACLs, sorted; None if the cluster has no authorizer.
+
+    Raises NotObservableError if the broker cannot list them, RefusedError without the right.
+    """
     response, target = nodes.any_broker(
         DescribeAclsRequest(
             resource_type_filter=_ANY,
@@ -223,19 +225,43 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[str, ...]
             permission_type=_ANY,
         ),
     )
-    if error_name(response.error_code) == "SECURITY_DISABLED":
-        unasked["acls"] = "The cluster has no authorizer."
-        return ()
+    error = error_name(response.error_code)
+    if error == "SECURITY_DISABLED":
+        return None
+    if error == "UNKNOWN_SERVER_ERROR":
+        # DescribeAclsResponse.validate: "Contain UNKNOWN elements"
+        raise NotObservableError(
+            f"Node {target.node_id} cannot list the ACLs ({error}): a release does so while one of them has an "
+            "operation or a resource type that it does not know.",
+            remedy="Read the ACLs with the newest release that ran the cluster, and delete that ACL.",
+        )
     raise_for_error(response, "ACLs", target)
     return tuple(
         sorted(
-            f"{_PERMISSIONS.get(acl.permission_type, acl.permission_type)} {acl.principal} operation {acl.operation} "
-            f"from {acl.host} on {_PATTERNS.get(found.pattern_type, found.pattern_type)}"
-            f"{_RESOURCES.get(found.resource_type, found.resource_type)} {found.resource_name}"
+            Acl(
+                resource_type=found.resource_type,
+                resource_name=found.resource_name,
+                pattern_type=found.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission=acl.permission_type,
+            )
             for found in response.resources
             for acl in found.acls
         )
     )
+
+
+def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[Acl, ...]:
+    try:
+        found = read_acls(nodes)
+    except NotObservableError as error:
+        unasked["acls"] = error.sentence
+        return ()
+    if found is None:
+        unasked["acls"] = "The cluster has no authorizer."
+    return found or ()
 
 
 def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:

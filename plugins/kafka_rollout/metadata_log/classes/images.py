@@ -27,6 +27,7 @@ _SERDE = "org.apache.kafka.metadata.MetadataRecordSerde"
 _CONTROL_RECORDS = tuple(f"org.apache.kafka.common.record.{at}ControlRecordUtils" for at in ("internal.", ""))
 _BOOTSTRAP = "org.apache.kafka.metadata.bootstrap"
 _CONSUMER = "java.util.function.Consumer"
+_REWRITER = f"{_IMAGE}.writer.ImageReWriter"
 _RAFT_SNAPSHOT_WRITER = f"{_IMAGE}.writer.RaftSnapshotWriter"
 _BUILDER = "org.apache.kafka.snapshot.RecordsSnapshotWriter$Builder"
 # An image of a large cluster needs more than the default heap; it is a limit, not a reservation.
@@ -147,6 +148,22 @@ class ImageClasses:
         self._write_file(records.records(), path)
         return tuple(str(loss.loss()) for loss in losses)
 
+    def publish_problem(self, image: Any) -> str | None:
+        """Return why a node cannot give the image to its publishers when it starts; None if it can.
+
+        MetadataLoader.initializeNewPublishers writes the whole image at its own level, and any loss is an error. The
+        node serves nobody then. None for 3.3, which does not write it, and for an image without a level.
+        """
+        level = self.level_of(image)
+        if level is None or self.jvm.find_class(_REWRITER) is None:
+            return None
+        delta = self._delta(self.empty())
+        try:
+            image.write(self.jvm.static(_REWRITER)(delta), self._options(image, level, None))
+        except Py4JJavaError as error:
+            return sentence_of(error)
+        return None
+
     def _write_file(self, records: Any, path: Path) -> None:
         """Write an Iterable of ApiMessageAndVersion with the header and footer of a snapshot."""
         writer = self.jvm.packages.org.apache.kafka.metadata.util.BatchFileWriter.open(self._path(path))
@@ -160,15 +177,16 @@ class ImageClasses:
             writer.close()
 
     def _options(self, image: Any, level: int, losses: Any) -> Any:
-        """ImageWriterOptions at a level that adds every loss to a java.util.List."""
-        add = self._interface_method("java.util.List", "add", "java.lang.Object")
-        handler = self._consumer(self._lookup().unreflect(add).bindTo(losses))
+        """ImageWriterOptions at a level. `losses`: a java.util.List that gets every loss; None: a loss is an error."""
         version = self.jvm.static(f"{_COMMON}.MetadataVersion").fromFeatureLevel(level)
         builder = self.jvm.static(f"{_IMAGE}.writer.ImageWriterOptions").Builder
         java = self.jvm.packages.java.lang.Class.forName(f"{_IMAGE}.writer.ImageWriterOptions$Builder")
         takes_image = any(f"{_IMAGE}.MetadataImage" in _types(one) for one in java.getConstructors())
         options = builder(image) if takes_image else builder()
-        options = options.setMetadataVersion(version).setLossHandler(handler)
+        options = options.setMetadataVersion(version)
+        if losses is not None:
+            add = self._interface_method("java.util.List", "add", "java.lang.Object")
+            options = options.setLossHandler(self._consumer(self._lookup().unreflect(add).bindTo(losses)))
         knows_elr = any(one.getName() == "setEligibleLeaderReplicasEnabled" for one in java.getMethods())
         if knows_elr and not version.isElrSupported():
             # Kafka's writer fails on members of an ELR below the level that supports them; with this it drops them.

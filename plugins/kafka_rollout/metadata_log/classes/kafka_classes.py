@@ -6,7 +6,7 @@ Every call starts a Java process on the release's jars (about a second) and ends
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import (
     ImageClasses,
     ReplayError,
@@ -37,6 +38,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     kraft_version_of,
     read_checkpoint,
 )
+from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, questions_of
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
 from kafka_rollout.model.state import CheckpointSummary
@@ -82,6 +84,22 @@ class JvmKafkaClasses:
     ) -> tuple[ConfigProblem, ...]:
         with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
             return find_problems(jvm, brokers, dynamic)
+
+    def acl_differences(
+        self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
+    ) -> dict[Release, AclDifferences]:
+        questions = questions_of(acls)
+        answers = {}
+        for release in dict.fromkeys((source, *others)):
+            with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+                answers[release] = decide(jvm, acls, questions, settings)
+        return {
+            release: AclDifferences(
+                unknown=answers[release].unknown,
+                changes=compare_answers(acls, questions, answers[source], answers[release]),
+            )
+            for release in others
+        }
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Build the image as a starting node does: check batches, replay records, check every finalized level.

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.kafka.formats.log_files import SWAP, base_offset
 from kafka_rollout.kafka.formats.messages import decode
 from kafka_rollout.metadata_log.classes.images import ImageClasses, ReplayError, image_classes
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
@@ -48,6 +49,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 
 Batches = Callable[[], Iterable[MetadataBatch]]
 Where = Literal["log", "snapshot"]
+_IMAGE_OF = "Kafka {release} replays the metadata, but a node that starts writes it again for its publishers, and fails"
 
 
 @dataclass(slots=True, kw_only=True)
@@ -96,7 +98,7 @@ class ReplayCheck:
         start = contents.from_offset
 
         def file(offset: int) -> str:
-            return max(path.name for path in folder.segments if int(path.stem) <= offset)
+            return max(path.name for path in folder.segments if base_offset(path.name) <= offset)
 
         return self.replay(
             "log", partial(read_log, folder, start), file, image, from_offset=start, dropped=contents.dropped
@@ -180,6 +182,12 @@ def scan_metadata_log(
             failures.append(failure)
             way = _remedy_facts(folder, check, failure, replays[-1], cache)
             ways = remedies(release, way, settings or {})
+        elif (why := classes.publish_problem(replays[-1].image)) is not None:
+            failures.append(_image_failure(release, contents, check, why))
+            ways = (
+                f"A node of {release} would run with this metadata and serve nobody. Choose another release, for "
+                "example a later patch release.",
+            )
     if any(one.where == "bootstrap" for one in failures):
         ways += (
             f"Replace {folder.bootstrap} by one at a level that {release} supports, and keep a copy. Every start reads "
@@ -198,8 +206,19 @@ def scan_metadata_log(
         failures=tuple(failures),
         records=record_classes(_sum_counts(replays), facts),
         remedies=ways,
-        notes=_notes(release, start, newest, contents),
+        notes=_notes(folder, release, start, newest, contents),
         remedy_facts=way,
+    )
+
+
+def _image_failure(release: Release, contents: LogContents, check: ReplayCheck, why: str) -> ReplayFailure:
+    """`why`: of ImageClasses.publish_problem."""
+    return ReplayFailure(
+        where="image",
+        file="the image",
+        offset=max(0, contents.end_offset - 1),
+        reason=f"{_IMAGE_OF.format(release=release)}: {why.rstrip('.')}.",
+        decided_by=check.by_classes,
     )
 
 
@@ -251,7 +270,7 @@ def _remedy_facts(
             end_problem = at_end.reason
     timestamp = None
     if last is not None:
-        segment = max(path for path in folder.segments if int(path.stem) <= last)
+        segment = max(path for path in folder.segments if base_offset(path.name) <= last)
         timestamp = next(batch.timestamp for batch in read_file(segment, last=True))
     return RemedyFacts(
         directory=str(folder.log),
@@ -272,12 +291,16 @@ def _sum_counts(replays: Iterable[_Replay]) -> dict[tuple[int, int], tuple[int, 
     return summed
 
 
-def _notes(release: Release, start: int, newest: Checkpoint | None, contents: LogContents) -> tuple[str, ...]:
+def _notes(
+    folder: MetadataFolder, release: Release, start: int, newest: Checkpoint | None, contents: LogContents
+) -> tuple[str, ...]:
     notes = []
     if newest and newest.end_offset > start:
         notes.append(
             f"{release} starts from the snapshot and does not read offsets {start} to {newest.end_offset - 1}."
         )
+    if swapped := [path.name for path in folder.segments if path.name.endswith(SWAP)]:
+        notes.append(f"{', '.join(swapped)}: an interrupted swap, which a start of the node completes.")
     if contents.open_transaction is not None:
         notes.append(f"A metadata transaction begins at offset {contents.open_transaction} and does not end.")
     return tuple(notes)

@@ -1,7 +1,8 @@
 """The loss report of a metadata log, and a snapshot of it at a chosen metadata.version, by Kafka's own image classes.
 
-Each snapshot is verified: the classes that wrote it load it again, and the classes of each release that will read it
-load it as a starting node does. All must have the image that was written. The snapshot has the kraft.version and the
+Each snapshot is verified: the classes that wrote it load it again and must have the image that was written. The classes
+of each release that will read it load it as a starting node does. What they do not keep of it, and ACLs about which
+their authorizer decides otherwise, are losses. The snapshot has the kraft.version and the
 voters of the log.
 """
 
@@ -17,13 +18,25 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import reading
 from kafka_rollout.kafka.formats.messages import decode
+from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import ImageClasses, image_classes, java_errors
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import LoadedLog, load_log, load_tail, replay_checkpoint, replay_log
 from kafka_rollout.metadata_log.classes.scanner import ReplayCheck
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, damaged, read_checkpoint
 from kafka_rollout.metadata_log.log_choice import WrittenSnapshot
-from kafka_rollout.metadata_log.losses import REGISTRATION_FLOOR, ImageRecord, Loss, LossReport, compare, says_something
+from kafka_rollout.metadata_log.losses import (
+    ACCESS,
+    REGISTRATION_FLOOR,
+    ImageRecord,
+    Loss,
+    LossReport,
+    acl_of,
+    compare,
+    says_something,
+)
+from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.model.acls import compare_answers, describe_access, questions_of
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -43,17 +56,30 @@ def write_snapshot(
     readers: Sequence[Release] = (),
     features: Mapping[str, int] | None = None,
     epoch: int | None = None,
+    source: Release | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> WrittenSnapshot:
     """Write `<end offset>-<epoch>.checkpoint` to `out`, whole or not at all, with mode 0600; a new folder has 0700.
 
     `release` writes it, each of `readers` must be able to start from it. `features`: feature → lower level, 0 removes
-    it; the losses include these changes. `epoch`: by default that of the log's end. Raises UserError for an unknown
+    it; the losses include these changes. `epoch`: by default that of the log's end. `source`, `settings`: as in
+    `loss_report`. Raises UserError for an unknown
     level or an existing file, RefusedError for a level below the floor, for features that need a higher one, and if the
     verification fails.
     """
     with (
         _folder_in(out.resolve(), folder) as work,
-        _prepare(folder, to_level, work, cache=cache, release=release, readers=readers, features=features or {}) as new,
+        _prepare(
+            folder,
+            to_level,
+            work,
+            cache=cache,
+            release=release,
+            readers=readers,
+            features=features or {},
+            source=source or release,
+            settings=settings or {},
+        ) as new,
     ):
         return new.write_end(new.loaded, work, epoch=epoch)
 
@@ -63,6 +89,7 @@ class PreparedSnapshot:
     """A replayed log, and the running classes that write it at a lower level.
 
     `features`: feature → lower level. `proofs`: the classes of the other releases that must load the snapshot.
+    `source`: the release that runs the cluster. `settings`: of a node, for the authorizers.
     """
 
     loaded: LoadedLog
@@ -70,6 +97,8 @@ class PreparedSnapshot:
     features: Mapping[str, int]
     proofs: tuple[ImageClasses, ...]
     cache: ReleaseCache
+    source: Release
+    settings: Mapping[str, str]
 
     def write(self, folder: MetadataFolder, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
         """Write the end of a stopped node's log as `<end offset>-<epoch>.checkpoint` to `out`, as write_snapshot does.
@@ -114,9 +143,11 @@ class PreparedSnapshot:
         loaded.classes.write_records(image, after, level=loaded.level)
         source = StoredRecords.read(written, release)
         _refuse_difference(source, StoredRecords.read(again, release), cache)
-        losses = _losses(StoredRecords.read(before, release), StoredRecords.read(after, release), cache)
+        losses = list(_losses(StoredRecords.read(before, release), StoredRecords.read(after, release), cache))
+        running = next((proof for proof in self.proofs if proof.release == self.source), loaded.classes)
         for proof in self.proofs:
-            _prove(source, to_level, contents.kraft.version, proof, cache, work)
+            losses += _unkept(source, to_level, contents.kraft.version, proof, cache, work)
+            losses += _access_losses(source, running, proof, cache, self.settings)
         written.chmod(0o600)
         try:
             os.link(written, final)
@@ -130,7 +161,7 @@ class PreparedSnapshot:
             kraft_version=contents.kraft.version,
             records=len(source.records),
             proved_by=(release, *(proof.release for proof in self.proofs)),
-            losses=losses,
+            losses=tuple(losses),
         )
 
 
@@ -143,6 +174,8 @@ def prepared_snapshot(
     release: Release,
     readers: Sequence[Release],
     features: Mapping[str, int],
+    source: Release | None = None,
+    settings: Mapping[str, str] | None = None,
 ) -> Iterator[PreparedSnapshot]:
     """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the readers.
 
@@ -152,7 +185,15 @@ def prepared_snapshot(
         draft = Path(name) / "draft"
         draft.mkdir()
         with _prepare(
-            folder, to_level, draft.parent, cache=cache, release=release, readers=readers, features=features
+            folder,
+            to_level,
+            draft.parent,
+            cache=cache,
+            release=release,
+            readers=readers,
+            features=features,
+            source=source or release,
+            settings=settings or {},
         ) as prepared:
             prepared.write_end(prepared.loaded, draft, epoch=None)
             yield prepared
@@ -168,6 +209,8 @@ def _prepare(
     release: Release,
     readers: Sequence[Release],
     features: Mapping[str, int],
+    source: Release,
+    settings: Mapping[str, str],
 ) -> Iterator[PreparedSnapshot]:
     """Replay the log and start the classes of each reader. Raises UserError for an unknown one.
 
@@ -178,7 +221,15 @@ def _prepare(
         for reader in others:
             load_catalogue(*cache.catalogue_folders).get(reader)
         proofs = tuple(opened.enter_context(image_classes(cache, reader)) for reader in others)
-        yield PreparedSnapshot(loaded=loaded, to_level=to_level, features=features, proofs=proofs, cache=cache)
+        yield PreparedSnapshot(
+            loaded=loaded,
+            to_level=to_level,
+            features=features,
+            proofs=proofs,
+            cache=cache,
+            source=source,
+            settings=settings,
+        )
 
 
 @contextmanager
@@ -236,17 +287,21 @@ def _lower_features(loaded: LoadedLog, features: Mapping[str, int], cache: Relea
     return replace(loaded, image=loaded.classes.with_features(loaded.image, features))
 
 
-def _prove(  # noqa: PLR0917
+def _unkept(  # noqa: PLR0917
     source: StoredRecords,
     level: int,
     kraft_version: int,
-    classes: ImageClasses,
+    reader: ImageClasses,
     cache: ReleaseCache,
     work: Path,
-) -> None:
-    target = classes.release
+) -> tuple[Loss, ...]:
+    """Return what a release does not keep of a snapshot at a level: it loads it and writes it again.
+
+    What its next snapshot lacks, no release reads after that. Raises RefusedError if the release cannot start from it.
+    """
+    target = reader.release
     with java_errors(target):
-        check = ReplayCheck.of(classes, cache, work)
+        check = ReplayCheck.of(reader, cache, work)
         if kraft_version not in check.supported.get(KRAFT_VERSION, VersionRange(0, 0)):
             raise RefusedError(
                 f"kraft.version is {kraft_version}, and Kafka {target} does not support dynamic quorums (KIP-853).",
@@ -259,10 +314,31 @@ def _prove(  # noqa: PLR0917
                 f"{loaded.failure.reason.rstrip('.')}.",
                 remedy=f"Nothing was written. {_LOWER}",
             )
-        if target >= _FIRST_WITH_IMAGE_WRITER:
-            path = work / f"read-by-{target}.checkpoint"
-            classes.write_records(loaded.image, path, level=level)
-            _refuse_difference(source, StoredRecords.read(path, target), cache)
+        if target < _FIRST_WITH_IMAGE_WRITER:
+            return ()
+        path = work / f"read-by-{target}.checkpoint"
+        reader.write_records(loaded.image, path, level=level)
+        return _differences(source, StoredRecords.read(path, target), cache)
+
+
+def _access_losses(
+    source: StoredRecords, running: ImageClasses, reader: ImageClasses, cache: ReleaseCache, settings: Mapping[str, str]
+) -> tuple[Loss, ...]:
+    """Return the decisions about the ACLs of a snapshot that the authorizer of another release makes otherwise.
+
+    `running`: the release that runs the cluster. `settings`: of a node, for the authorizers.
+    """
+    if running.release == reader.release:
+        return ()
+    acls = tuple(acl_of(record) for record in source.of_type(RecordType.ACCESS_CONTROL_ENTRY).decoded(cache))
+    if not acls:
+        return ()
+    questions = questions_of(acls)
+    before, after = (decide(classes.jvm, acls, questions, settings) for classes in (running, reader))
+    return tuple(
+        Loss(ACCESS, change.principal, describe_access(change, running.release, reader.release))
+        for change in compare_answers(acls, questions, before, after)
+    )
 
 
 def _losses(before: StoredRecords, after: StoredRecords, cache: ReleaseCache) -> tuple[Loss, ...]:
@@ -273,12 +349,26 @@ def _losses(before: StoredRecords, after: StoredRecords, cache: ReleaseCache) ->
     return compare(one, other)[0]
 
 
-def _refuse_difference(source: StoredRecords, other: StoredRecords, cache: ReleaseCache) -> None:
-    """Raise RefusedError unless two snapshots hold the same metadata."""
+def _differences(source: StoredRecords, other: StoredRecords, cache: ReleaseCache) -> tuple[Loss, ...]:
+    """Return what the image of another release lacks or has in addition, each as a loss of the source."""
     pair = source.but(other), other.but(source)
     first, second = ([one for one in image.decoded(cache) if says_something(one)] for image in pair)
-    differences = [loss for pair in ((first, second), (second, first)) for part in compare(*pair) for loss in part]
-    if differences:
+    lost, more = compare(first, second)[0], compare(second, first)[0]
+    known = {(loss.kind, loss.subject) for loss in lost}
+    by = f"Kafka {other.release}"
+    return (
+        *(replace(loss, sentence=f"{loss.sentence} {by} does not keep it.") for loss in lost),
+        *(
+            replace(loss, sentence=f"{by} reads the {loss.kind} of {loss.subject} otherwise.")
+            for loss in more
+            if (loss.kind, loss.subject) not in known
+        ),
+    )
+
+
+def _refuse_difference(source: StoredRecords, other: StoredRecords, cache: ReleaseCache) -> None:
+    """Raise RefusedError unless the release that wrote a snapshot reads the same metadata from it."""
+    if differences := _differences(source, other, cache):
         raise RefusedError(
             f"The image of the snapshot in Kafka {other.release} differs from the written one: "
             f"{differences[0].sentence}",
@@ -296,32 +386,79 @@ def _check_level(loaded: LoadedLog, level: int) -> None:
         )
 
 
-def loss_report(folder: MetadataFolder, to_level: int, *, cache: ReleaseCache, release: Release) -> LossReport:
-    """Losses of the cluster's metadata at `to_level`, by the classes of `release`. Read-only."""
+def loss_report(
+    folder: MetadataFolder,
+    to_level: int | None,
+    *,
+    cache: ReleaseCache,
+    release: Release,
+    readers: Sequence[Release] = (),
+    features: Mapping[str, int] | None = None,
+    source: Release | None = None,
+    settings: Mapping[str, str] | None = None,
+) -> LossReport:
+    """Losses of the cluster's metadata at `to_level` (None: its own), by the classes of `release`. Read-only.
+
+    `readers`: releases that will run on it; what they do not keep, or mean otherwise than `source`, which runs the
+    cluster (default: `release`), is a loss too. `features`: the levels that are lowered before, by name. `settings`: of
+    a node, for its authorizer. Raises RefusedError if a reader cannot start on the metadata.
+    """
+    others = tuple(reader for reader in dict.fromkeys(readers) if reader != release)
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         work = Path(name)
         with load_log(folder, cache, release, work) as loaded:
-            _check_level(loaded, to_level)
+            level = loaded.level if to_level is None else to_level
+            _check_level(loaded, level)
             before, lower, after = (work / f"{name}.checkpoint" for name in ("before", "lower", "after"))
             loaded.classes.write_records(loaded.image, before, level=loaded.level)
-            kafka_losses = loaded.classes.write_records(loaded.image, lower, level=to_level)
+            kafka_losses = loaded.classes.write_records(loaded.image, lower, level=level)
             # Written again at the old level, the image lacks what the lower level cannot store.
             loaded.classes.write_records(replay_checkpoint(loaded.classes, lower, work), after, level=loaded.level)
-            notes = _notes(loaded, to_level, cache)
+            notes = _notes(loaded, level, cache)
             images = (StoredRecords.read(path, release).decoded(cache) for path in (before, after))
             losses, default_only = compare(*images)
+            if others:
+                lowered = _lower_features(loaded, features or {}, cache)
+                losses += _losses_of(lowered, level, others, source or release, cache, work, settings or {})
     return LossReport(
         from_level=loaded.level,
-        to_level=to_level,
+        to_level=level,
         from_name=loaded.levels[loaded.level],
-        to_name=loaded.levels[to_level],
+        to_name=loaded.levels[level],
         release=str(release),
-        below_floor=_floor_note(loaded, to_level) is not None,
-        losses=losses,
+        readers=tuple(map(str, others)),
+        below_floor=_floor_note(loaded, level) is not None,
+        losses=tuple(dict.fromkeys(losses)),
         default_only=default_only,
         kafka_said=tuple(dict.fromkeys(kafka_losses)),
         notes=notes,
     )
+
+
+def _losses_of(  # noqa: PLR0917
+    loaded: LoadedLog,
+    level: int,
+    readers: Sequence[Release],
+    source: Release,
+    cache: ReleaseCache,
+    work: Path,
+    settings: Mapping[str, str],
+) -> tuple[Loss, ...]:
+    """Return what these releases do not keep of the image at a level, or mean otherwise than `source`."""
+    path = work / "to-read.checkpoint"
+    losses: list[Loss] = []
+    loaded.classes.write_records(loaded.image, path, level=level)
+    stored = StoredRecords.read(path, loaded.classes.release)
+    with ExitStack() as opened:
+        running = loaded.classes
+        if source != running.release:
+            running = opened.enter_context(image_classes(cache, source))
+        for reader in readers:
+            load_catalogue(*cache.catalogue_folders).get(reader)
+            with image_classes(cache, reader) as classes:
+                losses += _unkept(stored, level, loaded.contents.kraft.version, classes, cache, work)
+                losses += _access_losses(stored, running, classes, cache, settings)
+    return tuple(losses)
 
 
 def _notes(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> tuple[str, ...]:
@@ -381,6 +518,9 @@ class StoredRecords:
         """The records that the other snapshot does not have. Equal bytes are equal metadata."""
         known = {record.value for record in other.records}
         return replace(self, records=[record for record in self.records if record.value not in known])
+
+    def of_type(self, kind: RecordType) -> StoredRecords:
+        return replace(self, records=[record for record in self.records if record.type == kind])
 
     def decoded(self, cache: ReleaseCache) -> list[ImageRecord]:
         """Decode the records by the definitions of the release."""

@@ -5,7 +5,7 @@ Reads of a node that can run use a copy, because the node writes and removes fil
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
@@ -61,9 +61,28 @@ class DirectoryMetadataLogs:
     cache: ReleaseCache
     places: Places
 
-    def losses(self, node: NodeSpec, to_level: int, *, source: Release, cluster_id: str) -> LossReport:
+    def losses(
+        self,
+        node: NodeSpec,
+        to_level: int | None,
+        *,
+        source: Release,
+        targets: Sequence[Release],
+        features: Mapping[str, int],
+        settings: Mapping[str, str],
+        cluster_id: str,
+    ) -> LossReport:
         with self.places.copy(node) as place:
-            return loss_report(place.folder(cluster_id), to_level, cache=self.cache, release=self._writer(source))
+            return loss_report(
+                place.folder(cluster_id),
+                to_level,
+                cache=self.cache,
+                release=self._writer(source),
+                readers=targets,
+                features=features,
+                source=source,
+                settings=settings,
+            )
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None
@@ -118,6 +137,7 @@ class DirectoryMetadataLogs:
         epoch: int,
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> WrittenSnapshot:
         with self.places.in_place(node) as place:
@@ -132,6 +152,8 @@ class DirectoryMetadataLogs:
                     readers=(source, target),
                     features=features,
                     epoch=epoch,
+                    source=source,
+                    settings=settings,
                 )
 
     @contextmanager
@@ -143,6 +165,7 @@ class DirectoryMetadataLogs:
         features: Mapping[str, int],
         source: Release,
         target: Release,
+        settings: Mapping[str, str],
         cluster_id: str,
     ) -> Iterator[_Prepared]:
         with (
@@ -154,6 +177,8 @@ class DirectoryMetadataLogs:
                 release=self._writer(source),
                 readers=(source, target),
                 features=features,
+                source=source,
+                settings=settings,
             ) as prepared,
         ):
             yield _Prepared(prepared, self.places, cluster_id)

@@ -7,11 +7,12 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.losses import ACCESS, LossReport
 from kafka_rollout.metadata_log.scan import BACKUP_SPACE, MetadataScan, Readiness
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.acls import access_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _NAMED = 50
@@ -27,7 +28,7 @@ METADATA_LOG_UNSEEN = FindingCode(
 METADATA_LOG_NOT_REPLAYABLE = FindingCode(
     "METADATA-LOG-NOT-REPLAYABLE",
     BLOCKER,
-    "An older release cannot read the metadata log, and no step of the plan changes that.",
+    "A release of the path cannot start with the metadata log, and no step of the plan changes that.",
 )
 METADATA_LOG_TRIM = FindingCode(
     "METADATA-LOG-TRIM",
@@ -46,7 +47,7 @@ BOOTSTRAP_CHECKPOINT_TOO_NEW = FindingCode(
 )
 METADATA_LOGS_CHECK = Check(
     "metadata-logs",
-    "Metadata logs, compared with the older releases (KIP-1155)",
+    "Metadata logs, read by each release of the path",
     "downgrade.md#a-metadata-log-that-the-older-release-cannot-read",
     (
         METADATA_LOG_UNSEEN,
@@ -56,14 +57,13 @@ METADATA_LOGS_CHECK = Check(
         BOOTSTRAP_CHECKPOINT_TOO_NEW,
         BACKUP_SPACE,
     ),
-    of=(CheckOf.DOWNGRADE,),
     needs=(),
     examines=Examined.FILES,
 )
 METADATA_LOST = FindingCode(
     "METADATA-LOST",
     (BLOCKER, WARNING),
-    "Metadata is lost at the lower level. A warning if the loss is accepted (UNSAFE).",
+    "Metadata is lost at the lower level or on the older release. A warning if the loss is accepted (UNSAFE).",
 )
 LOSSES_UNKNOWN = FindingCode(
     "LOSSES-UNKNOWN",
@@ -78,7 +78,7 @@ SETTINGS_NOT_KEPT = FindingCode(
 )
 LOSSES_CHECK = Check(
     "metadata-losses",
-    "Metadata that is lost at the lower level",
+    "Metadata that is lost at the lower level or on the older release",
     "downgrade.md#findings-of-a-downgrade",
     (METADATA_LOST, LOSSES_UNKNOWN, SETTINGS_NOT_KEPT),
     of=(CheckOf.DOWNGRADE,),
@@ -129,6 +129,20 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
     return tuple(findings)
 
 
+def upgrade_metadata_findings(scans: Iterable[MetadataScan]) -> tuple[Finding, ...]:
+    """Return a finding for each release of an upgrade that cannot start with the metadata log of a controller.
+
+    Its bootstrap.checkpoint is part of the check of each node's configuration (BOOTSTRAP-CHECKPOINT-REJECTED).
+    """
+    return tuple(
+        METADATA_LOG_NOT_REPLAYABLE.found(
+            f"{scan.release}", f"With the metadata of this cluster {scan.stop_sentence}", " ".join(scan.remedies)
+        )
+        for scan in scans
+        if any(failure.where != "bootstrap" for failure in scan.failures)
+    )
+
+
 def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
     lowers = any(change.target < change.current for change in plan.feature_changes)
     if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
@@ -160,18 +174,23 @@ def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int],
 
 
 def loss_findings(plan: Plan, report: LossReport) -> tuple[Finding, ...]:
-    """Return every loss. Losses are blockers unless an approver accepts them (`plan.unsafe`)."""
+    """Return every loss. Losses are blockers unless an approver accepts them (`plan.unsafe`).
+
+    Decisions about ACLs that the plan has named already (ACL-MEANS-…) are only in the report.
+    """
+    named = bool(access_of(plan.findings))
     severity = Severity.WARNING if plan.unsafe else Severity.BLOCKER
     remedy = (
-        "This metadata is lost at the lower level. Raising the level again does not restore it."
+        "This metadata is lost. A later upgrade does not restore it."
         if plan.unsafe
         else (
-            "Remove it before the downgrade, choose a higher metadata.version, or accept the loss with "
-            f"UNSAFE. Level {report.to_level} is {report.to_name}."
+            "Remove it before the downgrade, choose a higher metadata.version or another release, or accept the loss "
+            f"with UNSAFE. Level {report.to_level} is {report.to_name}."
         )
     )
-    shown = [(f"{loss.kind} of {loss.subject}", loss.sentence) for loss in report.losses[:_NAMED]]
-    if rest := report.losses[_NAMED:]:
+    losses = [loss for loss in report.losses if not (named and loss.kind == ACCESS)]
+    shown = [(f"{loss.kind} of {loss.subject}", loss.sentence) for loss in losses[:_NAMED]]
+    if rest := losses[_NAMED:]:
         kinds = ", ".join(f"{kind} {number}" for kind, number in sorted(Counter(loss.kind for loss in rest).items()))
         shown.append(("further losses", f"{len(rest)} more losses: {kinds}."))
     return tuple(METADATA_LOST.found(*one, remedy, severity=severity) for one in dict.fromkeys(shown))

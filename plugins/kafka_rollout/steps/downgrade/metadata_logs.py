@@ -7,7 +7,6 @@ approval, after the levels are lowered, immediately before the node stops, and w
 from __future__ import annotations
 
 from collections.abc import Iterable
-from dataclasses import replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
@@ -26,7 +25,7 @@ from kafka_rollout.planning.findings.downgrade_scans import (
     settings_findings,
     unreadable_log_findings,
 )
-from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
@@ -36,9 +35,10 @@ from kafka_rollout.run.step_events import (
     ScanStage,
     Trimmed,
 )
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, named_directories
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 from kafka_rollout.steps.planning.check import replace_findings
+from kafka_rollout.steps.planning.metadata import read_losses, scan_log
 
 LOSSES = "metadata/losses.json"
 _AT_ONCE = 2  # each starts a JVM
@@ -63,18 +63,17 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
 
 
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
-    """Create KIP-1155's loss report before any request to the controller; None if metadata.version is not lowered.
+    """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
 
-    It is also None if the losses are unknown, which is a blocker. Losses caused by the older release itself are
-    findings. Raises TransientError if a broker does not report the settings.
+    The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
+    stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
     """
     level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
-    if level is None:
-        ports.run.attach(LOSSES, None)
-        return replace_findings(ports, LOSSES_CHECK.ran(settings)), None
     try:
-        report = _losses(ports, plan, level)
+        features = {name: one for name, one in plan.levels.items() if name != METADATA_VERSION}
+        report = read_losses(ports, plan, level, features, source=plan.source, targets=plan.path[1:])
     except RolloutError as error:
+        ports.run.attach(LOSSES, None)
         unknown = losses_unknown(str(error), ports.cluster)
         return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
     ports.run.attach(LOSSES, report)
@@ -135,7 +134,7 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
     """
     if not starts_older_release(plan, release_step):
         return
-    scan = _scan(ports, plan, node, release_step.to_release)
+    scan = scan_log(ports, plan, node, release_step.to_release)
     needs = scan.readiness
     if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports.run.events())):
         return
@@ -161,7 +160,7 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     if not starts_older_release(plan, release_step):
         return
     try:
-        scan = _scan(ports, plan, node, release_step.to_release)
+        scan = scan_log(ports, plan, node, release_step.to_release)
         if scan.fails_at_bootstrap:
             _replace_bootstrap(ports, plan, release_step, node)
         if scan.readiness is Readiness.TRIM:
@@ -207,21 +206,6 @@ def starts_older_release(plan: Plan, release_step: ReleaseStep) -> bool:
     return plan.direction is Direction.DOWNGRADE and not is_rollback_step(plan, release_step)
 
 
-def _losses(ports: ClusterPorts, plan: Plan, level: int) -> LossReport:
-    """Use the log of the active controller, which is the longest; another one if it cannot be read."""
-    leader = ports.admin.quorum().leader_id
-    controllers = sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader)
-    for node in controllers:
-        if ports.runtime.metadata_log_dir(node) is not None:
-            report = ports.metadata_logs.losses(node, level, source=plan.source, cluster_id=plan.cluster_id)
-            named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
-            return replace(report, losses=named[0], default_only=named[1])
-    raise RefusedError(
-        f"The runtime {ports.cluster.runtime} cannot read files on any controller.",
-        remedy="Add the directories of the nodes to the inventory.",
-    )
-
-
 def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
     unreadable = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
@@ -231,12 +215,8 @@ def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, Metadata
         for node in ports.cluster.nodes
         if node.node_id not in unreadable
     ]
-    scans = at_once(lambda one: _scan(ports, plan, *one), asked, most=_AT_ONCE)
+    scans = at_once(lambda one: scan_log(ports, plan, *one), asked, most=_AT_ONCE)
     return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
-
-
-def _scan(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
-    return ports.metadata_logs.scan(node, release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node))
 
 
 def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, MetadataScan]]) -> None:

@@ -139,12 +139,14 @@ def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[Prepared
         except TransientError:
             if not stopped:
                 raise
+    node = _readable_controller(ports, plan)
     return ports.metadata_logs.prepared_snapshot(
-        _readable_controller(ports, plan),
+        node,
         level=level,
         features=other_levels(plan),
         source=plan.source,
         target=plan.target,
+        settings=ports.runtime.config(node),
         cluster_id=plan.cluster_id,
     )
 

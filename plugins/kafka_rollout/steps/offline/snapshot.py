@@ -111,6 +111,7 @@ def write_once(
             epoch=chosen.snapshot_epoch,
             source=plan.source,
             target=plan.target,
+            settings=ports.runtime.config(node),
             cluster_id=plan.cluster_id,
         )
     lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]

@@ -36,7 +36,8 @@ from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.approval import refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, until
-from kafka_rollout.steps.planning.hosts import dropped_settings
+from kafka_rollout.steps.planning.acls import access_differences
+from kafka_rollout.steps.planning.hosts import dropped_settings, node_configs
 from kafka_rollout.steps.step import SkippedStepError
 
 BEFORE = "state/before.json"
@@ -79,6 +80,7 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
         return now, tuple(replace(one, accepted=one.fails and one.sentence in accepted) for one in found)
 
     now, found = until(ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S)
+    found = (*found, *(replace(one, accepted=one.sentence in accepted) for one in _access(ports, plan, now)))
     ports.run.attach(
         COMPARED[after],
         {
@@ -102,6 +104,11 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
         )
     )
     return found
+
+
+def _access(ports: ClusterPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
+    """Return what equal ACLs allow or deny otherwise, on the release that runs now."""
+    return access_differences(ports, plan, now.acls, node_configs(ports)) if now.acls else ()
 
 
 def _accepted(ports: ClusterPorts, plan: Plan) -> frozenset[str]:
@@ -170,6 +177,7 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     after = ports.admin.inventory(configured_groups=before.group_configs)
     unserved = find_unserved_types(levels_now(ports).finalized)
     found = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
+    found = (*found, *_access(ports, ports.run.load_plan(), after))
     ports.run.attach(
         CONTENTS_COMPARED,
         {

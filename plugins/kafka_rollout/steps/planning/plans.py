@@ -39,6 +39,7 @@ from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.common.control import find_outside
+from kafka_rollout.steps.planning.acls import check_acls
 from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
 from kafka_rollout.steps.planning.hosts import (
     check_dynamic_configs,
@@ -49,6 +50,7 @@ from kafka_rollout.steps.planning.hosts import (
     node_configs,
     node_directories,
 )
+from kafka_rollout.steps.planning.metadata import check_metadata
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
 from kafka_rollout.steps.planning.pending import check_pending
 from kafka_rollout.steps.step import SkippedStepError
@@ -70,7 +72,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     if run_of is RunOf.UPGRADE:
         effects = min_isr_effects(ports, plan, observed, request)
         logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
-        plan = plan.with_checked([check_min_isr(plan, effects), logs])
+        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(ports, plan)])
         plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
@@ -106,12 +108,13 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
 
 
 def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple[Checked, ...]:
-    """Return the checks of hosts, JVMs and configuration for the releases of the plan."""
+    """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
     return (
         check_pending(ports, plan, observed.configs, observed.state),
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
+        check_acls(ports, plan, observed.configs),
         *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
     )
 

@@ -36,8 +36,10 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, starts_older_release
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
+from kafka_rollout.steps.planning.acls import unkept_acls
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
-from kafka_rollout.steps.planning.hosts import recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.steps.planning.hosts import node_configs, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.steps.planning.metadata import unkept_metadata
 from kafka_rollout.steps.planning.pending import unapproved_changes
 
 Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
@@ -235,6 +237,9 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
     if not first_stop:
         return
     _refuse_settings(ports, release_step)
+    source, target = release_step.from_release, release_step.to_release
+    unkept = (*unkept_acls(ports, source, target, node_configs(ports)), *unkept_metadata(ports, plan, release_step))
+    _refuse_found(ports, release_step, unkept)
     configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
     _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
     if closing := _closing(ports, plan, release_step):

@@ -49,11 +49,14 @@ def test_the_release_that_runs_writes_the_snapshot_and_loads_it_with_the_target(
     monkeypatch.setattr(directories, "loss_report", lambda *_, **options: asked.append(options))
     logs = DirectoryMetadataLogs(cache, LocalPlaces(lambda _: FOLDER))
     cluster_id = open_folder(FOLDER).cluster_id
-    releases = {"source": source, "target": R420}
+    releases: dict[str, Any] = {"source": source, "target": R420, "settings": {"super.users": "User:admin"}}
     logs.write_snapshot(NODE, tmp_path, level=29, features={}, epoch=107, cluster_id=cluster_id, **releases)
     with logs.prepared_snapshot(NODE, level=29, features={}, cluster_id=cluster_id, **releases):
         pass
-    logs.losses(NODE, 29, source=source, cluster_id=cluster_id)
+    options = {"source": source, "features": {}, "settings": releases["settings"]}
+    logs.losses(NODE, 29, targets=(R420,), cluster_id=cluster_id, **options)
     writer = source if source.major >= 4 else known_releases(*cache.catalogue_folders)[-1]
     assert {one["release"] for one in asked} == {writer}
-    assert [one.get("readers") for one in asked] == [(source, R420), (source, R420), None]
+    assert [one.get("readers") for one in asked] == [(source, R420), (source, R420), (R420,)]
+    assert {one["source"] for one in asked} == {source}
+    assert [one["settings"] for one in asked] == [releases["settings"]] * 3

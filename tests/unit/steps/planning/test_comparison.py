@@ -24,6 +24,7 @@ from kafka_rollout.steps.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure, SkippedStepError
+from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
@@ -177,8 +178,8 @@ def test_an_approval_counts_for_its_differences_only(ports: ClusterPorts, cluste
     lose_a_line(cluster)
     with pytest.raises(RefusedError):
         run(ports, Approver())
-    cluster.acls = {"allow User:mallory"}
-    with pytest.raises(RefusedError, match="ACL allow User:mallory was added"):
+    cluster.acls = {read_acl("User:mallory")}
+    with pytest.raises(RefusedError, match=r"ACL allow User:mallory READ from \* on topic orders was added"):
         run(ports, Approver(of_differences=None))
 
     run(ports, Approver(of_differences=Decision.APPROVED))
@@ -208,11 +209,13 @@ def test_the_first_state_stays_the_base_and_a_run_of_an_earlier_version_has_none
     ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     record_state(ports)
-    cluster.acls = {"allow User:bob"}
-    assert record_state(ports).acls == ("allow User:bob",), "nothing was changed yet, so a repeated call reads again"
+    cluster.acls = {read_acl("User:bob")}
+    assert record_state(ports).acls == (read_acl("User:bob"),), (
+        "nothing was changed yet, so a repeated call reads again"
+    )
     ports.run.record(DefaultSet(key=MIN_ISR, value="2", before=None))
     cluster.acls = set()
-    assert record_state(ports).acls == ("allow User:bob",)
+    assert record_state(ports).acls == (read_acl("User:bob"),)
     ports.run.detach(BEFORE)
     with pytest.raises(SkippedStepError, match="earlier version"):
         record_state(ports)

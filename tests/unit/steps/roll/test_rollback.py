@@ -12,6 +12,8 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.gates.check import GatePolicy
 from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -21,6 +23,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
+from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -161,6 +164,30 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     del cluster.dynamic_config_problems[R391]
     assert roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+@pytest.mark.parametrize("what", ["acl", "metadata"])
+def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before_its_first_stop(
+    tmp_path: Path, what: str
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    stopped = list(cluster.stops)
+    if what == "acl":
+        cluster.acls = {read_acl("User:bob", resource_type=5, operation=15)}
+        cluster.acl_differences[R391] = AclDifferences(unknown=tuple(cluster.acls))
+    else:
+        cluster.losses = [Loss("operation", "User:bob on tx", "User:bob on tx loses its operation: TWO_PHASE_COMMIT.")]
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match=r"A rollback to 3\.9\.1 is not possible now.*TWO_PHASE_COMMIT") as refused:
+        roll_back(ports, plan, QUICK)
+    assert "bug" not in refused.value.remedy
+    assert cluster.stops == stopped
+    cluster.acls, cluster.acl_differences, cluster.losses = set(), {}, []
+    assert roll_back(ports, plan, QUICK)
 
 
 def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:

@@ -1,0 +1,96 @@
+"""The metadata of a cluster, read by each release of a path from the log of one controller.
+
+All nodes have the same committed metadata, so one log shows what the releases make of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+from kafka_rollout.base.errors import RefusedError, RolloutError
+from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.metadata_log.losses import ACCESS, LossReport
+from kafka_rollout.metadata_log.scan import MetadataScan
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.checks import NO_RESTART
+from kafka_rollout.planning.findings.downgrade_scans import (
+    METADATA_LOGS_CHECK,
+    loss_findings,
+    upgrade_metadata_findings,
+)
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, named_directories
+
+
+def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
+    """Check whether each release of an upgrade can start with the metadata, on the log of one controller.
+
+    Unknown if no controller's log can be read.
+    """
+    if not plan.release_steps:
+        return METADATA_LOGS_CHECK.ran(unless=NO_RESTART)
+    try:
+        node = _readable_controller(ports)
+        scans = [scan_log(ports, plan, node, release_step.to_release) for release_step in plan.release_steps]
+    except RolloutError as error:
+        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
+    return METADATA_LOGS_CHECK.ran(upgrade_metadata_findings(scans))
+
+
+def unkept_metadata(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+    """Return what a release to roll back to does not keep of the metadata, by the log of one controller.
+
+    Empty if no controller's log can be read now, for example because its host is gone: a rollback must stay possible,
+    and `unkept_acls` reports what the brokers know.
+    """
+    try:
+        report = read_losses(
+            ports, plan, None, {}, source=release_step.from_release, targets=(release_step.to_release,)
+        )
+    except RolloutError:
+        return ()
+    return loss_findings(plan, replace(report, losses=tuple(one for one in report.losses if one.kind != ACCESS)))
+
+
+def read_losses(
+    ports: ClusterPorts,
+    plan: Plan,
+    level: int | None,
+    features: Mapping[str, int],
+    *,
+    source: Release,
+    targets: Sequence[Release],
+) -> LossReport:
+    node = _readable_controller(ports)
+    report = ports.metadata_logs.losses(
+        node,
+        level,
+        source=source,
+        targets=targets,
+        features=features,
+        settings=ports.runtime.config(node),
+        cluster_id=plan.cluster_id,
+    )
+    named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
+    return replace(report, losses=named[0], default_only=named[1])
+
+
+def _readable_controller(ports: ClusterPorts) -> NodeSpec:
+    """Return the active controller, whose log is the longest; another one if its log cannot be read.
+
+    Raises RefusedError if no controller's log can be read.
+    """
+    leader = ports.admin.quorum().leader_id
+    for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader):
+        if ports.runtime.metadata_log_dir(node) is not None:
+            return node
+    raise RefusedError(
+        f"The runtime {ports.cluster.runtime} cannot read files on any controller.",
+        remedy="Add the directories of the nodes to the inventory.",
+    )
+
+
+def scan_log(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
+    return ports.metadata_logs.scan(node, release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node))
