@@ -5,10 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 
-# A change reaches its node within this time after the check of the lease, or not at all (seconds). The check requires a
-# lease that is valid for longer, so no other run can act while a change is on its way.
-CHANGE_WITHIN_S = 20.0
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:

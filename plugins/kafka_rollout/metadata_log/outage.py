@@ -10,8 +10,6 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 
-# A combined node without a quorum waits in its controlled shutdown for no one.
-WITHOUT_QUORUM_S = 60.0
 _SURE_WITHIN_S = 5.0  # bounds with a smaller difference are shown as one number
 
 

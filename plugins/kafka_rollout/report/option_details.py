@@ -14,6 +14,7 @@ from typing import Any
 
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.incompatible_records import IncompatibleRecords, find_incompatible_records
@@ -21,7 +22,6 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult, worst_o
 from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import (
     UNAVAILABLE,
-    WITHOUT_QUORUM_S,
     absence_estimate,
     expected,
     outage_estimate,

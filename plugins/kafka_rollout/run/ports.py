@@ -95,7 +95,7 @@ class ChangeLock(Protocol):
 
     def check_acting(self, cluster: str) -> None:
         """Raise RefusedError unless this process acts on the cluster with the newest token and a lease that is valid
-        for longer than CHANGE_WITHIN_S (base/lease.py)."""
+        for longer than CHANGE_WITHIN_S (base/time_limits.py)."""
         ...
 
     def renewing(self, cluster: str, holder: str) -> AbstractContextManager[None]:

@@ -13,6 +13,7 @@ from logging import getLogger
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.time_limits import LOGS_OF_NODE_S, REPLACEMENT_S
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
@@ -92,9 +93,9 @@ class Limits:
 
 
 READS = Limits(retries=3, pause_s=5, timeout_s=300)  # a cluster that is being rolled does not answer every time
-READS_LOGS = Limits(retries=3, pause_s=5, timeout_s=3600)  # seconds for each node's metadata log
-CHANGES = Limits(retries=6, pause_s=5, timeout_s=900)  # every action is idempotent
-CHANGES_LOGS = Limits(retries=6, pause_s=5, timeout_s=3 * 3600)
+READS_LOGS = Limits(retries=3, pause_s=5, timeout_s=LOGS_OF_NODE_S)  # seconds for each node's metadata log
+CHANGES = Limits(retries=6, pause_s=5, timeout_s=REPLACEMENT_S)  # every action is idempotent
+CHANGES_LOGS = Limits(retries=6, pause_s=5, timeout_s=3 * LOGS_OF_NODE_S)
 REHEARSES = Limits(retries=1, pause_s=5, timeout_s=3 * 3600)
 SCANS = Limits(retries=1, pause_s=5, timeout_s=2 * 3600)  # the job itself waits a minute for a restarting broker
 

@@ -14,7 +14,7 @@ import pytest
 from sqlalchemy import text, update
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.lease import CHANGE_WITHIN_S
+from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release

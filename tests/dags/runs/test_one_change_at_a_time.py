@@ -13,12 +13,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
 from kafka_rollout.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
-from kafka_rollout.steps.common.lock import LEASE_S
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster

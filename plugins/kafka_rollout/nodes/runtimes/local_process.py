@@ -46,6 +46,7 @@ from kafka_rollout.base.system.files import (
 )
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
+from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.node_log import LogPart
@@ -85,7 +86,6 @@ MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _POLL_S = 0.1
 _EXEC_S = 0.05
-_KILL_S = 20.0
 _STARTS, _WRITTEN = "starts.jsonl", "configuration.json"
 _LOG4J = """\
 log4j.rootLogger=INFO, file
@@ -172,7 +172,7 @@ class LocalProcessRuntime:
                 )
             self.fence()
             _send(process, signal.SIGKILL)
-            if not _wait_for_exit(process, _KILL_S):
+            if not _wait_for_exit(process, KILL_S):
                 raise FatalError(
                     f"Process {process.pid} of node {node.name} does not exit after SIGKILL.",
                     remedy="Check the machine: a process in uninterruptible sleep usually waits for its disk.",
@@ -353,7 +353,7 @@ def end_processes(processes: Sequence[psutil.Process], *, deadline_s: float) -> 
     for process in left:
         _send(process, signal.SIGKILL)
     for process in left:
-        _wait_for_exit(process, _KILL_S)
+        _wait_for_exit(process, KILL_S)
 
 
 def _home(node: NodeSpec) -> Path:

@@ -12,6 +12,7 @@ import stat
 from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
+from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.host_state import HostPath, HostState, can_change
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
@@ -160,7 +161,6 @@ def _give(paths: Sequence[HostPath]) -> str:
     return " ".join(parts)
 
 
-STOP_DEADLINE_S = 180.0  # for a controlled shutdown
 _FREE_BYTES = 1 << 20  # for copies of the configuration
 _RELEASE_BYTES = 300_000_000  # an archive of 4.x has 130 MB, and its folder about as much
 CLOCK_SKEW_S = 5.0
@@ -210,7 +210,7 @@ STOP_TIMEOUT_SHORT = FindingCode(
     "STOP-TIMEOUT-SHORT",
     BLOCKER,
     "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
-    f"Set TimeoutStopSec={STOP_DEADLINE_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
+    f"Set TimeoutStopSec={STOP_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
 )
 CLOCK_SKEW = FindingCode(
     "CLOCK-SKEW",
@@ -317,11 +317,11 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
         yield SYMLINK_IS_NO_LINK.found(
             subject, f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched."
         )
-    if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_DEADLINE_S:
+    if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_S:
         yield STOP_TIMEOUT_SHORT.found(
             subject,
             f"systemd kills {host.unit} on host {host.name} {host.stop_timeout_s:.0f} s after a stop was requested "
-            f"(TimeoutStopSec). A controlled shutdown can take {STOP_DEADLINE_S:.0f} s.",
+            f"(TimeoutStopSec). A controlled shutdown can take {STOP_S:.0f} s.",
         )
     if abs(host.facts.clock_skew_s) > CLOCK_SKEW_S:
         skew = host.facts.clock_skew_s

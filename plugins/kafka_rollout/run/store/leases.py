@@ -31,15 +31,14 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.base.lease import CHANGE_WITHIN_S, Lock
+from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.system.files import make_private, private_lock_file, safe_name
+from kafka_rollout.base.time_limits import CHANGE_WITHIN_S, LEASE_S, RENEW_EVERY_S
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.tables import lease_log, leases
 
 log = logging.getLogger(__name__)
 
-RENEW_EVERY_S = 60.0
-RENEW_FOR_S = 600.0
 ANSWER_S = 10.0  # a database that does not answer a check in this time has lost its connection
 _JOIN_S = ANSWER_S
 
@@ -210,8 +209,8 @@ class SqlChangeLock:
     def _renew(self, opened: AbstractContextManager[Connection], *which: Any) -> None:
         with opened as connection:
             now = self._database.now(connection)
-            in_force = (leases.c.expires_at > now, leases.c.expires_at < now + RENEW_FOR_S)
-            connection.execute(update(leases).where(*which, *in_force).values(expires_at=now + RENEW_FOR_S))
+            in_force = (leases.c.expires_at > now, leases.c.expires_at < now + LEASE_S)
+            connection.execute(update(leases).where(*which, *in_force).values(expires_at=now + LEASE_S))
 
     @contextmanager
     def _connection_of(self, act: _Act) -> Iterator[Connection]:

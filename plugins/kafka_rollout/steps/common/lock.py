@@ -14,14 +14,11 @@ from dataclasses import replace
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import LockHeldError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, Lock
+from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.events import LockedOut
 from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls
-
-# Longer than the longest call between two renewals (a controlled shutdown until its deadline), but short enough that
-# a killed run does not block others for long.
-LEASE_S = 600.0
 
 
 def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:

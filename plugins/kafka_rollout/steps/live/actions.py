@@ -19,6 +19,7 @@ from dataclasses import dataclass, field, replace
 from typing import NoReturn, TypeVar
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.metadata_log.log_choice import (
@@ -69,13 +70,12 @@ from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 
 # The controllers are killed: the active one would wait in its shutdown for a new leader, which stopped controllers
 # cannot elect. Kafka checks the whole metadata log at every start (KafkaRaftLog.createLog: no clean shutdown).
-STOP_S = 0.0
+_STOP_S = 0.0
 READY_WITHIN_S = 60.0
 T = TypeVar("T")
 READY_EVERY_S = 0.1
 OTHERS_AFTER_S, EXITED_EVERY_S = 20.0, 2.0
 _GATE, _STOP = Gate(kind=GateKind.CONTROLLERS_STOP), "The stop of the controllers"
-_LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
 def lower_live(ports: ClusterPorts, plan: Plan) -> str:
@@ -93,7 +93,7 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
         raise RefusedError(f"The plan of cluster {plan.cluster} is not a live downgrade.", remedy="Start a new run.")
     require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"Lower metadata.version of cluster {plan.cluster} with the controllers stopped."
-    lock.acquire_lock(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
+    lock.acquire_lock(ports, purpose, for_s=LEASE_OF_LOGS_S)
     with ports.lock.acting(ports.cluster.name, ports.run_id, "Lowering metadata.version live"), ExitStack() as opened:
         done = newest(projections.events_of_this_try(ports.run.events()), LiveLowered)
         if done is not None:  # the nodes can be rolled since
@@ -357,7 +357,7 @@ class Controllers:
 
         def kill(node: NodeSpec) -> None:
             try:
-                stop(node, deadline_s=STOP_S, force=True)
+                stop(node, deadline_s=_STOP_S, force=True)
                 if process(node).pid is not None:
                     raise TransientError(f"Node {node.node_id} ({node.name}) was started again after its stop.")
             except RolloutError as error:
@@ -560,7 +560,7 @@ def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
     running = [one for one, seen in on_each(ports.runtime.process, others).done.items() if seen.pid is not None]
     if served_level(ports) is not None and not has_majority(controllers.voters, running):
         raise TransientError(f"Controller {node.node_id} runs, and the quorum has no other spare controller.")
-    ports.runtime.stop(node, deadline_s=STOP_S, force=True)
+    ports.runtime.stop(node, deadline_s=_STOP_S, force=True)
 
 
 def _restore(ports: ClusterPorts, plan: Plan, node: NodeSpec, epoch: int | None) -> None:

@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S, STOP_S, WITHOUT_QUORUM_S
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.gates.check import Gate, GateKind
 from kafka_rollout.gates.node import check_before_stop, state_before_stop
@@ -29,7 +30,7 @@ from kafka_rollout.metadata_log.log_choice import (
     follows_snapshot,
     has_majority,
 )
-from kafka_rollout.metadata_log.outage import WITHOUT_QUORUM_S, unwritable
+from kafka_rollout.metadata_log.outage import unwritable
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -83,10 +84,8 @@ from kafka_rollout.steps.offline.snapshot import (
 )
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
 
-STOP_DEADLINE_S = 180.0
 READY_WITHIN_S = 120.0
 _GATE = Gate(kind=GateKind.NODES_STOP)
-_LONGEST_S = 3600.0  # limit of a single call: the largest metadata logs are read, written and copied in less time
 
 
 def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
@@ -131,14 +130,14 @@ def _stop_round(
     """
     done = projections.last_acts(ports.run.events())
     serves = projections.has_passed_no_return(ports.run.events())
-    deadline_s = WITHOUT_QUORUM_S if force else STOP_DEADLINE_S
+    deadline_s = WITHOUT_QUORUM_S if force else STOP_S
 
     def stop(node: NodeSpec) -> bool:
         # A resumed run does not stop a node that it has already started on the target.
         if ports.runtime.process(node).pid is None or last_started_release(ports, node) == release_step.to_release:
             return False
         if serves:
-            stop_late(ports, plan, node, deadline_s=STOP_DEADLINE_S)
+            stop_late(ports, plan, node, deadline_s=STOP_S)
         else:
             stop_node(ports, release_step, node, deadline_s=deadline_s, force=force)
         return True
@@ -283,7 +282,7 @@ def _begin(ports: ClusterPorts, plan: Plan, what: str) -> tuple[Plan, ReleaseSte
     release_step = offline_release_step(plan)
     require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"{what} of cluster {plan.cluster} (offline, {release_step.from_release} to {release_step.to_release})."
-    lock.acquire_lock(ports, purpose, for_s=lock.LEASE_S + _LONGEST_S)
+    lock.acquire_lock(ports, purpose, for_s=LEASE_OF_LOGS_S)
     return plan, release_step
 
 
@@ -496,7 +495,7 @@ def _begin_undo(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> N
         if _runs_target(ports, node, release_step):
             if node.commands_before_stop:
                 ports.runtime.prepare_stop(node)
-            ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)
+            ports.runtime.stop(node, deadline_s=STOP_S, force=True)
 
     at_once(stop, reached)
     _refuse_used(ports, plan, reached)  # what was written until the stop
@@ -585,7 +584,7 @@ def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> None:
         has_snapshot = node.node_id in installed_on(events) or node.node_id in unreached(events)
         if node.node_id in restored_nodes(events) or not has_snapshot:
             return  # it was not stopped, or it is already started again
-        ports.runtime.stop(node, deadline_s=STOP_DEADLINE_S, force=True)  # something else started it
+        ports.runtime.stop(node, deadline_s=STOP_S, force=True)  # something else started it
     try:
         sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id)
     except UnreadableLogError:

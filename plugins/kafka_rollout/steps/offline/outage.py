@@ -10,10 +10,10 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
 from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import (
     UNAVAILABLE,
-    WITHOUT_QUORUM_S,
     AbsenceEstimate,
     OutageEstimate,
     absence_estimate,

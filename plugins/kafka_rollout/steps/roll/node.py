@@ -15,10 +15,11 @@ from threading import Lock
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.base.time_limits import LEASE_OF_STOP_S, STOP_S
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S, STOP_DEADLINE_S
+from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.run.events import ApprovalOf, Event
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
 from kafka_rollout.run.step_events import GateFailed, Started
@@ -258,8 +259,8 @@ def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, 
 
 
 def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> None:
-    lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=lock.LEASE_S + STOP_DEADLINE_S)
-    stop_node(ports, release_step, node, deadline_s=STOP_DEADLINE_S, force=force)
+    lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=LEASE_OF_STOP_S)
+    stop_node(ports, release_step, node, deadline_s=STOP_S, force=force)
 
 
 def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
@@ -15,7 +16,6 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
-from kafka_rollout.planning.findings.hosts import STOP_DEADLINE_S
 from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
 from kafka_rollout.run.events import RollbackClosed, newest
 from kafka_rollout.run.projections.nodes import (
@@ -46,12 +46,8 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
 
 
-# A stop requested within this time may still be in progress, so the node can look degraded.
-_STOP_UNDER_WAY_S = STOP_DEADLINE_S + 30.0
 # What closes a rollback is checked at its first stop, and again after a pause of this length.
 _CHECKED_S = 3600.0
-# The operator's commands before a stop can move leaders, so the gate after them can need some checks to pass again.
-SAFE_AGAIN_WITHIN_S = 60.0
 _REFUSED_TOGETHER = 2
 
 
@@ -340,4 +336,4 @@ def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: Node
     if ports.run.load_before_stop(release_step.key, node.node_id) is None:
         return False
     last = last_act_on_node(ports.run.events(), release_step.key, node.node_id)
-    return isinstance(last, Stopping) and ports.clock.now() - last.at < _STOP_UNDER_WAY_S
+    return isinstance(last, Stopping) and ports.clock.now() - last.at < STOP_UNDER_WAY_S

@@ -11,7 +11,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
-from kafka_rollout.base.lease import CHANGE_WITHIN_S, Fence
+from kafka_rollout.base.lease import Fence
+from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, MetadataRights, Right, Rights

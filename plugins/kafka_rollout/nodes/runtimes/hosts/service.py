@@ -27,6 +27,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, 
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
+from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
@@ -76,9 +77,7 @@ from kafka_rollout.nodes.runtimes.properties import (
 from kafka_rollout.releases.facts import Release
 
 _POLL_S = 0.3
-_KILL_S = 20.0
 _START_S = 10.0
-_STOP_S = 180.0  # of a process that a package has started
 
 
 @dataclass(slots=True)
@@ -170,7 +169,7 @@ class SshServiceRuntime(HostCommands):
         # The process can end just before the signal: then systemd has nothing to kill.
         kill = rights_of(node).kill
         self.refuse_missing_right(node, kill, self.run_fenced(node, shlex.join(kill.command())))
-        if not self._wait(node, lambda now: now.is_down, _KILL_S):
+        if not self._wait(node, lambda now: now.is_down, KILL_S):
             raise FatalError(
                 f"Unit {service_of(node).unit} on host {service_of(node).host} does not end after SIGKILL.",
                 remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
@@ -181,7 +180,7 @@ class SshServiceRuntime(HostCommands):
         service = service_of(node)
         unit, installed = self._read_unit(node)
         if unit.waits_for_restart:
-            self.stop(node, deadline_s=_KILL_S, force=True)
+            self.stop(node, deadline_s=KILL_S, force=True)
         elif unit.pid is not None:
             raise FatalError(
                 f"Node {node.name} still runs as process {unit.pid}, so nothing was installed.",
@@ -226,7 +225,7 @@ class SshServiceRuntime(HostCommands):
         install_package(self, node, release)
         unit, installed = self._read_unit(node)
         if not unit.is_down:
-            self.stop(node, deadline_s=_STOP_S)
+            self.stop(node, deadline_s=STOP_S)
         if not service.managed_elsewhere:
             self.change(node, rights.switch_configuration)
         elif self._configuration(node) != configuration:
