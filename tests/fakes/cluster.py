@@ -26,6 +26,7 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.rights import MissingRight
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass
 from kafka_rollout.model.state import (
     CheckpointFile,
     GroupState,
@@ -141,6 +142,11 @@ class FakeCluster:
         self.cannot_start: set[tuple[int, Release]] = set()  # the process ends at once
         self.hangs_in_shutdown: set[int] = set()
         self.config_problems: dict[Release, tuple[str, ...]] = {}
+        self.plugins: dict[int, tuple[PluginClass, ...]] = {}
+        self.checked_starts: list[NodeStart] = []
+        self.class_places: dict[int, ClassPlaces] = {}
+        self.named_files: dict[int, tuple[NamedFile, ...]] = {}
+        self.jvm_problems: dict[int, tuple[str, ...]] = {}
         self.dynamic_configs = DynamicConfigs()
         self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas
         self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}

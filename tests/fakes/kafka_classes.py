@@ -8,29 +8,27 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
-from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 
 
 class FakeClasses:
-    """KafkaClasses: problems are those of `FakeCluster.config_problems`; a snapshot shows `finalized`."""
+    """KafkaClasses: problems are those of `FakeCluster.config_problems` and `plugins`; a snapshot shows `finalized`."""
 
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def config_problems(
-        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
-    ) -> tuple[str, ...]:
-        return self._cluster.config_problems.get(release, ())
-
-    def config_problems_of(
-        self,
-        release: Release,
-        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
-    ) -> Mapping[int, tuple[str, ...]]:
-        return {node_id: self.config_problems(release, *checked) for node_id, checked in nodes.items()}
+    def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> Mapping[int, StartProblems]:
+        world = self._cluster
+        world.checked_starts += nodes.values()
+        return {
+            node_id: StartProblems(
+                rejected=world.config_problems.get(release, ()), plugins=world.plugins.get(node_id, ())
+            )
+            for node_id in nodes
+        }
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs

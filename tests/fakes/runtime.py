@@ -10,6 +10,7 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
@@ -109,6 +110,16 @@ class FakeRuntime:
         if arguments is None:
             raise TransientError(f"The arguments of node {node.node_id} are unknown.")
         return arguments
+
+    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+        self._refuse_unreachable(node)
+        return self._cluster.jvm_problems.get(node.node_id, ())
+
+    def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
+        return self._cluster.named_files.get(node.node_id)
+
+    def find_classes(self, node: NodeSpec, release: Release, classes: Sequence[PluginClass]) -> ClassPlaces | None:
+        return self._cluster.class_places.get(node.node_id)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)

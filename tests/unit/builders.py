@@ -20,6 +20,7 @@ from kafka_rollout.model.state import (
     RequestCount,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.releases.facts import (
     Catalogue,
@@ -226,7 +227,7 @@ def observation(seen: ClusterState, **other: Any) -> Observation:
         "cluster": SEPARATE,
         "catalogue": catalogue(),
         "configs": {node_id: {"log.dirs": f"/data/{node_id}"} for node_id in ids},
-        "config_problems": {},
+        "starts": ObservedStarts(),
         "java": dict.fromkeys(ids, 17),
         **other,
     }

@@ -48,6 +48,7 @@ from kafka_rollout.planning.findings.releases import (
     gap_findings,
     rollback_end_findings,
 )
+from kafka_rollout.planning.findings.starts import START_FILES_CHECK, start_findings
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
@@ -90,7 +91,8 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
     )
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
-    yield CONFIGURATION_CHECK.ran(config_findings(plan.target, observed.config_problems), unless=unless)
+    yield CONFIGURATION_CHECK.ran(config_findings(plan.target, observed.starts.rejected), unless=unless)
+    yield START_FILES_CHECK.ran(start_findings(observed.starts), unless=unless)
     yield BETWEEN_NODES_CHECK.ran(
         planned_agreement_findings(cluster, state, (planned[release] for release in ahead), observed.directories),
         unless=unless,

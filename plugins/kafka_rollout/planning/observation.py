@@ -12,6 +12,7 @@ from kafka_rollout.model.plan import FeatureChange, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.agreement import Directories
+from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.lowering import LoweringMethod
 from kafka_rollout.releases.facts import Catalogue
 
@@ -21,17 +22,16 @@ class Observation:
     """What was observed for one plan. A node whose value is unknown or not observable is not in a mapping.
 
     `cluster`: as in the inventory. `catalogue`: with the classes of coordinators that the configuration causes
-    (`with_configured_classes`). `configs`: node id → setting → current value. `config_problems`: node id → errors of
-    the configuration, by the classes of the releases ahead (release_overrides applied). `java`: node id → feature
-    version (17). `directories`: as in `Files` of the agreement. `registrations`: in the metadata log; None if it was
-    not read.
+    (`with_configured_classes`). `configs`: node id → setting → current value. `starts`: what the nodes read at their
+    starts on the releases ahead (release_overrides applied). `java`: node id → feature version (17). `directories`: as
+    in `Files` of the agreement. `registrations`: in the metadata log; None if it was not read.
     """
 
     cluster: ClusterSpec
     catalogue: Catalogue
     state: ClusterState
     configs: NodeConfigs
-    config_problems: Mapping[int, tuple[str, ...]]
+    starts: ObservedStarts
     java: Mapping[int, int]
     directories: Directories = field(default_factory=dict)
     registrations: MetadataRegistrations | None = None

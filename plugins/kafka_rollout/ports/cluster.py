@@ -28,6 +28,7 @@ from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.rights import MissingRight, Right
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, StartProblems
 from kafka_rollout.model.state import (
     CheckpointFile,
     CheckpointSummary,
@@ -176,19 +177,8 @@ class CoordinatorLogs(Protocol):
 class KafkaClasses(Protocol):
     """What only Kafka's own classes can say for certain, run on a release's jars in a separate JVM."""
 
-    def config_problems(
-        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
-    ) -> tuple[str, ...]:
-        """Why the release would refuse to start with these properties (empty: it would not).
-
-        `formats`: of each directory that they name (NodeRuntime.directory_formats); None: not checked."""
-
-    def config_problems_of(
-        self,
-        release: Release,
-        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
-    ) -> Mapping[int, tuple[str, ...]]:
-        """The same for several nodes (id → properties, formats), in one JVM."""
+    def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> Mapping[int, StartProblems]:
+        """Why nodes of the release would refuse to start with what they read, by node id."""
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -237,6 +227,16 @@ class NodeQueries(Protocol):
     def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
         """The files that the next start of the same release reads, with the times of their last changes; empty if the
         runtime sees no files."""
+
+    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+        """Why the node's own Java refuses the options of the next start, in its words; empty: it accepts them. Raises
+        TransientError, UserError or NotObservableError if that is unknown."""
+
+    def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
+        """The state of the files (setting → path) that a configuration names; None if the runtime sees no files."""
+
+    def find_classes(self, node: NodeSpec, release: Release, classes: Sequence[PluginClass]) -> ClassPlaces | None:
+        """Where the node finds these classes on the release; None if the runtime sees no files of nodes."""
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         """Snapshots of __cluster_metadata-0 on the node, oldest first; empty if the runtime cannot read files."""

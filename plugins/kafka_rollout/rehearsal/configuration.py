@@ -17,9 +17,9 @@ from kafka_rollout.model.quorum_addresses import (
     parse_bootstrap,
     parse_voters,
 )
+from kafka_rollout.model.starts import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
-STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
 DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 REPLACEMENT = "rehearsal"
 _NOBODY = "127.0.0.1:1"  # a loopback address at which no node listens
@@ -44,7 +44,6 @@ _OUTWARD = re.compile(
 _LOADS_CLASS = re.compile(r"\.(class|classes|class\.name|class\.names|class\.path|impl\.class)$")
 _KAFKA_CLASS = re.compile(r"org\.apache\.kafka(\.[A-Za-z0-9_$]+)+")
 _SECRET = re.compile(r"(password|passwd|secret|credential|jaas|token)", re.IGNORECASE)
-_AUTHORIZER = "authorizer.class.name"
 _REMOTE_STORAGE = "remote.log.storage.system.enable"
 # In the metadata, these override the rewritten lines of the file.
 _ESCAPING = frozenset({"listeners", "advertised.listeners", "listener.security.protocol.map", "metric.reporters"})
@@ -152,11 +151,14 @@ def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tu
             kept[key] = REPLACEMENT
         else:
             kept[key] = value
-    if _AUTHORIZER in kept:
+    if AUTHORIZER in kept:
         kept["super.users"] = "User:ANONYMOUS"
     sentences = []
     if security:
-        sentences.append(f"The copy has no TLS and no authentication: {_keys(security)}.")
+        sentences.append(
+            f"The copy has no TLS and no authentication: {_keys(security)}. So the rehearsal did not prove that a node "
+            "starts with its keystores, truststores and login modules, and that nodes and clients can log in."
+        )
     if outward:
         sentences.append(
             f"These settings are removed, because they can reach other systems or load other code: {_keys(outward)}."
@@ -168,7 +170,7 @@ def _without_surroundings(config: Mapping[str, str]) -> tuple[dict[str, str], tu
 
 def _loads_foreign_class(key: str, value: str) -> bool:
     """Return whether the setting makes a node load code that is not part of the release's own jars."""
-    if key == _AUTHORIZER:
+    if key == AUTHORIZER:
         return value not in ("", STANDARD_AUTHORIZER)
     names = [name.strip() for name in value.split(",") if name.strip()]
     return _LOADS_CLASS.search(key) is not None and not all(_KAFKA_CLASS.fullmatch(name) for name in names)

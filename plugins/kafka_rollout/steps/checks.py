@@ -66,6 +66,7 @@ from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.pending import PENDING_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
+from kafka_rollout.planning.findings.starts import START_FILES_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import Observation
@@ -117,6 +118,7 @@ CHECKS: tuple[Check, ...] = (
     USE_CHECK,
     ZOOKEEPER_CHECK,
     CONFIGURATION_CHECK,
+    START_FILES_CHECK,
     BETWEEN_NODES_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
@@ -154,7 +156,7 @@ _QUERIES: Mapping[str, Check] = {
     "missing_rights": RIGHTS_CHECK,
     "config": FILES_CHECK,
     "java_version": JAVA_CHECK,
-    "config_problems_of": CONFIGURATION_CHECK,
+    "start_problems": CONFIGURATION_CHECK,
     "dynamic_configs": DYNAMIC_CONFIGURATION_CHECK,
     "dynamic_config_problems": DYNAMIC_CONFIGURATION_CHECK,
     "acls": ACLS_CHECK,
@@ -303,7 +305,7 @@ def _contents(state: ClusterState) -> str:
 
 def _without_classes(checked: Checked, missing: str) -> Checked:
     """Add that Kafka's own classes were not available, to the checks that use them."""
-    uses = checked.check in (CONFIGURATION_CHECK, DYNAMIC_CONFIGURATION_CHECK, ACLS_CHECK)
+    uses = checked.check in (CONFIGURATION_CHECK, START_FILES_CHECK, DYNAMIC_CONFIGURATION_CHECK, ACLS_CHECK)
     if not (uses and missing) or checked.not_applicable:
         return checked
     return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
@@ -318,7 +320,9 @@ def _with_remedy(checked: Checked, by_levels: str) -> Checked:
     return replace(checked, findings=findings)
 
 
-_OF_NODES = frozenset({"config", "java_version", "jvm_arguments", "host"})
+_OF_NODES = frozenset(
+    {"config", "java_version", "jvm_arguments", "jvm_problems", "named_files", "find_classes", "host"}
+)
 """Calls of a runtime about one node, without whose answer the other nodes are still checked."""
 
 
@@ -332,7 +336,7 @@ def _unknown_if_silent(name: str, options: Mapping[str, object]) -> Iterator[Non
 
 
 _OPTIONAL: Mapping[str, tuple[Check, object]] = {
-    "config_problems_of": (CONFIGURATION_CHECK, {}),
+    "start_problems": (CONFIGURATION_CHECK, {}),
     "dynamic_config_problems": (DYNAMIC_CONFIGURATION_CHECK, ()),
     "acl_differences": (ACLS_CHECK, {}),
 }

@@ -21,8 +21,8 @@ from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
-from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.model.state import CheckpointSummary, ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import KafkaClasses
@@ -130,17 +130,8 @@ class UnpredictedConfigs:
 
     classes: KafkaClasses
 
-    def config_problems(
-        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
-    ) -> tuple[str, ...]:
-        return ()
-
-    def config_problems_of(
-        self,
-        release: Release,
-        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
-    ) -> Mapping[int, tuple[str, ...]]:
-        return dict.fromkeys(nodes, ())
+    def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> Mapping[int, StartProblems]:
+        return dict.fromkeys(nodes, StartProblems())
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs

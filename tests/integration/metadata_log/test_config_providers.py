@@ -18,6 +18,7 @@ from kafka_rollout.model.configs import ConfigKind, ConfigProblem, DynamicConfig
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from tests.integration.harness.start_checks import rejected
 
 pytestmark = pytest.mark.jvm
 
@@ -75,7 +76,7 @@ def test_a_file_reads_no_secret_of_this_machine(
     classes: JvmKafkaClasses, release: Release, references: tuple[str, ...]
 ) -> None:
     threads = dict(zip(("num.io.threads", "num.network.threads", "background.threads"), references, strict=True))
-    problems = classes.config_problems(release, {**CONTROLLER, **OWN, **threads})
+    problems = rejected(classes, release, {**CONTROLLER, **OWN, **threads})
     assert SECRET not in str(problems)
     assert problems == ()
 
@@ -110,11 +111,11 @@ def test_a_provider_that_exists_on_the_node_only_is_no_problem(
         f"config.providers.{provider}.class": named,
         "ssl.keystore.password": f"${{{provider}:/etc/kafka/secrets.properties:password}}",
     }
-    assert classes.config_problems(release, properties) == ()
+    assert rejected(classes, release, properties) == ()
     dynamic = DynamicConfigs(all_brokers={"log.cleaner.threads": "2"}, topics={"orders": {"retention.ms": "1000"}})
     assert dynamic_problems(classes, release, properties, dynamic) == ()
     # The rest is still validated.
-    (problem,) = classes.config_problems(release, {**properties, "num.io.threads": "many"})
+    (problem,) = rejected(classes, release, {**properties, "num.io.threads": "many"})
     assert problem == "Invalid value many for configuration num.io.threads: Not a number of type INT"
 
 
@@ -170,7 +171,7 @@ def test_the_value_of_a_password_is_in_no_sentence(classes: JvmKafkaClasses, rel
     """A plugin's own setting has no type, so that its value counts as a secret."""
     wrong = {"ssl.key.password": "hunter2", "com.example.token": "correct-horse-battery"}
     for value in wrong.values():
-        problems = classes.config_problems(release, {**CONTROLLER, **wrong, "log.retention.ms": value})
+        problems = rejected(classes, release, {**CONTROLLER, **wrong, "log.retention.ms": value})
         sentence = "Invalid value [hidden] for configuration log.retention.ms: Not a number of type LONG"
         assert problems == (sentence,)
         dynamic = DynamicConfigs(topics={"orders": {"retention.ms": value}})

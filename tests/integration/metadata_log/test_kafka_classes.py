@@ -18,12 +18,14 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
 from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.integration.conftest import MakeCluster
+from tests.integration.harness.start_checks import rejected
 
 CONTROLLER = {
     "process.roles": "broker,controller",
@@ -44,14 +46,14 @@ def classes(release_cache: ReleaseCache) -> JvmKafkaClasses:
 @pytest.mark.jvm
 @pytest.mark.parametrize("release", [OLD, MIDDLE, NEW], ids=str)
 def test_a_configuration_that_starts_has_no_problem(classes: JvmKafkaClasses, release: Release) -> None:
-    assert classes.config_problems(release, CONTROLLER) == ()
+    assert rejected(classes, release, CONTROLLER) == ()
 
 
 @pytest.mark.jvm
 def test_a_segment_size_is_fine_for_3_9_1_and_too_small_for_4_3_1(classes: JvmKafkaClasses) -> None:
     properties = {**CONTROLLER, "log.segment.bytes": "20000"}
-    assert classes.config_problems(MIDDLE, properties) == ()
-    (problem,) = classes.config_problems(NEW, properties)
+    assert rejected(classes, MIDDLE, properties) == ()
+    (problem,) = rejected(classes, NEW, properties)
     assert problem == "Invalid value 20000 for configuration log.segment.bytes: Value must be at least 1048576"
 
 
@@ -66,9 +68,9 @@ def test_a_cordoned_directory_is_no_problem_of_its_format(classes: JvmKafkaClass
         folder.mkdir()
         (folder / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n")
     properties = {**CONTROLLER, "log.dirs": f"{first},{second}", "cordoned.log.dirs": str(second)}
-    assert classes.config_problems(NEW, properties, formats(properties)) == ()
+    assert rejected(classes, NEW, properties, formats(properties)) == ()
     (second / "meta.properties").write_text("version=1\ncluster.id=AAAAAAAAAAAAAAAAAAAAAA\nnode.id=2\n")
-    assert len(classes.config_problems(NEW, properties, formats(properties))) == 1
+    assert len(rejected(classes, NEW, properties, formats(properties))) == 1
 
 
 @pytest.mark.jvm
@@ -81,7 +83,7 @@ def test_the_format_of_every_directory_is_read_as_at_a_start(
     right = {"/data/1": own, "/data/2": own, "/meta": own}
 
     def problems(first: DirectoryFormat = own, second: DirectoryFormat = own) -> tuple[str, ...]:
-        return classes.config_problems(release, properties, {**right, "/data/1": first, "/data/2": second})
+        return rejected(classes, release, properties, {**right, "/data/1": first, "/data/2": second})
 
     assert problems() == ()
     (other,) = problems(second=DirectoryFormat(meta=b"version=1\ncluster.id=BAAAAAAAAAAAAAAAAAAAAA\nnode.id=1\n"))
@@ -97,22 +99,59 @@ def test_the_format_of_every_directory_is_read_as_at_a_start(
 
 @pytest.mark.jvm
 def test_a_requirement_between_settings_is_told_in_kafkas_words(classes: JvmKafkaClasses) -> None:
-    (problem,) = classes.config_problems(NEW, {**CONTROLLER, "broker.id": "7"})
+    (problem,) = rejected(classes, NEW, {**CONTROLLER, "broker.id": "7"})
     assert problem == "You must set `node.id` to the same value as `broker.id`."
 
 
+KAFKAS = {
+    "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
+}
+
+
 @pytest.mark.jvm
-@pytest.mark.parametrize("setting", ["authorizer.class.name", "metric.reporters"])
-def test_a_plugin_that_the_release_does_not_have_is_a_problem_although_kafka_config_accepts_it(
+@pytest.mark.parametrize("setting", KAFKAS)
+def test_a_class_of_kafka_that_the_release_does_not_have_is_a_problem_although_kafka_config_accepts_it(
     classes: JvmKafkaClasses, setting: str
 ) -> None:
-    known = {
-        "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
-        "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter",
-    }[setting]
-    assert classes.config_problems(NEW, {**CONTROLLER, setting: known}) == ()
-    (problem,) = classes.config_problems(NEW, {**CONTROLLER, setting: f"{known}, com.example.Missing"})
-    assert problem == f"Class com.example.Missing of {setting} is not on the class path"
+    assert rejected(classes, NEW, {**CONTROLLER, setting: KAFKAS[setting]}) == ()
+    gone = "kafka.security.authorizer.AclAuthorizer"
+    (problem,) = rejected(classes, NEW, {**CONTROLLER, setting: gone})
+    assert problem == f"Class {gone} of {setting} is not on the class path"
+
+
+PLUGINS = {
+    "authorizer.class.name": "com.example.Missing",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter, com.example.Missing",
+    "kafka.metrics.reporters": "com.example.Missing",
+    "client.quota.callback.class": "com.example.Missing",
+    "principal.builder.class": "com.example.Missing",
+    "listener.name.plaintext.sasl.login.callback.handler.class": "com.example.Missing",
+}
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("release", [OLD, NEW], ids=str)
+def test_a_class_of_others_proves_nothing_and_the_rest_is_checked(classes: JvmKafkaClasses, release: Release) -> None:
+    def checked(**more: str) -> StartProblems:
+        properties = {**CONTROLLER, **PLUGINS, **{key.replace("_", "."): value for key, value in more.items()}}
+        return classes.start_problems(release, {1: NodeStart(properties=properties)})[1]
+
+    found = checked()
+    assert found.rejected == ()
+    assert found.plugins == tuple(PluginClass(setting=one, name="com.example.Missing") for one in sorted(PLUGINS))
+    assert checked(num_io_threads="0").rejected == (
+        "Invalid value 0 for configuration num.io.threads: Value must be at least 1",
+    )
+
+
+@pytest.mark.jvm
+def test_a_class_in_the_folder_of_plugins_is_no_absent_plugin(classes: JvmKafkaClasses) -> None:
+    agent = classes.cache.agents().jolokia
+    properties = {**CONTROLLER, "metric.reporters": "org.jolokia.jvmagent.JvmAgent"}
+    assert len(classes.start_problems(NEW, {1: NodeStart(properties=properties)})[1].plugins) == 1
+    with_folder = JvmKafkaClasses(replace(classes.cache, plugins=agent.parent))
+    assert rejected(with_folder, NEW, properties) == ()
 
 
 def formatted(release: Release, cache: ReleaseCache, folder: Path, *options: str) -> Path:
@@ -144,13 +183,13 @@ def test_a_bootstrap_checkpoint_with_a_level_below_the_releases_is_named(
 ) -> None:
     path = formatted(Release(3, 6, 2), release_cache, tmp_path, "--release-version", "3.3-IV0")
     properties = {**CONTROLLER, "log.dirs": str(path.parent)}
-    (problem,) = classes.config_problems(Release(4, 0, 0), properties, formats(properties))
+    (problem,) = rejected(classes, Release(4, 0, 0), properties, formats(properties))
     assert problem.startswith(f"{path}: No MetadataVersion with feature level 4")
     (found,) = config_findings(Release(4, 0, 0), {1: (problem,)})
     assert (found.code, found.subject) == ("BOOTSTRAP-CHECKPOINT-REJECTED", "node 1")
     assert str(path) in found.sentence
     assert "release_overrides" not in found.remedy
-    assert classes.config_problems(NEW, properties, formats(properties)) == ()
+    assert rejected(classes, NEW, properties, formats(properties)) == ()
 
 
 @pytest.mark.jvm

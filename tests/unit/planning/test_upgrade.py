@@ -11,6 +11,7 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, effective_config
+from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.releases.facts import Release
 from tests.plans import upgrade_request
@@ -108,7 +109,7 @@ def test_levels_outside_a_releases_range_block_and_the_way_back_warns() -> None:
 
 
 def test_what_the_target_refuses_is_found() -> None:
-    plan = _plan(state(), config_problems={4: ("old.thing is gone",), 5: ()})
+    plan = _plan(state(), starts=ObservedStarts(rejected={4: ("old.thing is gone",), 5: ()}))
     assert {f.identity for f in plan.blockers} == {("CONFIG-REJECTED", "node 4")}
 
 

@@ -98,7 +98,7 @@ def test_without_the_target_s_classes_the_configuration_is_unknown(
     def unavailable(*_: object) -> None:
         raise TransientError("The jars cannot be downloaded.")
 
-    monkeypatch.setattr(FakeClasses, "config_problems", unavailable)
+    monkeypatch.setattr(FakeClasses, "start_problems", unavailable)
     entry = _entry(_check(ports), "node-configuration")
     assert entry.result is Result.UNKNOWN
     assert "The jars cannot be downloaded." in entry.reasons[0]

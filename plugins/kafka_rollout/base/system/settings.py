@@ -51,6 +51,11 @@ VARIABLES: Mapping[str, Variable] = {
         "releases that `catalogue add` added. Several Airflow workers need the same folder",
         "`$KAFKA_ROLLOUT_HOME/catalogue`",
     ),
+    "KAFKA_ROLLOUT_PLUGINS": Variable(
+        "jars of [plugins](upgrade.md#plugins), in the class path of Kafka's classes on this machine and of local "
+        "processes",
+        "`$KAFKA_ROLLOUT_HOME/plugins`",
+    ),
     "KAFKA_ROLLOUT_INCLUDE": Variable(
         "catalogue, message definitions, metrics agents and templates",
         "`include` of a checkout; the package's own data of a wheel",
@@ -97,6 +102,7 @@ class Settings:
     artifacts: str = ""
     ssh_config: Path = Path("~/.ssh/config")
     catalogue: Path | None = None
+    plugins: Path | None = None
     rehearse: bool = True
     rehearse_gib: int = 10
     rehearse_minutes: int = 30
@@ -146,6 +152,7 @@ class Settings:
             database_password_file=Path(password_file) if password_file else None,
             artifacts=_read("KAFKA_ROLLOUT_ARTIFACTS"),
             catalogue=path("KAFKA_ROLLOUT_CATALOGUE", home / "catalogue"),
+            plugins=path("KAFKA_ROLLOUT_PLUGINS", home / "plugins"),
             ssh_config=path("KAFKA_ROLLOUT_SSH_CONFIG", Path("~/.ssh/config")),
             rehearse=_read("KAFKA_ROLLOUT_REHEARSE") != "0",
             rehearse_gib=_number("KAFKA_ROLLOUT_REHEARSE_GIB", 10),

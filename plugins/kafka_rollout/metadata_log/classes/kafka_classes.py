@@ -6,8 +6,8 @@ Every call starts a Java process on the release's jars (about a second) and ends
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -26,12 +26,14 @@ from kafka_rollout.metadata_log.classes.images import (
     sentence_of,
 )
 from kafka_rollout.metadata_log.classes.node_configs import (
+    config_definitions,
     find_problems,
     java_properties,
     secret_values,
     without_secrets,
 )
 from kafka_rollout.metadata_log.classes.replay import write_plain
+from kafka_rollout.metadata_log.classes.start_files import find_start_problems, with_local_paths
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_KRAFT_VERSION,
     META,
@@ -40,13 +42,16 @@ from kafka_rollout.metadata_log.disk.folder import (
 )
 from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, questions_of
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
+from kafka_rollout.model.endpoints import base_name
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
+from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems, is_plugin, names_class
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 
-PLUGINS = ("authorizer.class.name", "kafka.metrics.reporters", "metric.reporters", "replica.selector.class")
+_YAMMER_REPORTERS = "kafka.metrics.reporters"  # not in the ConfigDef
+_REMOTE, _REMOTE_STORAGE = "remote.log.", "remote.log.storage.system.enable"
 _DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")
 
 
@@ -56,28 +61,18 @@ class JvmKafkaClasses:
 
     cache: ReleaseCache
 
-    def config_problems(
-        self, release: Release, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None = None
-    ) -> tuple[str, ...]:
-        """The first problem that KafkaConfig finds, or the plugin classes that the release does not have, and why it
-        would not start with the format of the directories.
+    def start_problems(self, release: Release, nodes: Mapping[int, NodeStart]) -> dict[int, StartProblems]:
+        """The first problem that KafkaConfig finds, then those of classes, directories, keystores and login modules.
 
-        Values of config providers are not resolved (node_configs), and no sentence contains a secret.
-        KafkaConfig ignores unknown names. It loads the classes of settings of the type CLASS only; a node that starts
-        loads those of PLUGINS as well, and ends if one is missing.
+        Values of config providers are not resolved (node_configs), and no sentence contains a secret. KafkaConfig
+        ignores unknown names. A class that is not Kafka's, and not in the folder of plugins, is left out: the rest of
+        the configuration is checked with the default in its place.
         """
-        return self.config_problems_of(release, {0: (properties, formats)})[0]
-
-    def config_problems_of(
-        self,
-        release: Release,
-        nodes: Mapping[int, tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]],
-    ) -> dict[int, tuple[str, ...]]:
         if not nodes:
             return {}
-        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+        with run_jvm(self.cache.libs(release), plugins=self.cache.plugins) as jvm, java_errors(release):
             classes = ImageClasses(jvm, release)
-            return {node_id: _problems(classes, *of_node) for node_id, of_node in nodes.items()}
+            return {node_id: _problems(classes, start) for node_id, start in nodes.items()}
 
     def dynamic_config_problems(
         self, release: Release, brokers: Mapping[int, Mapping[str, str]], dynamic: DynamicConfigs
@@ -136,21 +131,66 @@ class JvmKafkaClasses:
             )
 
 
-def _problems(
-    classes: ImageClasses, properties: Mapping[str, str], formats: Mapping[str, DirectoryFormat] | None
-) -> tuple[str, ...]:
+def _problems(classes: ImageClasses, start: NodeStart) -> StartProblems:
     jvm = classes.jvm
+    plugins = tuple(_absent_classes(jvm, start.properties))
+    foreign = tuple(one for one in plugins if one.class_path or is_plugin(one.name))
+    start = replace(start, properties=_without(start.properties, foreign))
     try:
-        _kafka_config(jvm, properties)
+        config = _kafka_config(jvm, with_local_paths(start))
     except Py4JJavaError as error:
-        return (without_secrets(sentence_of(error), secret_values(jvm, [properties])),)
-    missing = tuple(
-        f"Class {name} of {setting} is not on the class path"
-        for setting in PLUGINS
-        for name in map(str.strip, literal_settings(properties).get(setting, "").split(","))
-        if name and jvm.find_class(name) is None
-    )
-    return (*missing, *(_format_problems(classes, properties, formats) if formats is not None else ()))
+        rejected: tuple[str, ...] = (sentence_of(error),)
+    else:
+        rejected = (
+            *(f"Class {one.name} of {one.setting} is not on the class path" for one in plugins if one not in foreign),
+            *(_format_problems(classes, start.properties, start.formats) if start.formats is not None else ()),
+            *find_start_problems(jvm, config, start),
+        )
+    secrets = secret_values(jvm, [start.properties]) if rejected else frozenset()
+    return StartProblems(rejected=tuple(without_secrets(one, secrets) for one in rejected), plugins=foreign)
+
+
+def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginClass]:
+    """Yield the classes that settings name and that are not on the class path.
+
+    KafkaConfig itself loads those of settings of the type CLASS only; a node that starts loads the others as well, and
+    ends if one is missing.
+    """
+    keys = config_definitions(jvm).configKeys()
+    remote = properties.get(_REMOTE_STORAGE, "").strip().lower() == "true"
+    for key, value in sorted(literal_settings(properties).items()):
+        name = base_name(key)
+        known = keys.get(name) or keys.get(name.partition(".")[2])
+        is_class = known is not None and str(known.type().name()) == "CLASS"
+        if not is_class and not (names_class(name) and (known is not None or name == _YAMMER_REPORTERS)):
+            continue
+        if name.startswith(_REMOTE) and not remote:
+            continue
+        # Classes of tiered storage can have a class path of their own.
+        class_path = properties.get(f"{key.removesuffix('name')}path", "").strip() if key.endswith(".name") else ""
+        for one in map(str.strip, value.split(",")):
+            if "." in one and (class_path or not _has_class(jvm, one)):
+                yield PluginClass(setting=key, name=one, class_path=class_path)
+
+
+def _has_class(jvm: Jvm, name: str) -> bool:
+    try:
+        return jvm.find_class(name) is not None
+    except Py4JJavaError:  # it is there, and fails by itself: KafkaConfig or the start shows how
+        return True
+
+
+def _without(properties: Mapping[str, str], plugins: Collection[PluginClass]) -> dict[str, str]:
+    """Return the configuration without plugin classes, so that the defaults of their settings count."""
+    lines = dict(properties)
+    for key in {one.setting for one in plugins}:
+        absent = {one.name for one in plugins if one.setting == key}
+        left = [one for one in map(str.strip, lines[key].split(",")) if one not in absent]
+        if left:
+            lines[key] = ",".join(left)
+        else:
+            del lines[key]
+    return lines
 
 
 def _kafka_config(jvm: Jvm, properties: Mapping[str, str]) -> Any:

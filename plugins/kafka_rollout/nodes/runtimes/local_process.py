@@ -23,6 +23,7 @@ import os
 import shutil
 import signal
 import time
+import zipfile
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass
@@ -51,6 +52,7 @@ from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.log_files import (
@@ -77,7 +79,8 @@ from kafka_rollout.nodes.runtimes.properties import (
 )
 from kafka_rollout.nodes.runtimes.start_files import named_files
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jvm.java import java_binary, java_version
+from kafka_rollout.releases.jvm.java import java_binary, java_version, refused_options
+from kafka_rollout.releases.jvm.jvm import class_path
 
 if TYPE_CHECKING:
     from kafka_rollout.releases.jars.cache import Agents
@@ -121,10 +124,13 @@ Configuration:
 
 
 class ReleaseJars(Protocol):
-    """The part of the release cache that the runtime uses. `include`: the project's include folder."""
+    """The part of the release cache that the runtime uses. `include`: the project's include folder. `plugins`: the
+    folder with the operator's jars of plugins."""
 
     @property
     def include(self) -> Path: ...
+    @property
+    def plugins(self) -> Path | None: ...
     def libs(self, release: Release) -> Path: ...
     def agents(self) -> Agents: ...
 
@@ -273,6 +279,22 @@ class LocalProcessRuntime:
         content = read_if_exists(_home(node) / "jvm.options")
         return JVM_OPTIONS if content is None else tuple(content.decode().split())
 
+    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+        why = refused_options(java_binary(), self.jvm_arguments(node))
+        return (why,) if why else ()
+
+    def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
+        return tuple(_named_file(setting, path, _home(node) / path) for setting, path in files.items())
+
+    def find_classes(self, node: NodeSpec, release: Release, classes: Sequence[PluginClass]) -> ClassPlaces:
+        """Its class path is the one with which this process has already searched, apart from a plugin's own."""
+        found: dict[str, tuple[str, ...]] = {}
+        for one in classes:
+            jars = [jar for part in one.class_path.split(":") if part for jar in _jars_of(_home(node) / part)]
+            if own := tuple(str(jar) for jar in jars if _has_class(jar, one.name)):
+                found[one.name] = own
+        return ClassPlaces(folder=str(self.cache.plugins or ""), jars=found)
+
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(_read_config(_home(node), node))
 
@@ -334,8 +356,31 @@ class LocalProcessRuntime:
         logging_file, _ = _logging_configuration(release, home)
         name = "log4j2.configurationFile" if logging_file.suffix == ".yaml" else "log4j.configuration"
         options.append(f"-D{name}={logging_file.as_uri()}")
-        classpath = str(self.cache.libs(release) / "*")
-        return [str(java_binary()), *options, "-cp", classpath, MAIN_CLASS, str(home / "server.properties")]
+        jars = class_path(self.cache.libs(release), self.cache.plugins)
+        return [str(java_binary()), *options, "-cp", jars, MAIN_CLASS, str(home / "server.properties")]
+
+
+def _named_file(setting: str, path: str, here: Path) -> NamedFile:
+    try:
+        changed_at = here.stat().st_ctime
+        with here.open("rb"):
+            pass
+    except FileNotFoundError:
+        return NamedFile(setting=setting, path=path, readable_at=str(here), is_absent=True)
+    except OSError as error:
+        return NamedFile(setting=setting, path=path, problem=error.strerror or type(error).__name__)
+    return NamedFile(setting=setting, path=path, readable_at=str(here), changed_at=changed_at)
+
+
+def _jars_of(part: Path) -> Iterator[Path]:
+    """Yield the jars of an entry of a class path."""
+    yield from part.parent.glob("*.jar") if part.name == "*" else (part,)
+
+
+def _has_class(jar: Path, name: str) -> bool:
+    with suppress(OSError, zipfile.BadZipFile), zipfile.ZipFile(jar) as archive:
+        return f"{name.replace('.', '/')}.class" in archive.namelist()
+    return False
 
 
 def node_processes(below: Path) -> dict[Path, psutil.Process]:

@@ -45,6 +45,9 @@ class NoRuntime:
     def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
         self._not_observable(node, "command line")
 
+    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+        self._not_observable(node, "command line")
+
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         """Without the values of secrets, which brokers do not report. A node that does not respond hides it."""
         try:
@@ -76,4 +79,4 @@ class NoRuntime:
     # The other calls of the port: every change is refused, and these values do not exist here.
     bring = prepare_stop = stop = install = start = _refuse
     starts = log_tail = checkpoints = start_files = _empty
-    host = directory_formats = metadata_log_dir = process_log = _none
+    host = directory_formats = metadata_log_dir = process_log = named_files = find_classes = _none

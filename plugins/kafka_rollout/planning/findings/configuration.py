@@ -16,6 +16,7 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.plan import ConfigChange, Plan
+from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, LOGIN_FILE, STANDARD_AUTHORIZER
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
@@ -180,11 +181,21 @@ def config_findings(target: Release, config_problems: Mapping[int, tuple[str, ..
             found.append(
                 CONFIG_REJECTED.found(
                     f"node {node_id}",
-                    f"Kafka {target} would not start with the configuration of this node: {few(others)}.",
-                    f"Correct the configuration of the node, or add release_overrides for {target} to the inventory.",
+                    f"Kafka {target} would not start with the configuration of this node: {few(others).rstrip('.')}.",
+                    _remedy(target, others),
                 )
             )
     return tuple(found)
+
+
+def _remedy(target: Release, problems: Sequence[str]) -> str:
+    """Return what to do. It never asks for a start without an authorizer."""
+    remedy = f"Correct the configuration of the node, or add release_overrides for {target} to the inventory."
+    if all(problem.startswith(("listener ", LOGIN_FILE)) for problem in problems):
+        remedy = "Renew or restore the keystore, truststore or login module, before anything restarts the node."
+    if any(AUTHORIZER in problem for problem in problems):
+        return f"{remedy} {KEEP_AUTHORIZER} With KRaft it is {STANDARD_AUTHORIZER}."
+    return remedy
 
 
 def removed_config_names(catalogue: Catalogue, source: Release, target: Release) -> frozenset[str]:

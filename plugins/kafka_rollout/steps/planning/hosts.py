@@ -7,7 +7,6 @@ if it changed: the running process never reads the file again, but the next proc
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
@@ -18,9 +17,10 @@ from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
-from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostState
+from kafka_rollout.model.host_state import DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
+from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
@@ -47,13 +47,20 @@ from kafka_rollout.planning.findings.hosts import (
     HOSTS_CHECK,
     host_problems,
 )
-from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK, jvm_findings, needs_jvm_arguments
+from kafka_rollout.planning.findings.jvm_properties import (
+    JVM_PROPERTIES_CHECK,
+    jvm_findings,
+    jvm_option_findings,
+    needs_jvm_arguments,
+)
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK, unclean_election_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.steps.common.control import find_outside
+from kafka_rollout.steps.planning.starts import fingerprint, observe_starts
 
 
 def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
@@ -104,48 +111,6 @@ def recheck_agreement(
     return agreement_findings(Files(cluster=ports.cluster, state=state, configs=configs, directories=directories))
 
 
-def config_problems(
-    ports: ClusterPorts,
-    path: Sequence[Release],
-    configs: Mapping[int, Mapping[str, str]],
-    *,
-    down: bool = False,
-) -> dict[int, tuple[str, ...]]:
-    """Return the errors of each node's configuration on the releases of `path` (target last), by their own classes.
-
-    The validated configurations are recorded. `down`: for a downgrade, without bootstrap.checkpoint.
-    """
-    problems: dict[int, tuple[str, ...]] = {}
-    overrides: dict[str, str] = {}
-    for release in path:
-        overrides |= ports.cluster.release_overrides.get(str(release), {})  # a line stays on the releases after it
-        of_nodes = {
-            node_id: _to_check(ports, ports.cluster.node(node_id), {**config, **overrides}, down=down)
-            for node_id, config in configs.items()
-        }
-        for node_id, found in ports.classes.config_problems_of(release, of_nodes).items():
-            problems[node_id] = (
-                *problems.get(node_id, ()),
-                *(problem if release == path[-1] else f"{release}: {problem}" for problem in found),
-            )
-    ports.run.save_fingerprints({node_id: _fingerprint(config) for node_id, config in configs.items()})
-    return problems
-
-
-def _to_check(
-    ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str], *, down: bool
-) -> tuple[Mapping[str, str], Mapping[str, DirectoryFormat] | None]:
-    """Return the configuration of a node and the formats of its directories, as Kafka's classes check them.
-
-    `down` leaves out bootstrap.checkpoint: the scan of the metadata logs finds a level that the release cannot read,
-    and the run lowers it while the node is stopped (BOOTSTRAP-CHECKPOINT-TOO-NEW).
-    """
-    formats = ports.runtime.directory_formats(node, config)
-    if down and formats is not None:
-        formats = {path: replace(found, bootstrap=None) for path, found in formats.items()}
-    return with_inventory_values(node, config), formats
-
-
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
     """Return Java's feature version by node; default: all nodes."""
     versions = {}
@@ -188,6 +153,13 @@ def check_jvm(
 
     The arguments of nodes are read only if their configuration needs such a property.
     """
+    refused: dict[int, tuple[str, ...]] = {}
+    unknown: list[str] = []
+    for node_id in configs if releases else ():
+        try:
+            refused[node_id] = ports.runtime.jvm_problems(ports.cluster.node(node_id))
+        except (TransientError, UserError, RefusedError, NotObservableError) as error:
+            unknown.append(error.sentence)
     wanted = {
         node_id: {release: effective_config(node_id, config, changes, release) for release in releases}
         for node_id, config in configs.items()
@@ -198,7 +170,9 @@ def check_jvm(
             with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
                 arguments[node_id] = ports.runtime.jvm_arguments(ports.cluster.node(node_id))
     return JVM_PROPERTIES_CHECK.ran(
-        jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), unless="" if releases else NO_RESTART
+        (*jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), *jvm_option_findings(refused)),
+        unless="" if releases else NO_RESTART,
+        unknown=" ".join(dict.fromkeys(unknown)),
     )
 
 
@@ -207,14 +181,14 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     release = release_step.to_release
     alone = replace(ports.cluster, nodes=(node,))
     config = ports.runtime.config(node)
-    problems: tuple[str, ...] = ()
-    if ports.run.load_fingerprints().get(node.node_id) != _fingerprint(config):
-        checked = effective_config(node.node_id, config, plan.config_changes, release)
-        problems = ports.classes.config_problems(
-            release, *_to_check(ports, node, checked, down=release < release_step.from_release)
-        )
+    checked = effective_config(node.node_id, config, plan.config_changes, release)
+    starts = ObservedStarts()
+    if reads_more(checked) or ports.run.load_fingerprints().get(node.node_id) != fingerprint(config):
+        down = release < release_step.from_release
+        starts = observe_starts(ports, release, {node.node_id: checked}, down=down)
     return (
-        *config_findings(release, {node.node_id: problems}),
+        *config_findings(release, starts.rejected),
+        *start_findings(starts),
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
         *check_hosts(ports, (release,), (node,)).findings,
         *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
@@ -222,11 +196,6 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
 
 
 _DIRECTORIES = "plan/directories.json"
-
-
-def _fingerprint(config: Mapping[str, str]) -> str:
-    """A hash: a configuration can hold passwords."""
-    return hashlib.sha256(json.dumps(dict(config), sort_keys=True).encode()).hexdigest()
 
 
 _CHECKED = "plan/dynamic-configs.json"

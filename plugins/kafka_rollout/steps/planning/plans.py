@@ -45,7 +45,6 @@ from kafka_rollout.steps.planning.hosts import (
     check_dynamic_configs,
     check_hosts,
     check_jvm,
-    config_problems,
     java_versions,
     node_configs,
     node_directories,
@@ -53,6 +52,7 @@ from kafka_rollout.steps.planning.hosts import (
 from kafka_rollout.steps.planning.metadata import check_metadata
 from kafka_rollout.steps.planning.min_isr import plan_min_isr
 from kafka_rollout.steps.planning.pending import check_pending
+from kafka_rollout.steps.planning.starts import observe_path
 from kafka_rollout.steps.step import SkippedStepError
 
 REHEARSAL_RESULT = "rehearsal/result.json"
@@ -99,7 +99,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         catalogue=catalogue,
         state=state,
         configs=configs,
-        config_problems=config_problems(ports, ahead, configs, down=down),
+        starts=observe_path(ports, ahead, configs, down=down),
         java=java,
         directories=node_directories(ports, configs),
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.

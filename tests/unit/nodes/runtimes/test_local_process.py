@@ -26,6 +26,7 @@ NOBODY = 65534
 
 class NoJars:
     include = Path("/")
+    plugins = None
 
     def libs(self, release: Release) -> Path:
         return Path("/") / str(release)

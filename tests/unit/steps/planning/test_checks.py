@@ -72,7 +72,7 @@ def test_results_are_no_part_of_the_hash_and_a_plan_of_an_earlier_version_has_no
 def test_a_check_says_why_it_does_not_apply(ports: ClusterPorts) -> None:
     found = results(plan_upgrade(ports, R391, finalize=False))
     assert found["Java of each node"] == "not applicable: No node changes its release."
-    assert found["Properties of each node's JVM"] == "not applicable: No node changes its release."
+    assert found["Options and properties of each node's JVM"] == "not applicable: No node changes its release."
     assert found["Host of each node"].startswith("not applicable: The runtime ")
 
 
@@ -84,7 +84,7 @@ def test_nothing_that_a_read_only_cluster_hides_is_passed(cluster: FakeCluster, 
         "Java of each node",
         "Host of each node",
         "Values that must agree between nodes",
-        "Properties of each node's JVM",
+        "Options and properties of each node's JVM",
         "Error counters of the nodes",
         "Connected clients and their request versions (KIP-896)",
         "Coordinator logs, compared with the releases of the path (KIP-915)",

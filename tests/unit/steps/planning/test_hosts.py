@@ -23,7 +23,6 @@ from kafka_rollout.steps.planning.hosts import host_findings
 from kafka_rollout.steps.planning.pending import unapproved_changes
 from kafka_rollout.steps.planning.plans import plan_change
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_downgrade, plan_upgrade
@@ -45,7 +44,6 @@ FORMAT = DirectoryFormat(meta=b"version=1", bootstrap=b"records", has_metadata_l
 )
 def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     tmp_path: Path,
-    monkeypatch: pytest.MonkeyPatch,
     formats: dict[str, DirectoryFormat] | None,
     target: Release,
     expected: dict[str, DirectoryFormat] | None,
@@ -54,22 +52,15 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
 
     A downgrade lowers bootstrap.checkpoint itself.
     """
-    checked: list[object] = []
-
-    def record(classes: FakeClasses, release: Release, config: object, found: object) -> tuple[str, ...]:
-        checked.append(found)
-        return ()
-
-    monkeypatch.setattr(FakeClasses, "config_problems", record)
     cluster = FakeCluster(R391)
     cluster.formats = formats
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, target, finalize=False) if target > R391 else plan_downgrade(ports, target)
-    assert checked == [expected] * len(ports.cluster.nodes)
+    assert [start.formats for start in cluster.checked_starts] == [expected] * len(ports.cluster.nodes)
     (release_step,) = plan.release_steps
     ports.run.save_fingerprints({})  # before a stop, a configuration that changed is checked again
     host_findings(ports, plan, release_step, ports.cluster.nodes[0])
-    assert checked == [expected] * (len(ports.cluster.nodes) + 1)
+    assert [start.formats for start in cluster.checked_starts] == [expected] * (len(ports.cluster.nodes) + 1)
 
 
 @pytest.mark.parametrize("arguments", [("java",), None], ids=["missing", "unknown"])

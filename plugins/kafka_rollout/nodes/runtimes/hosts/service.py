@@ -32,6 +32,7 @@ from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, HostDirectory, rights_of, service_of
@@ -52,6 +53,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
+from kafka_rollout.nodes.runtimes.hosts.starts import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.state import (
     UnitState,
     look,
@@ -302,6 +304,15 @@ class SshServiceRuntime(HostCommands):
 
     def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
         return read_jvm_arguments(self, node)
+
+    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+        return find_jvm_problems(self, node, self.unit(node))
+
+    def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
+        return read_named_files(self, node, files)
+
+    def find_classes(self, node: NodeSpec, release: Release, classes: Sequence[PluginClass]) -> ClassPlaces:
+        return find_node_classes(self, node, self.unit(node), release, classes)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(self._configuration(node))

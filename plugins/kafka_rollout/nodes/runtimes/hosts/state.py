@@ -35,7 +35,8 @@ _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
-_OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
+OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
+_OPTIONS = re.compile(r"KAFKA_\w*OPTS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS")
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
 _CHAIN = f'while :; do {STAT} "$path" || exit 1; test "$path" != / || break; path=$(dirname "$path"); done'
@@ -274,7 +275,7 @@ def read_facts(
     return HostFacts(
         clock_skew_s=clock - min(max(clock, before), after),
         release_bytes=int(free) if free.isdigit() else None,
-        loaded_jars=tuple(dict.fromkeys(_OPENED.findall(opened))),
+        loaded_jars=tuple(dict.fromkeys(OPENED.findall(opened))),
         release_jars={
             release: frozenset(jar.rsplit("/", 1)[1] for jar in of("jar") if jar.startswith(f"{folder}/libs/"))
             for release, folder in folders.items()
@@ -288,6 +289,13 @@ def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...
 
     Raises TransientError if the unit has no process and no environment. Files with an environment are not read.
     """
+    process, environment = read_argument_sets(commands, node)
+    return (*process, *environment)
+
+
+def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the arguments of the unit's process, and the words of KAFKA_*OPTS in the unit's environment. Raises as
+    `read_jvm_arguments`."""
     unit = service_of(node).unit
     line = (
         f"LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
@@ -295,15 +303,16 @@ def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...
         "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
     )
     lines = commands.run(node, line).out.splitlines()
-    found = [line.removeprefix("arg ") for line in lines if line.startswith("arg ")]
-    for text in (line.removeprefix("env ") for line in lines if line.startswith("env ")):
-        found += [word for variable in _words(text) for word in variable.partition("=")[2].split()]
-    if not found:
+    process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
+    texts = (line.removeprefix("env ") for line in lines if line.startswith("env "))
+    variables = (variable.partition("=") for text in texts for variable in _words(text))
+    environment = tuple(word for name, _, value in variables if _OPTIONS.fullmatch(name) for word in value.split())
+    if not process and not environment:
         raise TransientError(
             f"The arguments of the process of unit {unit} on host {service_of(node).host} are unknown.",
             remedy="Start the node, or set the arguments in the Environment of the unit.",
         )
-    return tuple(found)
+    return process, environment
 
 
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
@@ -350,17 +359,21 @@ def _words(text: str) -> list[str]:
         return []
 
 
+def find_java(commands: HostCommands, node: NodeSpec, pid: int | None) -> str:
+    """Return the path of the node's Java: of the running process, or of `java` in PATH if there is none."""
+    if pid is None:
+        return commands.run(node, 'readlink -f "$(command -v java)"').out.strip()
+    java = commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
+    return java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
+
+
 def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -> int:
     """Return the feature version: of the running process, or of `java` in PATH if there is none.
 
     Raises UserError if the user of the node can change the file.
     """
     service = service_of(node)
-    if pid is not None:
-        java = commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
-        java = java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
-    else:
-        java = commands.run(node, 'readlink -f "$(command -v java)"').out.strip()
+    java = find_java(commands, node, pid)
     home = java.rpartition("/bin/")[0]
     places = [f"{home}/release", *([f"{home.removesuffix('/jre')}/release"] if home.endswith("/jre") else [])]
     for place in places if home else ():

@@ -1,0 +1,133 @@
+"""What a node reads at its start in addition to its configuration, and what the classes of a release make of it."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+
+from kafka_rollout.model.configs import is_reference
+from kafka_rollout.model.endpoints import base_name, endpoints_of
+from kafka_rollout.model.host_state import DirectoryFormat
+
+LOGIN_FILE = "java.security.auth.login.config"
+"""Property of the JVM with the path of the JAAS file."""
+_STORES = ("ssl.keystore.location", "ssl.truststore.location")
+_KAFKAS = re.compile(r"(org\.apache\.kafka|kafka|java|javax|com\.sun)\.")
+_NAMES_CLASSES = re.compile(r"(^|\.)(class|classes|class\.name|reporters|assignors)$")
+AUTHORIZER = "authorizer.class.name"
+STANDARD_AUTHORIZER = "org.apache.kafka.metadata.authorizer.StandardAuthorizer"
+KEEP_AUTHORIZER = f"Keep {AUTHORIZER}: without an authorizer, every client can do everything."
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStart:
+    """What a node reads.
+
+    `formats`: of its log directories by path; None: not checked. `files`: path in the configuration → path on this
+    machine, of the files that this process can read; None: not even the secrets in the configuration are known.
+    `jvm_arguments`: None: unknown.
+    """
+
+    properties: Mapping[str, str]
+    formats: Mapping[str, DirectoryFormat] | None = None
+    files: Mapping[str, str] | None = None
+    jvm_arguments: tuple[str, ...] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PluginClass:
+    """A class that a setting names and the release's own jars do not have. `class_path`: of the plugin, if it has its
+    own."""
+
+    setting: str
+    name: str
+    class_path: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartProblems:
+    """`rejected`: why the release would refuse to start, sentences. `plugins`: classes that are not among the jars of
+    the release; only the node's own jars show whether they are missing."""
+
+    rejected: tuple[str, ...] = ()
+    plugins: tuple[PluginClass, ...] = ()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ClassPlaces:
+    """Where a node finds plugin classes at its next start on a release. `folder`: of the release's jars there.
+
+    `jars`: class → paths of jars that the next start has too. `left_behind`: class → jars of the folder of the release
+    that runs now. `unknown`: why the node's jars could not be read; empty if they were.
+    """
+
+    folder: str
+    jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    left_behind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    unknown: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NamedFile:
+    """A file that a configuration names, on the node's host. `setting`: its key, or the property of the JVM.
+
+    `readable_at`: its path for this process; None: this process cannot read it. `is_absent`: it does not exist.
+    `changed_at`: its last change of content or rights (ctime, epoch seconds); None: unknown, because of `problem`.
+    """
+
+    setting: str
+    path: str
+    readable_at: str | None = None
+    is_absent: bool = False
+    changed_at: float | None = None
+    problem: str = ""
+
+
+def names_class(key: str) -> bool:
+    """Return whether a setting names classes by its name. A CLASS of the ConfigDef does in any case."""
+    return _NAMES_CLASSES.search(base_name(key)) is not None
+
+
+def is_plugin(class_name: str) -> bool:
+    """Return whether a class is not one of Kafka or Java: an archive of Kafka never has it."""
+    return "." in class_name and _KAFKAS.match(class_name) is None
+
+
+def named_files(config: Mapping[str, str], jvm_arguments: tuple[str, ...] | None = None) -> dict[str, str]:
+    """Return key → path of the files that a start reads: stores of listeners with TLS, and the JAAS file.
+
+    Values of config providers are left out.
+    """
+    found = {
+        key: value
+        for listener in endpoints_of(config)
+        if listener.uses_tls
+        for name in _STORES
+        if (line := listener.setting(config, name)) is not None
+        for key, value in [line]
+        if not is_reference(value)
+    }
+    if any(listener.uses_sasl for listener in endpoints_of(config)) and (path := login_file(jvm_arguments)):
+        found[LOGIN_FILE] = path
+    return found
+
+
+def login_file(jvm_arguments: tuple[str, ...] | None) -> str:
+    """Return the path of the JAAS file; empty without one. The last argument counts, as for Java."""
+    start = f"-D{LOGIN_FILE}="
+    paths = [argument.removeprefix(start) for argument in jvm_arguments or () if argument.startswith(start)]
+    return paths[-1] if paths else ""
+
+
+def reads_more(config: Mapping[str, str]) -> bool:
+    """Return whether a start with this configuration depends on files and jars that can change without it."""
+    secured = any(listener.uses_tls or listener.uses_sasl for listener in endpoints_of(config))
+    return secured or any(plugin_names(config))
+
+
+def plugin_names(config: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """Yield setting and class of each class outside Kafka that a setting names by its own name."""
+    for key, value in config.items():
+        if names_class(key) and not is_reference(value):
+            yield from ((key, name) for name in map(str.strip, value.split(",")) if is_plugin(name))

@@ -1,0 +1,66 @@
+"""Listeners of a node with their addresses, and the lines that apply to one of them."""
+
+from __future__ import annotations
+
+from kafka_rollout.model.endpoints import base_name, endpoints_of
+from kafka_rollout.model.starts import LOGIN_FILE, named_files, plugin_names, reads_more
+
+CONFIG = {
+    "process.roles": "broker",
+    "listeners": "INTERNAL://10.0.0.1:9092,CLIENTS://0.0.0.0:9093, SASL_SSL://[fd00::1]:9094",
+    "advertised.listeners": "CLIENTS://kafka-1.example.com:443",
+    "inter.broker.listener.name": "internal",
+    "controller.listener.names": "CONTROLLER",
+    "listener.security.protocol.map": "INTERNAL:SSL,CLIENTS:sasl_plaintext,CONTROLLER:SSL,SASL_SSL:SASL_SSL",
+    "ssl.keystore.location": "/etc/general.p12",
+    "listener.name.internal.ssl.keystore.location": "/etc/internal.p12",
+    "listener.name.internal.ssl.truststore.location": "${file:/etc/secrets:path}",
+    "listener.name.clients.ssl.keystore.location": "/etc/unused.p12",
+    "listener.name.clients.plain.sasl.server.callback.handler.class": "com.example.Handler",
+    "metric.reporters": "org.apache.kafka.common.metrics.JmxReporter,com.example.Reporter",
+}
+
+
+def test_addresses_protocols_and_roles_of_listeners() -> None:
+    found = {one.name: one for one in endpoints_of(CONFIG)}
+    assert {name: (one.protocol, one.address) for name, one in found.items()} == {
+        "INTERNAL": ("SSL", "10.0.0.1:9092"),
+        "CLIENTS": ("SASL_PLAINTEXT", "kafka-1.example.com:443"),
+        "SASL_SSL": ("SASL_SSL", "[fd00::1]:9094"),
+        "CONTROLLER": ("SSL", ""),
+    }
+    assert [one.name for one in found.values() if one.is_inter_broker] == ["INTERNAL"]
+    assert [one.name for one in found.values() if not one.is_own] == ["CONTROLLER"]
+    assert [one.address for one in endpoints_of({})] == [":9092"]
+
+
+def test_the_line_of_a_listener_counts_more_than_the_general_one() -> None:
+    internal, clients, general, _ = endpoints_of(CONFIG)
+    assert internal.setting(CONFIG, "ssl.keystore.location") == (
+        "listener.name.internal.ssl.keystore.location",
+        "/etc/internal.p12",
+    )
+    assert general.setting(CONFIG, "ssl.keystore.location") == ("ssl.keystore.location", "/etc/general.p12")
+    assert clients.setting(CONFIG, "ssl.keystore.type") is None
+    assert "ssl.keystore.location" not in internal.settings(CONFIG, "ssl.")
+    assert base_name("listener.name.internal.ssl.keystore.location") == "ssl.keystore.location"
+
+
+def test_a_start_reads_the_files_of_listeners_that_need_them() -> None:
+    arguments = (f"-D{LOGIN_FILE}=/old.conf", "-Xmx1g", f"-D{LOGIN_FILE}=/etc/jaas.conf")
+    assert named_files(CONFIG, arguments) == {
+        "listener.name.internal.ssl.keystore.location": "/etc/internal.p12",
+        "ssl.keystore.location": "/etc/general.p12",
+        LOGIN_FILE: "/etc/jaas.conf",
+    }
+    plain = {"listeners": "PLAINTEXT://:9092", "ssl.keystore.location": "/etc/unused.p12"}
+    assert named_files(plain, arguments) == {}
+    assert (reads_more(CONFIG), reads_more(plain)) == (True, False)
+    assert reads_more({"metric.reporters": "com.example.Reporter"})
+
+
+def test_names_of_classes_of_others() -> None:
+    assert sorted(plugin_names(CONFIG)) == [
+        ("listener.name.clients.plain.sasl.server.callback.handler.class", "com.example.Handler"),
+        ("metric.reporters", "com.example.Reporter"),
+    ]

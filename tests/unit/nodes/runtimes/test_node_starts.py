@@ -1,0 +1,192 @@
+"""What a node reads at its start, seen without its keys: dates of files, names in jars, options of its own Java."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, cast
+from zipfile import ZipFile
+
+import pytest
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.model.starts import PluginClass
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.starts import find_jvm_problems, find_node_classes, read_named_files
+from kafka_rollout.nodes.runtimes.hosts.state import UnitState, parse_unit
+from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of
+from tests.unit.nodes.runtimes.test_local_process import NoJars
+
+NEW = Release(4, 3, 1)
+CMS = "-XX:+UseConcMarkSweepGC"
+RUNNING = "LoadState=loaded\nActiveState=active\nSubState=running\nMainPID=50\nExecMainPID=50\nNRestarts=0\n"
+REFUSED = (
+    "OpenJDK 64-Bit Server VM warning: Options -Xverify:none were deprecated\n"
+    "Unrecognized VM option 'UseConcMarkSweepGC'\n"
+    "Error: Could not create the Java Virtual Machine.\n"
+    "Error: A fatal exception has occurred. Program will exit.\n"
+)
+
+
+@dataclass
+class ShellOfThisMachine:
+    """Commands of a host. `answers`: begin of a command → its output; the others run here. `ran`: all of them."""
+
+    answers: Mapping[str, Done] = field(default_factory=dict)
+    ran: list[str] = field(default_factory=list)
+
+    def run(self, node: NodeSpec, command: str | Sequence[str], **options: object) -> Done:
+        words = command if isinstance(command, str) else " ".join(command)
+        self.ran.append(words)
+        for begin, done in self.answers.items():
+            if begin in words:
+                return done
+        ran = subprocess.run(["sh", "-c", words], capture_output=True, cwd="/", check=False)
+        return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+    def sudo(self, node: NodeSpec, right: Any, **values: object) -> Done:
+        return self.run(node, right.command(**values))
+
+    act = sudo
+
+
+def _commands(shell: ShellOfThisMachine) -> HostCommands:
+    return cast(HostCommands, shell)
+
+
+def _node(folder: Path) -> NodeSpec:
+    service = ServiceSpec(host="kafka-1", installation=f"{folder}/kafka/{{release}}", symlink=f"{folder}/current")
+    return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+
+def _unit() -> UnitState:
+    return parse_unit(RUNNING)
+
+
+def _out(text: str, code: int = 0, err: str = "") -> Done:
+    return Done(code, text.encode(), err)
+
+
+def test_dates_of_files_on_a_host_are_read_without_their_content(tmp_path: Path) -> None:
+    there = tmp_path / "node p12"
+    there.write_text("a key")
+    link = tmp_path / "link.p12"
+    link.symlink_to(there)
+    shell = ShellOfThisMachine()
+    files = {"a": str(there), "b": str(link), "c": str(tmp_path / "missing"), "d": "relative.p12"}
+    one, linked, missing, relative = read_named_files(_commands(shell), _node(tmp_path), files)
+    assert one.changed_at == int(there.stat().st_ctime)
+    assert linked.changed_at == max(int(there.stat().st_ctime), int(link.lstat().st_ctime))
+    assert (missing.is_absent, missing.changed_at) == (True, None)
+    assert "relative" in relative.problem
+    assert all(found.readable_at is None for found in (one, linked, missing, relative))
+    assert not any(word in line for line in shell.ran for word in ("cat ", "sudo"))
+    denied = ShellOfThisMachine({"stat": _out("0 stat: cannot statx '/x/y': Permission denied\n")})
+    (found,) = read_named_files(_commands(denied), _node(tmp_path), {"a": "/x/y"})
+    assert (found.problem, found.is_absent) == ("Permission denied", False)
+
+
+def test_names_of_classes_are_found_in_the_jars_of_the_next_start(tmp_path: Path) -> None:
+    new, old, plugins, tiered = (tmp_path / name for name in ("kafka/4.3.1/libs", "kafka/3.9.1/libs", "plugins", "rsm"))
+    for folder in (new, old, plugins, tiered):
+        folder.mkdir(parents=True)
+    own, left, outside = old / "kafka_2.13-3.9.1.jar", old / "left.jar", plugins / "outside.jar"
+    for jar, name in (
+        (own, "kafka/Kafka"),
+        (left, "com/example/Left"),
+        (outside, "com/example/Outside"),
+        (new / "copied.jar", "com/example/Copied"),
+        (tiered / "tiered.jar", "com/example/Tiered"),
+    ):
+        with ZipFile(jar, "w") as archive:
+            archive.writestr(f"{name}.class", b"class")
+    opened = "".join(f"lr-x------ 1 kafka kafka 64 Nov 28 10:00 9 -> {jar}\n" for jar in (own, left, outside))
+    shell = ShellOfThisMachine({"/proc/50/fd": _out(opened)})
+    names = ("Left", "Outside", "Copied", "Missing", "Out")
+    classes = [PluginClass(setting="metric.reporters", name=f"com.example.{name}") for name in names]
+    classes.append(PluginClass(setting="rsm", name="com.example.Tiered", class_path=f"{tiered}/*:relative/*"))
+    places = find_node_classes(_commands(shell), _node(tmp_path), _unit(), NEW, classes)
+    assert places.folder == str(new)
+    assert places.jars == {
+        "com.example.Outside": (str(outside),),
+        "com.example.Copied": (str(new / "copied.jar"),),
+        "com.example.Tiered": (str(tiered / "tiered.jar"),),
+    }
+    assert places.left_behind == {"com.example.Left": (str(left),)}
+    assert places.unknown == ""
+    later = find_node_classes(_commands(shell), _node(tmp_path), _unit(), Release(4, 4, 0), classes)
+    assert "has no folder" in later.unknown
+
+
+def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tmp_path: Path) -> None:
+    java = "/usr/lib/jvm/java-17/bin/java"
+    home = {
+        "readlink -e": _out("81a4/0/root//usr/lib/jvm/java-17/release\n41ed/0/root//\n"),
+        "cat /usr/lib/jvm/java-17/release": _out('JAVA_VERSION="17.0.1"\n'),
+        "readlink /proc/50/exe": _out(f"{java}\n"),
+    }
+    options = _out(
+        f"env KAFKA_GC_LOG_OPTS={CMS} LIMIT=-1\narg {java}\narg -Xms64g\narg -XX:+UseG1GC\narg kafka.Kafka\n"
+    )
+    answers = {**home, "systemctl show --property=Environment": options, "find -H": _out("")}
+    refused = {f"{java} {CMS} -version": _out("", 1, REFUSED), f"{java} -XX:+UseG1GC -version": _out("")}
+    shell = ShellOfThisMachine({**answers, **refused})
+    assert find_jvm_problems(_commands(shell), _node(tmp_path), _unit()) == (
+        "Unrecognized VM option 'UseConcMarkSweepGC'",
+    )
+    unsafe = ShellOfThisMachine({**answers, **refused, "find -H": _out("/usr/lib/jvm/java-17/lib\n")})
+    with pytest.raises(UserError, match=r"can be changed by another user than root"):
+        find_jvm_problems(_commands(unsafe), _node(tmp_path), _unit())
+    assert not any("-version" in line for line in unsafe.ran)
+
+
+def test_only_options_without_an_effect_are_tried() -> None:
+    command = (
+        "java -Xmx4g -Xms4g -server -XX:+AlwaysPreTouch -XX:MaxGCPauseMillis=20 -Xlog:gc*:file=/var/log/gc.log "
+        "-javaagent:/opt/agent.jar=7071 -Dcom.sun.management.jmxremote.port=9999 --add-opens java.base/java.nio=ALL "
+        "-XX:StartFlightRecording=filename=/tmp/x -XX:+PrintGCDateStamps -d64 -cp /opt/libs/* kafka.Kafka /etc/x"
+    )
+    assert harmless_options(command.split()) == [
+        *("-Xmx4g", "-server", "-XX:MaxGCPauseMillis=20", "--add-opens", "java.base/java.nio=ALL"),
+        *("-XX:+PrintGCDateStamps", "-d64"),
+    ]
+    assert refusal_of(REFUSED) == "Unrecognized VM option 'UseConcMarkSweepGC'"
+
+
+@pytest.fixture
+def runtime(tmp_path: Path) -> LocalProcessRuntime:
+    node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=str(tmp_path))
+    return LocalProcessRuntime(cluster=ClusterSpec(name="orders", nodes=(node,)), cache=NoJars())
+
+
+@pytest.mark.jvm
+def test_options_that_the_java_of_a_local_node_refuses_are_named(runtime: LocalProcessRuntime, tmp_path: Path) -> None:
+    (node,) = runtime.cluster.nodes
+    assert runtime.jvm_problems(node) == ()
+    (tmp_path / "jvm.options").write_text(f"-Xmx300m\n{CMS}\n")
+    (problem,) = runtime.jvm_problems(node)
+    assert "UseConcMarkSweepGC" in problem
+    assert java_binary().exists()
+
+
+def test_files_of_a_local_node_are_below_its_home(runtime: LocalProcessRuntime, tmp_path: Path) -> None:
+    (node,) = runtime.cluster.nodes
+    (tmp_path / "node.p12").write_text("a key")
+    one, missing = runtime.named_files(node, {"a": "node.p12", "b": "/nowhere/node.p12"})
+    assert (one.readable_at, one.is_absent) == (str(tmp_path / "node.p12"), False)
+    assert (missing.readable_at, missing.is_absent) == ("/nowhere/node.p12", True)
+
+
+def test_a_plugin_of_a_local_node_with_its_own_class_path(runtime: LocalProcessRuntime, tmp_path: Path) -> None:
+    (node,) = runtime.cluster.nodes
+    (tmp_path / "rsm").mkdir()
+    with ZipFile(tmp_path / "rsm" / "tiered.jar", "w") as archive:
+        archive.writestr("com/example/Tiered.class", b"class")
+    classes = [PluginClass(setting="rsm", name=f"com.example.{name}", class_path="rsm/*") for name in ("Tiered", "Not")]
+    assert runtime.find_classes(node, NEW, classes).jars == {"com.example.Tiered": (str(tmp_path / "rsm/tiered.jar"),)}
