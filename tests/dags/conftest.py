@@ -153,11 +153,11 @@ def runs(
 ANSWERED_AT = datetime(2025, 11, 21, 4, 0, tzinfo=UTC)
 
 
-def given_answer(option: str, *, who: str = "alice") -> dict[str, Any]:
-    """The event of an answer, as Airflow's API resumes a task with it."""
+def given_answer(option: str, *, who: str = "alice", request: str = "") -> dict[str, Any]:
+    """The event of an answer, as Airflow's API resumes a task with it. `request`: as Airflow's form has it."""
     return {
         "chosen_options": [option],
-        "params_input": {"reason": "because the test says so"},
+        "params_input": {"reason": "because the test says so", "request": request},
         "responded_by_user": {"id": who, "name": who},
         "responded_at": ANSWERED_AT,
         "timedout": False,
@@ -183,7 +183,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in asked.offered[task.task_id], f"{task.task_id} offers {asked.offered[task.task_id]}"
         later = timedelta(seconds=len(asked.asked))
-        event = {**given_answer(option, who=asked.who), "responded_at": ANSWERED_AT + later}
+        name = records.request_name(context["ti"].run_id, task.task_id, question.what)
+        event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
 

@@ -59,6 +59,7 @@ def trigger(ports: ClusterPorts, *, plan_hash: str | None = None, timeout_s: flo
         plan_hash=plan_hash or ports.run.load_plan().hash,
         gate=to_json(GATE),
         watch=to_json(watch),
+        records={"019a": {}},
     )
 
 
@@ -85,6 +86,8 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
             "consecutive_passes": 0,
             "passed_since": None,
         },
+        "others": [],
+        "records": {"019a": {"chosen_options": ["Approve"]}},
     }
     assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.gates.trigger.GateTrigger", arguments)
 
@@ -101,7 +104,7 @@ def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
 
 def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPorts) -> None:
     event = first_event(trigger(ports))
-    assert event["state"] == "passed"
+    assert (event["state"], event["records"]) == ("passed", {"019a": {}})
     assert "2 checks" in event["message"]
     assert [event.ref.node_id for event in events_of(ports.run.events(), GatePassed)] == [2]
 

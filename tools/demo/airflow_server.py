@@ -307,8 +307,10 @@ class AirflowClient:
     def answer(self, dag_id: str, run_id: str, task_id: str, option: str, **entered: Any) -> None:
         """Answer a decision request as this user; `entered`: the form's fields. Waits SECONDS_BEFORE_ANSWER first."""
         time.sleep(SECONDS_BEFORE_ANSWER)
+        asked = self.questions(dag_id, run_id).get(task_id, {}).get("params") or {}
+        form = {name: field["value"] for name, field in asked.items()}
         self.call(
             "PATCH",
             f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails",
-            json={"chosen_options": [option], "params_input": entered},
+            json={"chosen_options": [option], "params_input": {**form, **entered}},
         )

@@ -121,10 +121,16 @@ _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 
 
 class Begun(Event, kind="begun"):
-    """The first event of a DAG run. `triggered_by`: the name of Airflow's user who triggered it; empty if unknown."""
+    """The first event of a DAG run, and of each time that it plans again.
+
+    `triggered_by`: the name of Airflow's user who triggered the run; empty if unknown. `run_type`: Airflow's type of
+    the run. `clears`: how often users had cleared tasks of the run by then.
+    """
 
     dag_id: str
     triggered_by: str = ""
+    run_type: str = ""
+    clears: int = 0
 
 
 class StartedAtShell(Event, kind="started-at-shell"):
@@ -218,18 +224,6 @@ class Approval(Event, kind="approval"):
     responder: Responder | None = None
     text: str = ""
     text_sha256: str = ""
-
-
-class ApprovalConfirmed(Event, kind="approval-confirmed"):
-    """An action found that Airflow's own record confirms an approval. `task_id`: the task, which keeps it in Airflow.
-
-    `record_id`: the record that the approval names.
-    """
-
-    what: ApprovalOf
-    by: str
-    record_id: str
-    task_id: str
 
 
 class ApprovalRefuted(Event, kind="approval-refuted"):

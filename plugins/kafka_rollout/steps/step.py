@@ -23,6 +23,7 @@ from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
     Asked,
+    Begun,
     Decision,
     Event,
     Planned,
@@ -116,15 +117,14 @@ class Log(Protocol):
 class StepCall:
     """What an action gets.
 
-    `dag_id` and `triggered_by`, the name of Airflow's user, are empty on the command line. `results`: what actions
-    leave for the caller, by id of their step. `on_progress`: shows a line of a long action; None writes it to the log.
+    `begun`: how the DAG run began; None on the command line. `results`: what actions leave for the caller, by id of
+    their step. `on_progress`: shows a line of a long action; None writes it to the log.
     """
 
     ports: ClusterPorts
     request: Request
     plan_or_none: Plan | None = None
-    dag_id: str = ""
-    triggered_by: str = ""
+    begun: Begun | None = None
     log: Log = field(default=getLogger(__name__))
     on_progress: Callable[[str], None] | None = None
     results: dict[str, Any] = field(default_factory=dict)

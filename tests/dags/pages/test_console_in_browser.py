@@ -26,6 +26,7 @@ from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
+REQUEST = "manual__1: roll.nodes, failed-gate"
 SITE = "http://airflow.test"
 USERS = {"anna": "op", "vera": "viewer"}
 ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B')}"
@@ -84,7 +85,8 @@ class Site:
             return
         body = asked.text.partition("\n\n")[2]  # type: ignore[attr-defined]
         task = {"id": asked.record_id, "map_index": -1}  # type: ignore[attr-defined]
-        route.fulfill(json={"hitl_details": [{"body": body, "task_instance": task}]})
+        form = {"request": {"value": REQUEST, "schema": {"type": "string"}}}
+        route.fulfill(json={"hitl_details": [{"body": body, "task_instance": task, "params": form}]})
 
     def open(self, page: Page, query: str = "") -> None:
         page.route(f"{SITE}/**", self.serve)
@@ -220,7 +222,9 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
     page.get_by_role("textbox", name="Reason").fill("The ISR grows.")
     page.get_by_role("button", name="Answer: Wait on").click()
     expect(page.get_by_role("alert").filter(has_text="already been updated")).to_be_visible()
-    assert site.answers == [{"chosen_options": ["Wait on"], "params_input": {"reason": "The ISR grows."}}]
+    assert site.answers == [
+        {"chosen_options": ["Wait on"], "params_input": {"reason": "The ISR grows.", "request": REQUEST}}
+    ]
     assert site.asked[-1].startswith(ANSWER) or any(
         "/taskInstances/roll.nodes/-1/hitlDetails" in one for one in site.asked
     )
@@ -327,7 +331,9 @@ def test_an_answer_is_given_with_the_keyboard_alone(site: Site, page: Page) -> N
     page.keyboard.press("Tab")
     page.keyboard.press("Enter")
     expect(page.get_by_text("You answered “Retry” at")).to_be_visible()
-    assert site.answers == [{"chosen_options": ["Retry"], "params_input": {"reason": "The disk was replaced."}}]
+    assert site.answers == [
+        {"chosen_options": ["Retry"], "params_input": {"reason": "The disk was replaced.", "request": REQUEST}}
+    ]
 
 
 def test_the_state_of_the_cluster_is_shown_with_its_lists_and_what_is_unknown(site: Site, page: Page) -> None:

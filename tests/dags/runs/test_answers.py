@@ -8,6 +8,7 @@ from collections.abc import Callable, Mapping
 from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime
+from itertools import product
 from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
@@ -16,8 +17,8 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.run.events import (
+    OF_ROLLS,
     Approval,
-    ApprovalConfirmed,
     ApprovalOf,
     ApprovalRefuted,
     Asked,
@@ -30,6 +31,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
+from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.records import change_lock, run_history, run_ids
@@ -154,8 +156,6 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
     state, states, record = runs.run(pause_after="2")
     assert state == "success", states
     assert runs.asked == ["approve_plan", *gates]
-    confirmed = [event.by for event in events_of(record.events(), ApprovalConfirmed) if event.what is ApprovalOf.PAUSE]
-    assert confirmed == ["alice", "alice"]
     refuted = [event.sentence for event in events_of(record.events(), ApprovalRefuted)]
     assert len(refuted) == (0 if replayed else 1)
 
@@ -174,71 +174,94 @@ def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypa
     assert "task approve_plan has no answer in Airflow that approves this" in refuted.sentence
 
 
+RUN = "manual__1"
+GENUINE = {
+    "responded_by_user": {"id": "alice", "name": "alice"},
+    "chosen_options": ["Approve"],
+    "responded_at": 1_763_697_600.0,
+    "params_input": {"request": f"{RUN}: approve_plan, roll"},
+}
+
+
+def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: Mapping[str, Any] | None) -> Any:
+    """The records of a task that acts. `record`: what its trigger read, if it did. `kept`: XCom of the asking task."""
+    from kafka_rollout.airflow.approvals.records import AirflowRecords
+
+    ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", xcom_pull=lambda **_: kept, xcom_push=lambda **_: None)
+    context: Any = {"ti": ti}
+    return AirflowRecords(context, ports.run, {} if record is None else {NOBODY_S: record})
+
+
 @pytest.mark.parametrize(
     ("record", "difference"),
     [
         ({"responded_by_user": {"id": "ben", "name": "ben"}}, "in Airflow, ben answered"),
         ({"chosen_options": ["Reject"]}, "in Airflow, alice chose 'Reject'"),
         ({"responded_at": 1.0}, "in Airflow, alice answered at another time"),
-        ({"chosen_options": None}, "has no answer of a user"),
+        ({"params_input": {"request": "manual__2: approve_plan, roll"}}, r"another request \(manual__2: approve_plan"),
+        ({"params_input": {"request": f"{RUN}: canary, canary"}}, r"another request \(manual__1: canary, canary\)"),
+        ({"params_input": {"request": f"{RUN}: approve_plan, finalize"}}, "names another request"),
+        ({"params_input": {"reason": "by the REST API"}}, "names another request .none: send it"),
+        (None, "has no answer of a user"),
         ({}, ""),
     ],
-    ids=["user", "answer", "time", "no answer", "none"],
 )
-def test_an_approval_is_compared_with_airflow_s_record(
-    runs: FakeRuns, record: Mapping[str, Any], difference: str
+@pytest.mark.parametrize("plan_of_xcom", ["abc", "another plan", None])
+def test_whoever_writes_the_database_and_xcoms_gives_no_approval_without_airflow_s_record_of_this_request(
+    runs: FakeRuns, record: Mapping[str, Any] | None, difference: str, plan_of_xcom: str | None
 ) -> None:
-    from kafka_rollout.airflow.approvals.records import AirflowRecords
-
-    ports = fake_ports(runs.world, runs.home)
-    asked = Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
-    ports.run.record(asked)
-    kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
-    ti = SimpleNamespace(id="01", task_id="replace", xcom_pull=lambda **_: kept, xcom_push=lambda **_: None)
-    answer = {"responded_by_user": {"id": "alice", "name": "alice"}, "chosen_options": ["Approve"]}
-    read = {**answer, "responded_at": 1_763_697_600.0, **record}
-    if read["chosen_options"] is None:
-        read = {"error_type": "record", "error": "no answer", "is_missing": True}
-    records = AirflowRecords({"ti": ti}, ports.run, {NOBODY_S: read})  # type: ignore[typeddict-item]
-    expected = pytest.raises(RefusedError, match=difference) if difference else nullcontext()
-    with expected:
-        records.confirm(forged_approval("abc", NOBODY_S, ApprovalOf.ROLL))
-    with pytest.raises(RefusedError, match="no answer in Airflow that approves this"):
-        records.confirm(forged_approval("another plan", NOBODY_S, ApprovalOf.ROLL))
-
-
-def test_later_actions_compare_with_what_the_first_one_read(runs: FakeRuns) -> None:
-    """Only what the first action keeps in Airflow counts, not what the run history says about it."""
-    from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
+    """Database: the request and the approval. XComs: which record is the answer, and to what. Airflow: the answer."""
+    from kafka_rollout.airflow.approvals.records import UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
-    in_airflow: dict[tuple[str, str], Any] = {
-        ("approve_plan", "kafka_rollout_answer"): {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
-    }
+    approval = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
+    ports.run.record(approval)
+    everything = [str(what) for what in ApprovalOf]
+    kept = {"record_id": NOBODY_S, "plan_hash": plan_of_xcom, "what": everything} if plan_of_xcom else None
+    is_selected = plan_of_xcom == "abc"
+    missing = {"error_type": "record", "error": "no answer", "is_missing": True}
+    read = missing if record is None else {**GENUINE, **record}
+    unread: type[Exception] = UnreadRecordError if is_selected else RefusedError
+    with pytest.raises(unread):
+        compared_with(None, ports, kept).confirm(approval)
+    if is_selected and not difference:
+        compared_with(read, ports, kept).confirm(approval)
+        return
+    with pytest.raises(RefusedError, match=difference if is_selected else "no answer in Airflow that approves this"):
+        compared_with(read, ports, kept).confirm(approval)
 
-    def records(task_id: str, read: Mapping[str, Any]) -> AirflowRecords:
-        def push(*, key: str, value: Any) -> None:
-            in_airflow[task_id, key] = value
 
-        def pull(*, task_ids: str, key: str) -> Any:
-            return in_airflow.get((task_ids, key))
+def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> None:
+    ports = fake_ports(runs.world, runs.home)
+    ports.run.record(Asked(task_id="gate", record_id=NOBODY_S, text="?", options=("Approve",)))
+    gives = {"Roll back": {ApprovalOf.ROLL_BACK}, "Retry": {*OF_ROLLS, ApprovalOf.PAUSE}, "Wait on": {ApprovalOf.PAUSE}}
+    gives["Accept the log"] = {ApprovalOf.NODE_LOG}
+    options = ["Approve", "Reject", "Stop here", *gives]
+    for what, asked, option in product(ApprovalOf, ApprovalOf, options):
+        kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": [str(what)]}
+        read = {**GENUINE, "chosen_options": [option], "params_input": {"request": f"{RUN}: gate, {asked}"}}
+        given = (
+            {asked} - {ApprovalOf.ROLL_BACK, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG}
+            if option == "Approve"
+            else gives.get(option, set())
+        )
+        expected = nullcontext() if what in given else pytest.raises(RefusedError)
+        with expected:
+            compared_with(read, ports, kept).confirm(forged_approval("abc", NOBODY_S, what))
 
-        ti = SimpleNamespace(id="01", task_id=task_id, xcom_pull=pull, xcom_push=push)
-        return AirflowRecords({"ti": ti}, ports.run, read)  # type: ignore[typeddict-item]
 
+def test_every_action_reads_the_record_again(runs: FakeRuns) -> None:
+    """What another task of the run found, or an event or XCom says that it found, is not used."""
+    from kafka_rollout.airflow.approvals.records import UnreadRecordError
+
+    ports = fake_ports(runs.world, runs.home)
+    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
     given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
-    answer = {"responded_by_user": {"id": "alice", "name": "alice"}, "chosen_options": ["Approve"]}
-    ports.run.record(ApprovalConfirmed(what=ApprovalOf.ROLL, by="alice", record_id=NOBODY_S, task_id="first"))
+    compared_with(GENUINE, ports, kept).confirm(given)
     with pytest.raises(UnreadRecordError):
-        records("first", {}).confirm(given)
-    records("first", {NOBODY_S: {**answer, "responded_at": 1_763_697_600.0}}).confirm(given)
-    records("second", {}).confirm(given)
-    with pytest.raises(UnreadRecordError):
-        records("second", {}).confirm(forged_approval("abc", NOBODY_S, ApprovalOf.ROLL, answered_at=2.0))
-    del in_airflow["first", "kafka_rollout_confirmed_roll"]  # the task was cleared
-    with pytest.raises(UnreadRecordError):
-        records("second", {}).confirm(given)
+        compared_with(None, ports, kept).confirm(given)
 
 
 def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
@@ -247,7 +270,7 @@ def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
-    ti = SimpleNamespace(id="01", task_id="replace", xcom_pull=lambda **_: kept)
+    ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", xcom_pull=lambda **_: kept)
     given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
     with pytest.raises(UnreadRecordError, match=NOBODY_S):
         AirflowRecords({"ti": ti}, ports.run, {}).confirm(given)  # type: ignore[typeddict-item]
@@ -266,6 +289,21 @@ def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: Fak
     runs.who = "alice"
     state, states, _ = runs.run()
     assert state == "success", states
+
+
+@pytest.mark.full
+@pytest.mark.parametrize("cleared", ["observe", "approve_plan"])
+def test_with_four_eyes_an_approver_does_not_repeat_the_run_of_another_user(
+    runs: FakeRuns, cleared: str, caplog: pytest.LogCaptureFixture
+) -> None:
+    runs.world.spec = replace(runs.world.spec, approvers=("alice", "dag_test"), four_eyes=True)
+    runs.answers["approve_plan"] = ["Reject", "Approve"]
+    dag = runs.load()[DAG_ID]
+    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    assert run.state == "failed"
+    run = clear_and_continue(dag, run, cleared)
+    assert (run.state, runs.world.stops) == ("failed", [])
+    assert ("was cleared and planned again" if cleared == "observe" else "alice rejected the plan") in caplog.text
 
 
 def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(runs: FakeRuns) -> None:

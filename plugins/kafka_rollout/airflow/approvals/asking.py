@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from kafka_rollout.airflow.approvals.records import ENDS_PAUSE, keep_answer
+from kafka_rollout.airflow.approvals.records import ENDS_PAUSE, REQUEST, keep_answer, request_name
 from kafka_rollout.airflow.private_api import request_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.time_limits import LEASE_S
@@ -91,12 +91,14 @@ def ask(
     reason = Param(
         "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
     )
+    name = request_name(str(context["ti"].run_id), context["task"].task_id, question.what)
+    request = Param(name, type="string", const=name, title="Request", description="What you answer. Leave it as it is.")
     subject, body = request_answer(
         context["ti"].id,
         subject=question.subject,
         body=question.body,
         options=[option.label for option in question.options],
-        params={REASON: reason.serialize()},
+        params={REASON: reason.serialize(), REQUEST: request.serialize()},
         users=question.users,
     )
     has_read_all = set(question.body.splitlines()) <= set(body.splitlines())  # an approver, in an old text

@@ -1,14 +1,13 @@
 """Comparison of the approvals in the run history with Airflow's own records, at the action.
 
-A user with write access to the database of kafka-rollout can add an approval to a run history. So a task that needs one
-reads Airflow's Human-in-the-loop record before it acts. A worker of Airflow 3.3 cannot read it: Airflow forwards only
-the request for an answer. The triggerer can, through the execution API. So the task defers, and acts after that.
+A user with write access to the database of kafka-rollout can add an approval to a run history, and every task of the
+same Airflow can write XComs. So each task that needs an approval reads Airflow's Human-in-the-loop record before it
+acts; no event and no XCom replaces that. A worker of Airflow 3.3 cannot read it: Airflow forwards only the request for
+an answer. The triggerer can, through the execution API. So the task defers for some seconds, and acts after that.
 
 A record belongs to a task instance, and Airflow gives it another id when the task is retried or cleared. So the task
-that got an answer stores the id, the decision and the plan as an XCom, which is not in the database of kafka-rollout.
-
-A deferral costs some seconds. So the first action after an approval reads the record, and keeps what it confirmed as an
-XCom, too. Later actions of the run compare the approval with that.
+that got an answer stores the id, the decision and the plan as an XCom. That only selects a record: the answer itself
+names the run, the task and what it approves (`request_name`), so that an answer to another request proves nothing.
 """
 
 from __future__ import annotations
@@ -26,10 +25,10 @@ from asgiref.sync import sync_to_async
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
-    ApprovalConfirmed,
     ApprovalOf,
     ApprovalRefuted,
     Asked,
@@ -40,7 +39,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.ports import RunStore
 
 ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
-CONFIRMED = "kafka_rollout_confirmed_{what}"  # XCom of a task that compared an approval with Airflow's record
+REQUEST = "request"  # field of Airflow's form that names the request
 
 ENDS_PAUSE = (Decision.WAIT_ON, Decision.RETRY)  # the answers that continue after a pause of the plan
 _ASK_AGAIN = "Clear the approval's task with all downstream tasks, and answer in Airflow."
@@ -100,6 +99,11 @@ def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
     return str(carried["then"]), {**carried["records"], str(carried["record_id"]): record}
 
 
+def request_name(run_id: str, task_id: str, what: ApprovalOf) -> str:
+    """Return the name of a task's request, which stays the same when the task asks again: Airflow keeps the first."""
+    return f"{run_id}: {task_id}, {what}"
+
+
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
     """Store which of Airflow's records is the answer of this task, and to what. `what`: the approvals that it gives.
 
@@ -138,19 +142,15 @@ class AirflowRecords:
         if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
             raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
         record_id = str(self._context["ti"].id if is_own else found["record_id"])
-        if self._is_confirmed(approval, given):
-            return
         if record_id not in self._records:
             raise UnreadRecordError(record_id)
-        self._compare(approval, given, record_id)
-        self._keep_confirmed(approval, given)
+        self._compare(approval, given, self._records[record_id], task_id)
         if is_own:  # Airflow removed the XCom when it began the task again
             keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
 
-    def _compare(self, approval: Approval, given: Responder, record_id: str) -> None:
-        record = self._records[record_id]
+    def _compare(self, approval: Approval, given: Responder, record: Mapping[str, Any], task_id: str) -> None:
         if "chosen_options" not in record and record.get("is_missing"):
-            raise self._refuted(approval, f"Airflow's record {record_id} has no answer of a user")
+            raise self._refuted(approval, "its record there has no answer of a user")
         if "chosen_options" not in record:
             raise TransientError(
                 f"Airflow's record of the approval of the {approval.what.noun()} by {approval.by} cannot be read: "
@@ -164,22 +164,18 @@ class AirflowRecords:
             raise self._refuted(approval, f"in Airflow, {user} chose '{option}'")
         if abs(float(record["responded_at"]) - given.answered_at) > 0.001:
             raise self._refuted(approval, f"in Airflow, {user} answered at another time")
+        asked = str((record.get("params_input") or {}).get(REQUEST) or "")
+        if asked not in self._requests(approval, task_id, option):
+            named = escape_invisible(asked) or "none: send it as the form of Required Actions has it"
+            raise self._refuted(approval, f"in Airflow, the answer of {user} names another request ({named})")
 
-    def _is_confirmed(self, approval: Approval, given: Responder) -> bool:
-        """Return whether another task of this run has compared this approval with Airflow's record."""
-        for event in reversed(events_of(self._run.events(), ApprovalConfirmed)):
-            if (event.what, event.record_id) == (approval.what, given.record_id):
-                key = CONFIRMED.format(what=approval.what)
-                return bool(
-                    self._context["ti"].xcom_pull(task_ids=event.task_id, key=key) == _identity(approval, given)
-                )
-        return False
+    def _requests(self, approval: Approval, task_id: str, option: str) -> tuple[str, ...]:
+        """Return the names of the requests of a task whose option gives the approval.
 
-    def _keep_confirmed(self, approval: Approval, given: Responder) -> None:
-        ti = self._context["ti"]
-        ti.xcom_push(key=CONFIRMED.format(what=approval.what), value=_identity(approval, given))
-        found = ApprovalConfirmed(what=approval.what, by=approval.by, record_id=given.record_id, task_id=ti.task_id)
-        self._run.record(found)
+        *Approve* gives what the request is about. The other options name what they give.
+        """
+        asked = (approval.what,) if option == Decision.APPROVED.label else tuple(ApprovalOf)
+        return tuple(request_name(str(self._context["ti"].run_id), task_id, what) for what in asked)
 
     def _asking_task(self, record_id: str) -> str:
         """Return the task that asked with this record; empty if there is none."""
@@ -198,17 +194,6 @@ class AirflowRecords:
         )
         self._run.record(ApprovalRefuted(what=approval.what, by=approval.by, record_id=record_id, sentence=sentence))
         return RefusedError(sentence, remedy=_ASK_AGAIN)
-
-
-def _identity(approval: Approval, given: Responder) -> dict[str, Any]:
-    return {
-        "what": str(approval.what),
-        "plan_hash": approval.plan_hash,
-        "by": approval.by,
-        "user": given.user,
-        "record_id": given.record_id,
-        "answered_at": given.answered_at,
-    }
 
 
 def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:

@@ -127,14 +127,16 @@ class RolloutOperator(OneLineLogs, BaseOperator):
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
+        self.records: Records = {}  # of answers, that this attempt has read
 
     def execute(self, context: Context) -> Any:
         return self.attempt(context, "act")
 
     def attempt(self, context: Context, then: str, records: Records | None = None) -> Any:
         """Call the method `then`. If it needs an approval, read Airflow's record of the answer, and call it again."""
+        self.records = self.records if records is None else records
         try:
-            with errors_for_airflow(), cluster_ports(self.cluster, context, records) as ports:
+            with errors_for_airflow(), cluster_ports(self.cluster, context, self.records) as ports:
                 try:
                     return getattr(self, then)(context, ports)
                 except RolloutError as error:
@@ -142,7 +144,7 @@ class RolloutOperator(OneLineLogs, BaseOperator):
                         ports.run.record(TaskFailed(task=self.task_id, sentence=str(error)))
                     raise
         except UnreadRecordError as needed:
-            raise needed.defer(then, records or {}) from None
+            raise needed.defer(then, self.records) from None
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str) -> Any:
         """Continue after an answer or its timeout with the method `then`.
@@ -153,6 +155,7 @@ class RolloutOperator(OneLineLogs, BaseOperator):
             raise AirflowFailException(
                 "The run has another plan than this request showed. Clear this task to ask again."
             )
+        self.records = {}
         return getattr(self, then)(context, event)
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
@@ -160,6 +163,14 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         if "carried" not in event:  # Airflow also resumes a deferred task with a late answer to its earlier request
             return self.watched(context, event)
         return self.attempt(context, *read_records(event))
+
+    def gate_watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue after a trigger that watched a gate, with the records that were read before it.
+
+        So no deferral for a record parts a gate and the change that it allows. An answer changes the records.
+        """
+        self.records = event.get("records", {})
+        return self.watched(context, event)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after a trigger that watched a gate, or with a late answer."""

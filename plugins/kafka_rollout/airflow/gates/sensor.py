@@ -169,8 +169,9 @@ def watch_gates(
         {"gate": to_json(gate.ref), "watch": to_json(watch)} for gate, watch in zip(gates, watches, strict=True)
     ]
     run_id = str(context["run_id"])
-    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=plan.hash, **first, others=others)
-    task.defer(trigger=trigger, method_name="watched")
+    watched: dict[str, Any] = {**first, "others": others, "records": task.records}
+    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=plan.hash, **watched)
+    task.defer(trigger=trigger, method_name="gate_watched")
 
 
 def _check_for_a_while(

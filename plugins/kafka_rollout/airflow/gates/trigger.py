@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from functools import partial
 from typing import TYPE_CHECKING, Any
@@ -50,8 +50,8 @@ def _pause_s(watch: GateWatch, now: float) -> float:
 class GateTrigger(OneLineLogs, BaseTrigger):
     """Check a gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
 
-    `others`: gates and watches of the other nodes of a batch; the trigger waits for all. The event has `state` (passed,
-    failed or error), `message` and `gate`.
+    `others`: gates and watches of the other nodes of a batch; the trigger waits for all. `records`: what the task has
+    read before. The event has `state` (passed, failed or error), `message`, `gate` and `records`.
     """
 
     def __init__(
@@ -63,6 +63,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         gate: dict[str, Any],
         watch: dict[str, Any],
         others: Sequence[dict[str, Any]] = (),
+        records: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
         self.cluster = cluster
@@ -71,9 +72,10 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         self.gate = gate
         self.watch = watch
         self.others = others
+        self.records = dict(records or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("cluster", "run_id", "plan_hash", "gate", "watch", *(("others",) if self.others else ()))
+        names = ("cluster", "run_id", "plan_hash", "gate", "watch", "others", "records")
         return "kafka_rollout.airflow.gates.trigger.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
@@ -114,4 +116,4 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         return check_gates(ports, plan, resolve_together(refs, plan, ports.cluster), watches)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
-        return TriggerEvent({"state": state, "message": message, "gate": self.gate})
+        return TriggerEvent({"state": state, "message": message, "gate": self.gate, "records": self.records})

@@ -21,8 +21,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.approvals import newest_decision
+from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback
@@ -85,7 +84,6 @@ class BeginReleaseStepOperator(RolloutOperator):
         if release_step is None:
             self.log.info("The plan has no release step at this position.")
             self.skip_all()
-        self._compare_approval(ports, plan)
         self.log.info("%s → %s: %s", release_step.from_release, release_step.to_release, release_step.reason)
         if self.is_together(plan):
             unused = [*self.tasks_of_groups, *self._unused_together(plan, release_step, request_in(context))]
@@ -95,15 +93,6 @@ class BeginReleaseStepOperator(RolloutOperator):
             unused = [*self.tasks_together, *(task_id for found in of_groups for task_id in found)]
         if unused:
             raise DownstreamTasksSkipped(tasks=unused)
-
-    def _compare_approval(self, ports: ClusterPorts, plan: Plan) -> None:
-        """Compare the approval with Airflow's record here, so that no deferral parts the first gate and its stop.
-
-        Raises RefusedError if the record is another. The task of a node asks if the approval is no longer valid.
-        """
-        given = newest_decision(ports.run.events(), ApprovalOf.ROLL, plan.hash)
-        if given is not None and given.decision is Decision.APPROVED:
-            ports.confirm_approval(given)
 
     def _unused_together(self, plan: Plan, release_step: ReleaseStep, request: Request) -> Sequence[str]:
         is_first = release_step == plan.release_steps[0]

@@ -314,7 +314,7 @@ class RollNodesOperator(RolloutOperator):
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.
 
-        Airflow's record of an answer is read here if needed, because a deferral for a gate would discard it.
+        Airflow's record of an answer is read here, so that no deferral parts the gate and the stop.
         """
         release_step, nodes = batch
         require_approval(ports, plan, ApprovalOf.ROLL_BACK if self.nodes.is_rollback else ApprovalOf.ROLL)

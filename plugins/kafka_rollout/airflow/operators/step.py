@@ -28,7 +28,7 @@ from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.gates.check import WatchState
-from kafka_rollout.run.events import Decision, StepDone, StepsJumped
+from kafka_rollout.run.events import Begun, Decision, StepDone, StepsJumped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, refuse_held
@@ -79,9 +79,18 @@ class StepOperator(RolloutOperator):
             ports=ports,
             request=request_in(context),
             plan_or_none=frozen_plan(ports, context) if self.has_plan else None,
-            dag_id=self.dag_id,
-            triggered_by=str(getattr(context.get("dag_run"), "triggering_user_name", None) or ""),
+            begun=self._begun(context),
             log=self.log,
+        )
+
+    def _begun(self, context: Context) -> Begun:
+        """Return who and what began this run, as Airflow knows it."""
+        run: Any = context.get("dag_run")
+        return Begun(
+            dag_id=self.dag_id,
+            triggered_by=str(getattr(run, "triggering_user_name", None) or ""),
+            run_type=str(getattr(getattr(run, "run_type", ""), "value", "")),
+            clears=int(getattr(run, "clear_number", None) or 0),
         )
 
 

@@ -3,8 +3,11 @@
 Airflow proves who answers. A shell proves only the operating system's user: the name of `--as` is a claim. So a
 cluster with four eyes or `shell_approvers` accepts an answer at a shell, of every kind, only from a user whom the
 inventory names in `shell_approvers`, as the approver that it names there: `refuse_answer` is the only check, and
-everything that acts in an approver's name calls it. Four eyes is a rule of its own: the operator who started a run
-cannot approve it.
+everything that acts in an approver's name calls it.
+
+Four eyes is a rule of its own: two users want the change. One triggers the run by hand, another one approves it. A run
+that another DAG triggered, or that was cleared and planned again, has the name of a user who did not start it, and an
+approver who rejected a plan cannot bring it back alone.
 """
 
 from __future__ import annotations
@@ -40,6 +43,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
 
 OUTAGE_FACTS = "offline/facts.json"
+_BY_HAND = "manual"  # Airflow's DagRunType
+_NEEDS_THE_PLAN = frozenset({ApprovalOf.ROLL, ApprovalOf.FINALIZE})
 # The starter may roll back alone.
 FOUR_EYES = frozenset({*OF_ROLLS, ApprovalOf.FINALIZE, ApprovalOf.DIFFERENCES, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG})
 
@@ -53,12 +58,22 @@ def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
 def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) -> None:
     """Raise RefusedError if the inventory requires four eyes and `by` started the run, or the starter is unknown.
 
-    A DAG's run was started by Airflow's user who triggered it, a run of the shell by the shell's user, who is also the
-    approver that the inventory names for this user.
+    A DAG's run was started by Airflow's user who triggered it by hand, a run of the shell by the shell's user, who is
+    also the approver that the inventory names for this user.
     """
     if not ports.cluster.four_eyes:
         return
-    starters = _starters(ports.cluster, ports.run.events())
+    events = ports.run.events()
+    for begun in events_of(events, Begun):
+        if begun.run_type != _BY_HAND or begun.clears:
+            of_type = f"is of the type {begun.run_type}" if begun.run_type else "is of an unknown type"
+            why = "was cleared and planned again" if begun.clears else of_type
+            raise RefusedError(
+                f"Run {ports.run_id} {why}, so {begun.triggered_by or 'its user'} did not start it, and cluster "
+                f"{ports.cluster.name} requires four eyes.",
+                remedy="Trigger a new run by hand.",
+            )
+    starters = _starters(ports.cluster, events)
     if not starters:
         raise RefusedError(
             f"Run {ports.run_id} has no record of who started it, and cluster {ports.cluster.name} requires four eyes.",
@@ -98,6 +113,19 @@ def refuse_claimed_name(cluster: ClusterSpec, by: str, responder: Responder | No
             remedy="Answer in Airflow, or as the approver whom the inventory names for this user in shell_approvers"
             f" ({f'{user}: {known}' if known else 'it names none for this user'}).",
         )
+
+
+def refuse_rejected(ports: ClusterPorts, what: ApprovalOf, plan_hash: str) -> None:
+    """Raise RefusedError if the inventory requires four eyes and an approver rejected this plan before."""
+    if not ports.cluster.four_eyes or what not in _NEEDS_THE_PLAN:
+        return
+    for given in events_of(ports.run.events(), Approval):
+        if (given.what, given.plan_hash, given.decision) == (what, plan_hash, Decision.REJECTED):
+            raise RefusedError(
+                f"{given.by} rejected the {what.noun()} of run {ports.run_id}, and cluster {ports.cluster.name} "
+                "requires four eyes.",
+                remedy="Start a new run. Another user then approves it.",
+            )
 
 
 def _starters(cluster: ClusterSpec, events: Sequence[Event]) -> set[str]:
@@ -167,8 +195,9 @@ def record_approval(
     if decision == Decision.APPROVED and what in FOUR_EYES:
         refuse_starter(ports, by, responder)
     plan = ports.run.load_plan()
-    if decision == Decision.APPROVED and what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
+    if decision == Decision.APPROVED and what in _NEEDS_THE_PLAN:
         refuse_blockers(plan)
+        refuse_rejected(ports, what, plan.hash)
     approval = Approval(
         what=what,
         by=by.strip(),
@@ -227,7 +256,7 @@ def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Appro
             remedy="Solve the cause, then request the approval again.",
         )
     refuse_unproved(ports, given)
-    if what in {ApprovalOf.ROLL, ApprovalOf.FINALIZE}:
+    if what in _NEEDS_THE_PLAN:
         refuse_blockers(plan)
     if why := find_invalidity(events, given):
         raise RefusedError(
@@ -242,6 +271,7 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
     refuse_answer(ports.cluster, approval.by, approval.responder)
     if approval.what in FOUR_EYES:
         refuse_starter(ports, approval.by, approval.responder)
+    refuse_rejected(ports, approval.what, approval.plan_hash)
     events, given = ports.run.events(), approval.responder
     if not has(events, Begun) or has(events, TakenOver):  # a run of the shell, or one that an approver took over
         return

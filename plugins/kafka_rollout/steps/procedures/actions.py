@@ -16,7 +16,7 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
-from kafka_rollout.run.events import Begun, Observed, Rolled, newest
+from kafka_rollout.run.events import Observed, Rolled, newest
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
@@ -42,7 +42,7 @@ def _log(call: StepCall, lines: Iterable[object]) -> None:
 def acquire_for_planning(call: StepCall) -> None:
     """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks."""
     if not call.request.dry_run:
-        acquire_lock(call.ports, f"Plan, in {call.dag_id}." if call.dag_id else "Plan, on the command line.")
+        acquire_lock(call.ports, f"Plan, in {call.begun.dag_id}." if call.begun else "Plan, on the command line.")
 
 
 def observe_for_upgrade(call: StepCall) -> dict[str, Any]:
@@ -57,8 +57,8 @@ def observe_for_upgrade(call: StepCall) -> dict[str, Any]:
 def observe_cluster(call: StepCall) -> dict[str, Any]:
     """Take the lock, observe the whole cluster and record the result."""
     ports = call.ports
-    if call.dag_id:
-        ports.run.record(Begun(dag_id=call.dag_id, triggered_by=call.triggered_by))
+    if call.begun is not None:
+        ports.run.record(call.begun)
     acquire_for_planning(call)
     state = observe(ports)
     ports.run.record(observed_of(state))

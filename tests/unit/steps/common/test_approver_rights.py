@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+from contextlib import nullcontext
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -37,7 +39,7 @@ def ports_of(tmp_path: Path, *, dag: bool = True, triggered_by: str = "ben", fou
     ports = fake_ports(FakeCluster(R391), tmp_path)
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "ben"), four_eyes=four_eyes))
     if dag:
-        ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by=triggered_by))
+        ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by=triggered_by, run_type="manual"))
     plan_upgrade(ports, R431, finalize=True)
     return ports
 
@@ -119,6 +121,50 @@ def test_with_four_eyes_the_starter_ends_no_pause(tmp_path: Path) -> None:
             record_approval(ports, ApprovalOf.PAUSE, by, Decision.APPROVED, "looks good", responder=responder)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients", responder=AIRFLOW)
     assert [given.what for given in events_of(ports.run.events(), Approval)] == [ApprovalOf.ROLL_BACK]
+
+
+@pytest.mark.parametrize(
+    ("begun", "why"),
+    [
+        ([{"clears": 0}, {"clears": 0}], ""),  # Airflow repeated the first task after a transient error
+        ([{}, {"clears": 1}], "was cleared and planned again, so ben did not start it"),
+        ([{"clears": 2}], "was cleared and planned again"),
+        ([{"run_type": "operator_triggered"}], "is of the type operator_triggered, so ben did not start it"),
+        ([{"run_type": "scheduled"}], "is of the type scheduled"),
+        ([{"run_type": "asset_triggered"}], "is of the type asset_triggered"),
+        ([{"run_type": "backfill"}], "is of the type backfill"),
+        ([{"run_type": ""}], "is of an unknown type"),
+    ],
+)
+@pytest.mark.parametrize("four_eyes", [True, False])
+def test_with_four_eyes_a_user_triggered_the_run_by_hand_and_nobody_cleared_its_plan(
+    tmp_path: Path, begun: list[dict[str, Any]], why: str, four_eyes: bool
+) -> None:
+    ports = ports_of(tmp_path, dag=False, four_eyes=four_eyes)
+    for fields in begun:
+        ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by="ben", **{"run_type": "manual", **fields}))
+    if not (why and four_eyes):
+        approve(ports, "alice")
+        return
+    with pytest.raises(RefusedError, match=why) as refused:
+        approve(ports, "alice")
+    assert refused.value.remedy == "Trigger a new run by hand."
+    without = replace(ports, cluster=replace(ports.cluster, four_eyes=False))
+    approve(without, "alice")  # added to the history
+    with pytest.raises(RefusedError, match=why):
+        require_approval(ports, ports.run.load_plan(), ROLL)
+
+
+@pytest.mark.parametrize("four_eyes", [True, False])
+def test_with_four_eyes_an_approver_cannot_bring_a_rejected_plan_back(tmp_path: Path, four_eyes: bool) -> None:
+    ports = ports_of(tmp_path, triggered_by="ben", four_eyes=four_eyes)
+    record_approval(ports, ROLL, "alice", Decision.REJECTED, "not tonight", responder=AIRFLOW)
+    expected = pytest.raises(RefusedError, match="alice rejected the plan of run") if four_eyes else nullcontext()
+    with expected:
+        approve(ports, "alice")
+    approve(replace(ports, cluster=replace(ports.cluster, four_eyes=False)), "alice")
+    with pytest.raises(RefusedError, match="alice rejected") if four_eyes else nullcontext():
+        require_approval(ports, ports.run.load_plan(), ROLL)
 
 
 SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}

@@ -176,7 +176,7 @@ async function send(run, request, draft) {
     const detail = await recordOf(run, request);
     if (!detail || (detail.body ?? "") !== draft.body) throw new Error("the task asks something else now. Read its new request");
     const address = `${api(run)}/taskInstances/${encodeURIComponent(request.task_id)}/${draft.mapIndex ?? -1}/hitlDetails`;
-    const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim() } });
+    const body = JSON.stringify({ chosen_options: [draft.option], params_input: { reason: draft.reason.trim(), request: detail.params?.request?.value } });
     await ask(address, { method: "PATCH", headers: { "Content-Type": "application/json" }, body });
     draft.sent = `You answered “${draft.option}” at ${clock(now())}. Airflow continues the task in a moment.`;
   } catch (error) {
