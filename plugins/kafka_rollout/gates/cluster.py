@@ -60,6 +60,11 @@ def _reports_levels(
     return True, f"ApiVersions reports {levels}, epoch {features.epoch}"
 
 
+def snapshot_condition(node_id: int) -> str:
+    """Return the name of the condition that a node has a snapshot."""
+    return f"node {node_id} has a snapshot"
+
+
 def check_snapshots(
     cluster: ClusterSpec,
     state: ClusterState,
@@ -84,7 +89,7 @@ def check_snapshots(
         interval = (interval_ms or {}).get(node.node_id)
         if not is_met and interval is not None:
             evidence += f"; the node writes one at least every {interval / 1000:.0f} s"
-        name = f"node {node.node_id} has a snapshot"
+        name = snapshot_condition(node.node_id)
         conditions.append(Condition(name=name, is_met=is_met, evidence=evidence))
     return GateCheck(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
 

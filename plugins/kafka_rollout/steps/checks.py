@@ -68,6 +68,7 @@ from kafka_rollout.planning.findings.pending import PENDING_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.starts import START_FILES_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
+from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLES_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import decide_plan
@@ -120,6 +121,8 @@ CHECKS: tuple[Check, ...] = (
     CONFIGURATION_CHECK,
     START_FILES_CHECK,
     BETWEEN_NODES_CHECK,
+    THROTTLES_CHECK,
+    SNAPSHOT_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
     DIRECTORIES_CHECK,
@@ -268,7 +271,7 @@ def _more(
     chosen: Collection[Check],
 ) -> Iterator[Checked]:
     """Yield the checks that `decide_plan` does not have, as far as the brokers can answer them."""
-    yield from check_files(ports, plan, observed)
+    yield from check_files(ports, plan, observed, request)
     if plan.direction is Direction.RESTART:
         return
     if plan.direction is Direction.UPGRADE:

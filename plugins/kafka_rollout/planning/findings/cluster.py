@@ -174,13 +174,11 @@ UNDER_MIN_ISR = FindingCode(
     "UNDER-MIN-ISR",
     (BLOCKER, WARNING),
     "A partition is under its min.insync.replicas. A warning if the run accepts it.",
-    f"Wait until the replicas are in sync, start their brokers, {_OR_ACCEPT}",
 )
 UNDER_REPLICATED = FindingCode(
     "UNDER-REPLICATED",
     WARNING,
     "A partition has replicas out of sync.",
-    "Start the missing brokers. The gates wait for the replicas that a node needs.",
 )
 QUERIES_CHECK = Check(
     "query-responses",
@@ -257,7 +255,7 @@ def check_cluster(
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
-            _partitions(cluster, state.partitions, accept_unavailable), unknown=_without_min_isr(state.partitions)
+            _partitions(cluster, state, accept_unavailable), unknown=_without_min_isr(state.partitions)
         ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
         USE_CHECK.ran(use_findings(cluster, state)),
@@ -468,16 +466,15 @@ def _features(state: ClusterState) -> Iterable[Finding]:
             )
 
 
-def _partitions(
-    cluster: ClusterSpec, partitions: Iterable[PartitionState], accept_unavailable: Sequence[str]
-) -> Iterable[Finding]:
+def _partitions(cluster: ClusterSpec, state: ClusterState, accept_unavailable: Sequence[str]) -> Iterable[Finding]:
     """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones.
 
     A partition without a replica on a node of the inventory is unaffected by the restarts.
     """
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
-    for partition in partitions:
+    for partition in state.partitions:
         topics[partition.topic].append(partition)
+    serving = state.registered.brokers - (state.registered.fenced or frozenset())
     nodes_ = {node.node_id for node in cluster.nodes}
     for topic, members in sorted(topics.items()):
         affected = [p for p in members if nodes_.intersection(p.replicas)]
@@ -494,8 +491,34 @@ def _partitions(
                 if pattern and code.severities[0] is BLOCKER:
                     accepted = f"{text} This run accepts it ({pattern})."
                     yield code.found(f"topic {topic}", accepted, _ACCEPTED, severity=WARNING)
+                elif code in (UNDER_REPLICATED, UNDER_MIN_ISR):
+                    yield code.found(f"topic {topic}", text, _remedy_of_missing(code, bad, serving))
                 else:
                     yield code.found(f"topic {topic}", text)
+
+
+def _remedy_of_missing(code: FindingCode, bad: Sequence[PartitionState], serving: Collection[int]) -> str:
+    """Return what brings the replicas back, by whether their brokers serve."""
+    missing = {replica for partition in bad for replica in set(partition.replicas) - set(partition.isr)}
+    parts = []
+    if down := sorted(missing - set(serving)):
+        parts.append(f"Start {_brokers(down)}.")
+    if slow := sorted(missing & set(serving)):
+        parts.append(
+            f"{_brokers(slow).capitalize()} {'serves' if len(slow) == 1 else 'serve'}: wait until the replicas "
+            "have caught up. If they do not, look for REPLICATION-THROTTLED, and read the log for errors of "
+            "ReplicaFetcherThread."
+        )
+    parts.append(
+        "The gates wait for the replicas that a node needs."
+        if code is UNDER_REPLICATED
+        else f"{_OR_ACCEPT.capitalize()}"
+    )
+    return " ".join(parts)
+
+
+def _brokers(ids: Collection[int]) -> str:
+    return f"broker{'' if len(ids) == 1 else 's'} {', '.join(map(str, sorted(ids)))}"
 
 
 def _without_min_isr(partitions: Iterable[PartitionState]) -> str:

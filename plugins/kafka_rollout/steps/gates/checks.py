@@ -35,6 +35,7 @@ from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
+from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
@@ -350,7 +351,8 @@ def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
     if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
         return _nothing_to_wait_for(ports, gate, "no level was changed, and every log can be read")
-    intervals = {node.node_id: snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes}
+    configs = {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
+    intervals = {node_id: snapshot_interval_ms(config) for node_id, config in configs.items()}
     seen = cluster_gates.check_snapshots(
         ports.cluster,
         _nodes_alone(ports, metrics=True),
@@ -361,6 +363,7 @@ def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     )
     since = asked.asked_at if asked else seen.at
     due = since + max(intervals.values()) / 1000
+    never = {cluster_gates.snapshot_condition(node_id) for node_id, interval in intervals.items() if interval == 0}
     details = {
         "interval": ", ".join(
             f"node {node_id}: {SNAPSHOT_INTERVAL} {interval}" for node_id, interval in sorted(intervals.items())
@@ -368,8 +371,16 @@ def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         "due": f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     expected = f"expected by {details['due']} at the latest"
-    conditions = (c if c.is_met else replace(c, evidence=f"{c.evidence}, {expected}") for c in seen.conditions)
+    if any(writes_nothing_when_idle(configs[node.node_id]) for node in ports.cluster.controllers):
+        expected = f"needs a change of the metadata after {details['due']} ({IDLE_INTERVAL} is 0)"
+    conditions = (
+        c if c.is_met else replace(c, evidence=f"{c.evidence}, {_NEVER if c.name in never else expected}")
+        for c in seen.conditions
+    )
     return replace(seen, conditions=tuple(conditions), details=details)
+
+
+_NEVER = f"not expected: {SNAPSHOT_INTERVAL} is 0, so no snapshot is written by time"
 
 
 def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:

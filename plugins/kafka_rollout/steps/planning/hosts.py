@@ -56,6 +56,7 @@ from kafka_rollout.planning.findings.jvm_properties import (
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK, unclean_election_findings
+from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
@@ -222,6 +223,7 @@ def check_dynamic_configs(
             CHANGED_SETTINGS_CHECK.ran(unknown=unread),
             DYNAMIC_CONFIGURATION_CHECK.ran([dynamic]),
             UNCLEAN_CHECK.ran(unknown=unread),
+            THROTTLES_CHECK.ran(unknown=unread),
         )
     releases = plan.path[1:]
     planned = planned_configs(plan.path, configs, plan.config_changes)
@@ -250,6 +252,10 @@ def check_dynamic_configs(
                 dynamic=dynamic,
                 configs=planned[plan.path[-1]],
             ),
+            unless="" if releases else NO_RESTART,
+        ),
+        THROTTLES_CHECK.ran(
+            (*throttle_findings(ports.cluster, dynamic), *quota_findings(ports.cluster, configs, dynamic)),
             unless="" if releases else NO_RESTART,
         ),
     )

@@ -20,6 +20,7 @@ from kafka_rollout.planning.batches import WINDOWS_CHECK, window_findings
 from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, snapshot_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import make_plan
@@ -68,7 +69,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     observed = observe_files(ports, observe(ports), request, run_of)
     ports = replace(ports, catalogue=observed.catalogue)
     plan = make_plan(observed, request, run_of)
-    plan = plan.with_checked(check_files(ports, plan, observed), unknown_values(observed, plan.path))
+    plan = plan.with_checked(check_files(ports, plan, observed, request), unknown_values(observed, plan.path))
     if run_of is RunOf.UPGRADE:
         effects = min_isr_effects(ports, plan, observed, request)
         logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
@@ -107,11 +108,17 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
     )
 
 
-def check_files(ports: ClusterPorts, plan: Plan, observed: Observation) -> tuple[Checked, ...]:
+def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> tuple[Checked, ...]:
     """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
+    planned = planned_configs(plan.path, observed.configs, plan.config_changes)
+    finalizes = request.finalizes(rolls=bool(plan.release_steps))
     return (
         check_pending(ports, plan, observed.configs, observed.state),
+        SNAPSHOT_CHECK.ran(
+            snapshot_findings(ports.cluster, plan, planned, finalizes=finalizes),
+            unless="" if plan.feature_changes or plan.direction is Direction.DOWNGRADE else "No level is changed.",
+        ),
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         check_acls(ports, plan, observed.configs),

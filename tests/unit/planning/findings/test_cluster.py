@@ -72,6 +72,26 @@ def test_a_controller_that_runs_with_another_directory_is_not_waited_for() -> No
     assert ("QUORUM-VOTER-LAGS", "controller 1") in joining
 
 
+def test_the_remedy_of_a_missing_replica_depends_on_its_broker() -> None:
+    def remedy(unfenced: set[int], **other: object) -> str:
+        lacking = partition("orders", 0, [4, 5, 6], isr=[4], **other)
+        registered = RegisteredNodes(
+            brokers=frozenset({4, 5, 6}), fenced=frozenset({4, 5, 6} - unfenced), controllers=None
+        )
+        found = _findings(state(partitions=(lacking,), registered=registered))
+        (one,) = [one for (code, _), one in found.items() if code in ("UNDER-REPLICATED", "UNDER-MIN-ISR")]
+        return one.remedy
+
+    running = remedy({4, 5, 6}, min_isr=1)
+    assert running.startswith("Brokers 5, 6 serve: wait until the replicas have caught up.")
+    assert "REPLICATION-THROTTLED" in running
+    assert "tart " not in running
+    assert remedy({4}, min_isr=1).startswith("Start brokers 5, 6.")
+    both = remedy({4, 5}, min_isr=2)
+    assert both.startswith("Start broker 6. Broker 5 serves: wait")
+    assert both.endswith("Or accept for this run that the topic is unavailable (accept_unavailable).")
+
+
 def test_a_controller_that_observes_is_said_and_blocks_nothing() -> None:
     spec = cluster(controllers=[1, 2, 3, 9], brokers=[4, 5, 6])
     found = _findings(state(spec, quorum=quorum([1, 2, 3], 3, [9, 4, 5, 6])), spec)

@@ -188,6 +188,14 @@ def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluste
     assert not seen.passes
     assert "7200 s" in seen.waits_for
     assert "UTC at the latest" in seen.waits_for
+    cluster.nodes[1].config["metadata.max.idle.interval.ms"] = "0"
+    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
+    assert "needs a change of the metadata after" in seen.waits_for
+    assert "at the latest" not in seen.waits_for
+    cluster.nodes[12].config["metadata.log.max.snapshot.interval.ms"] = "0"
+    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
+    (never,) = [one for one in seen.conditions if one.name == "node 12 has a snapshot"]
+    assert "not expected: metadata.log.max.snapshot.interval.ms is 0" in never.evidence
 
 
 def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:

@@ -1,0 +1,167 @@
+"""Settings with which a gate cannot pass: throttles of replication, a limit of the brokers' user, no snapshots."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Iterator, Mapping
+
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, known_number
+from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
+from kafka_rollout.releases.facts import Release
+
+REPLICATION_THROTTLED = FindingCode(
+    "REPLICATION-THROTTLED",
+    WARNING,
+    "A throttle limits the replication of topics. After a restart, their replicas can stay out of sync.",
+)
+BROKER_USER_LIMITED = FindingCode(
+    "BROKER-USER-LIMITED",
+    WARNING,
+    "A quota of request time limits a super user, which the brokers can use themselves.",
+)
+THROTTLES_CHECK = Check(
+    "replication-throttles",
+    "Throttles and quotas that slow down the brokers",
+    "upgrade.md#configuration-in-the-metadata",
+    (REPLICATION_THROTTLED, BROKER_USER_LIMITED),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
+    examines=Examined.DYNAMIC,
+)
+SNAPSHOT_NOT_EXPECTED = FindingCode(
+    "SNAPSHOT-NOT-EXPECTED",
+    (BLOCKER, WARNING, INFO),
+    "The run waits for a snapshot of the metadata that a node does not write by time. A warning if the run need not "
+    "wait, or only needs a change of the metadata.",
+)
+SNAPSHOT_CHECK = Check(
+    "snapshot-interval",
+    "Snapshots that the run waits for",
+    "upgrade.md#finalizing",
+    (SNAPSHOT_NOT_EXPECTED,),
+    needs=(Need.CONFIGS,),
+    examines=Examined.CONFIGS,
+)
+IDLE_INTERVAL = "metadata.max.idle.interval.ms"
+_IDLE_DEFAULT_MS = 500
+_HALVES = ("leader", "follower")
+_UNLIMITED = (1 << 63) - 1
+_REQUEST_TIME = "request_percentage"
+
+
+def throttle_findings(cluster: ClusterSpec, dynamic: DynamicConfigs) -> Iterator[Finding]:
+    """Yield the throttle that kafka-reassign-partitions.sh, or another tool, left behind.
+
+    A rate of a broker acts on the replicas that the topics list (ReplicationQuotaManager); one without the other does
+    nothing. A reassignment in progress has a finding of its own.
+    """
+    rates: dict[str, str] = {}
+    topics: set[str] = set()
+    for half in _HALVES:
+        listed = {
+            topic
+            for topic, settings in dynamic.topics.items()
+            if settings.get(f"{half}.replication.throttled.replicas", "").strip()
+        }
+        rate = f"{half}.replication.throttled.rate"
+        limits = {
+            f"broker {node_id}": settings[rate] for node_id, settings in dynamic.brokers.items() if rate in settings
+        }
+        if rate in dynamic.all_brokers:
+            limits["all brokers"] = dynamic.all_brokers[rate]
+        limits = {who: value for who, value in limits.items() if value != str(_UNLIMITED)}
+        if listed and limits:
+            topics |= listed
+            rates |= {f"{half} of {who}": value for who, value in limits.items()}
+    if topics:
+        listed_rates = few(f"{who}: {value} bytes/s" for who, value in sorted(rates.items()))
+        yield REPLICATION_THROTTLED.found(
+            "replication throttle",
+            f"Replication of {count(len(topics), 'topic')} ({few(sorted(topics))}) is throttled ({listed_rates}). A "
+            "replica that missed more than this while its broker restarted does not return to its ISR.",
+            "If no reassignment runs, delete the throttle: " + _delete_throttle(cluster, dynamic, sorted(topics)),
+        )
+
+
+def _delete_throttle(cluster: ClusterSpec, dynamic: DynamicConfigs, topics: list[str]) -> str:
+    script = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter"
+    rates = ",".join(f"{half}.replication.throttled.rate" for half in _HALVES)
+    lists = ",".join(f"{half}.replication.throttled.replicas" for half in _HALVES)
+    limited = [str(i) for i, found in sorted(dynamic.brokers.items()) if set(found) & set(rates.split(","))]
+    parts = []
+    if set(dynamic.all_brokers) & set(rates.split(",")):
+        parts.append(f"{script} --entity-type brokers --entity-default --delete-config {rates}")
+    if limited:
+        each = f" (and brokers {few(limited[1:])})" if len(limited) > 1 else ""
+        parts.append(f"{script} --entity-type brokers --entity-name {limited[0]} --delete-config {rates}{each}")
+    each = f" (and {few(topics[1:])})" if len(topics) > 1 else ""
+    parts.append(f"{script} --entity-type topics --entity-name {topics[0]} --delete-config {lists}{each}")
+    return f"{'; '.join(parts)}."
+
+
+def quota_findings(cluster: ClusterSpec, configs: NodeConfigs, dynamic: DynamicConfigs) -> Iterator[Finding]:
+    """Yield quotas of super users. Replication is not limited by quotas of clients; requests to the controllers, such
+    as heartbeats of brokers, are limited by request time (ControllerApis)."""
+    users: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, config in configs.items():
+        for entry in config.get("super.users", "").split(";"):
+            if (name := entry.strip().removeprefix("User:")) != entry.strip():
+                users[name].append(node_id)
+    for entity, values in dynamic.quotas.items():
+        named = dict(entity).get("user") or ""
+        if named in users and _REQUEST_TIME in values:
+            yield BROKER_USER_LIMITED.found(
+                f"user {named}",
+                f"User {named} is a super user of {nodes(users[named])}, and its quota {_REQUEST_TIME} is "
+                f"{values[_REQUEST_TIME]}. If the brokers use it, their heartbeats to the controllers can be delayed.",
+                f"If the brokers use this user: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} "
+                f"--alter --entity-type users --entity-name {named} --delete-config {_REQUEST_TIME}.",
+            )
+
+
+def writes_nothing_when_idle(config: Mapping[str, str]) -> bool:
+    """Return whether the active controller with this configuration writes no records of its own."""
+    return known_number(config, IDLE_INTERVAL, _IDLE_DEFAULT_MS) == 0
+
+
+def snapshot_findings(
+    cluster: ClusterSpec, plan: Plan, planned: Mapping[Release, NodeConfigs], *, finalizes: bool
+) -> Iterator[Finding]:
+    """Yield the nodes that write no snapshot by time (SnapshotGenerator), and the idle interval that lets none begin.
+
+    `planned`: release → configuration of each node on it. An upgrade waits on the target, a downgrade on the source.
+    `finalizes`: this run changes levels, so its gate waits.
+    """
+    is_down = plan.direction is Direction.DOWNGRADE
+    if not (plan.feature_changes or (is_down and plan.release_steps)):
+        return
+    waits = bool(plan.online_changes) and (finalizes or is_down)
+    configs = planned[plan.source if is_down else plan.path[-1]]
+    never = [
+        node_id
+        for node_id, config in sorted(configs.items())
+        if known_number(config, SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS) == 0
+    ]
+    if never:
+        can_lower = plan.release_steps and not is_down
+        yield SNAPSHOT_NOT_EXPECTED.found(
+            f"{SNAPSHOT_INTERVAL} of {nodes(never)}",
+            f"{SNAPSHOT_INTERVAL} of {nodes(never)} is 0, so no snapshot is written by time. The gate after the change "
+            "of levels waits for a snapshot of every node.",
+            "Set snapshot_interval_seconds of the run."
+            if can_lower
+            else f"Set {SNAPSHOT_INTERVAL} in the files of these nodes, and restart them (kafka-rollout restart).",
+            severity=BLOCKER if waits else WARNING,
+        )
+    idle = [node.node_id for node in cluster.controllers if writes_nothing_when_idle(configs.get(node.node_id, {}))]
+    if idle and not never:
+        yield SNAPSHOT_NOT_EXPECTED.found(
+            f"{IDLE_INTERVAL} of {nodes(idle)}",
+            f"{IDLE_INTERVAL} of {nodes(idle)} is 0, so an idle cluster writes no records. A node writes a snapshot "
+            "only when it applies a record after the snapshot interval.",
+            "While the gate waits, change something in the metadata, for example create and delete a topic.",
+            severity=WARNING if waits else INFO,
+        )

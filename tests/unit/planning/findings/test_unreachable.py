@@ -1,0 +1,86 @@
+"""Settings with which a gate cannot pass are named before the first stop."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.findings import Severity
+from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.planning.findings.unreachable import quota_findings, snapshot_findings, throttle_findings
+from kafka_rollout.planning.plans import make_plan
+from kafka_rollout.planning.request import Request
+from tests.unit.builders import R391, R431, SEPARATE, observation, state
+
+RATE, REPLICAS = "follower.replication.throttled.rate", "follower.replication.throttled.replicas"
+IDS = [node.node_id for node in SEPARATE.nodes]
+
+
+def test_a_throttle_that_was_left_behind_is_named_with_rate_topics_and_command() -> None:
+    dynamic = DynamicConfigs(brokers={4: {RATE: "10"}, 5: {RATE: "10"}}, topics={"orders": {REPLICAS: "*"}})
+    (found,) = throttle_findings(SEPARATE, dynamic)
+    assert (found.code, found.severity) == ("REPLICATION-THROTTLED", Severity.WARNING)
+    assert "1 topic (orders)" in found.sentence
+    assert "follower of broker 4: 10 bytes/s, follower of broker 5: 10 bytes/s" in found.sentence
+    assert (
+        f"--entity-type brokers --entity-name 4 --delete-config leader.replication.throttled.rate,{RATE}"
+        in found.remedy
+    )
+    assert "(and brokers 5)" in found.remedy
+    assert "--entity-type topics --entity-name orders --delete-config" in found.remedy
+    (found,) = throttle_findings(SEPARATE, DynamicConfigs(all_brokers={RATE: "7"}, topics={"a": {REPLICAS: "0:4"}}))
+    assert "follower of all brokers: 7 bytes/s" in found.sentence
+    assert "--entity-default --delete-config" in found.remedy
+
+
+@pytest.mark.parametrize(
+    "dynamic",
+    [
+        DynamicConfigs(brokers={4: {RATE: "10"}}),
+        DynamicConfigs(topics={"orders": {REPLICAS: "*"}}),
+        DynamicConfigs(brokers={4: {"leader.replication.throttled.rate": "10"}}, topics={"orders": {REPLICAS: "*"}}),
+        DynamicConfigs(brokers={4: {RATE: str((1 << 63) - 1)}}, topics={"orders": {REPLICAS: "*"}}),
+    ],
+    ids=["rate alone", "replicas alone", "rate of the other half", "unlimited"],
+)
+def test_half_a_throttle_limits_nothing(dynamic: DynamicConfigs) -> None:
+    assert list(throttle_findings(SEPARATE, dynamic)) == []
+
+
+def test_a_quota_of_request_time_on_a_super_user_is_named() -> None:
+    configs = {4: {"super.users": "User:admin;User:CN=broker"}}
+    limited = DynamicConfigs(quotas={(("user", "admin"),): {"request_percentage": 1.0}})
+    (found,) = quota_findings(SEPARATE, configs, limited)
+    assert (found.code, found.subject) == ("BROKER-USER-LIMITED", "user admin")
+    bytes_only = DynamicConfigs(quotas={(("user", "admin"),): {"consumer_byte_rate": 1.0}})
+    assert list(quota_findings(SEPARATE, configs, bytes_only)) == [], "replication is not limited by it"
+    others = DynamicConfigs(quotas={(("user", "alice"),): {"request_percentage": 1.0}})
+    assert list(quota_findings(SEPARATE, configs, others)) == []
+
+
+def _plan(run_of: RunOf, request: Request, configs: dict[int, dict[str, str]]) -> Plan:
+    return make_plan(observation(state(), configs=configs), request, run_of)
+
+
+def _snapshots(run_of: RunOf = RunOf.UPGRADE, *, finalizes: bool = True, **lines: str) -> list[tuple[str, Severity]]:
+    """`lines`: of controller 1 and broker 4."""
+    own = {name.replace("_", "."): value for name, value in lines.items()}
+    configs = {node_id: {"log.dirs": "/data", **(own if node_id in (1, 4) else {})} for node_id in IDS}
+    request = Request(target=R431 if run_of is RunOf.UPGRADE else R391)
+    plan = _plan(run_of, request, configs)
+    planned: Any = dict.fromkeys(plan.path, configs)
+    return [(one.subject, one.severity) for one in snapshot_findings(SEPARATE, plan, planned, finalizes=finalizes)]
+
+
+def test_a_snapshot_that_is_never_written_is_named_before_the_first_stop() -> None:
+    interval, idle = "metadata.log.max.snapshot.interval.ms", "metadata.max.idle.interval.ms"
+    assert _snapshots() == []
+    never = {"metadata_log_max_snapshot_interval_ms": "0"}
+    assert _snapshots(**never) == [(f"{interval} of nodes 1, 4", Severity.BLOCKER)]
+    assert _snapshots(**never, finalizes=False) == [(f"{interval} of nodes 1, 4", Severity.WARNING)]
+    quiet = {"metadata_max_idle_interval_ms": "0"}
+    assert _snapshots(**quiet) == [(f"{idle} of node 1", Severity.WARNING)], "a broker writes no records"
+    assert _snapshots(**quiet, finalizes=False) == [(f"{idle} of node 1", Severity.INFO)]
