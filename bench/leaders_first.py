@@ -35,11 +35,11 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from tools.any_requests import AnyRequests
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
@@ -138,7 +138,7 @@ def _rounds(cluster: LocalCluster, number: int, partitions: int) -> list[dict[st
     creating = AdminClient({"bootstrap.servers": servers})  # a client without a name is closed before it is answered
     creating.create_topics([NewTopic(TOPIC, partitions, 3)])[TOPIC].result(60)
     traffic, rounds = Traffic(servers, partitions), []
-    nodes = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
+    nodes = AnyRequests(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
         placement = _wait(nodes, lambda found: all(len(isr) == 3 for _, _, _, isr in found))
         orders = {number: list(replicas) for number, _, replicas, _ in placement}
@@ -164,7 +164,7 @@ def _rounds(cluster: LocalCluster, number: int, partitions: int) -> list[dict[st
 
 def _stop(
     cluster: LocalCluster,
-    nodes: ClusterConnections,
+    nodes: AnyRequests,
     traffic: Traffic,
     batch: Sequence[NodeSpec],
     moved: Mapping[int, Sequence[int]] | None,
@@ -191,7 +191,7 @@ def _moved(orders: Mapping[int, Sequence[int]], batch: Sequence[NodeSpec]) -> Ma
     return {index: sorted(nodes, key=lambda one: one in leaving) for index, nodes in orders.items()}
 
 
-def _lead(nodes: ClusterConnections, orders: Mapping[int, Sequence[int]]) -> None:
+def _lead(nodes: AnyRequests, orders: Mapping[int, Sequence[int]]) -> None:
     """Give each partition the order of its replicas, and wait until the first of each leads."""
     topic = AlterPartitionReassignmentsRequest.ReassignableTopic
     partitions = [
@@ -209,7 +209,7 @@ def _lead(nodes: ClusterConnections, orders: Mapping[int, Sequence[int]]) -> Non
     _wait(nodes, lambda found: all(leader == orders[number][0] for number, leader, _, _ in found))
 
 
-def _wait(nodes: ClusterConnections, met: Callable[[Sequence[Any]], bool]) -> Sequence[Any]:
+def _wait(nodes: AnyRequests, met: Callable[[Sequence[Any]], bool]) -> Sequence[Any]:
     until = time.monotonic() + _WAIT_S
     while True:
         topics, _ = nodes.topics(names=[TOPIC])

@@ -115,7 +115,7 @@ class FakeAdmin:
             ),
         )
 
-    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
+    def registered(self, *, through: Collection[int] | None = None) -> RegisteredNodes:
         self._any_broker()
         world = self._cluster
         brokers = {node.node_id for node in world.spec.brokers}
@@ -170,7 +170,7 @@ class FakeAdmin:
     def partitions(
         self,
         *,
-        through: Collection[int] = (),
+        through: Collection[int] | None = None,
         topics: Collection[str] | None = None,
         min_isr_age_s: float | None = 0.0,
     ) -> tuple[PartitionState, ...]:

@@ -61,9 +61,10 @@ class ClusterQueries(Protocol):
         """The state of the metadata quorum. Without a leader, a query `through_brokers` takes up to the time limit,
         because they wait for one; without it only a cluster whose controllers have no address queries brokers."""
 
-    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
-        """The registered nodes, from one of the brokers `through`; empty: from any broker. A broker that is cut off
-        from the controllers answers with its last metadata."""
+    def registered(self, *, through: Collection[int] | None = None) -> RegisteredNodes:
+        """The registered nodes, from one of the brokers `through`. None: from one whose metadata is current, as all
+        queries about the whole cluster are answered; empty: from any broker, which can be cut off from the controllers
+        and answer with its last metadata."""
 
     def wait_for_turn(self) -> int | None:
         """Wait until it is a broker's turn to report all partitions, and return its id; None: no broker is preferred.
@@ -74,7 +75,7 @@ class ClusterQueries(Protocol):
     def partitions(
         self,
         *,
-        through: Collection[int] = (),
+        through: Collection[int] | None = None,
         topics: Collection[str] | None = None,
         min_isr_age_s: float | None = 0.0,
     ) -> tuple[PartitionState, ...]:

@@ -15,7 +15,6 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
-from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log import log_choice
 from kafka_rollout.model.plan import Plan
@@ -36,6 +35,7 @@ from tests.integration.harness.cluster_contents import WITH_ACLS, assert_clients
 from tests.integration.harness.feature_harness import opened
 from tests.plans import plan_downgrade
 from tests.waiting import wait_until
+from tools.any_requests import AnyRequests
 from tools.demo.local_cluster import LocalCluster
 
 pytestmark = pytest.mark.integration
@@ -209,7 +209,7 @@ def reassign(cluster: LocalCluster, topic: str, replicas: list[int]) -> None:
     of = AlterPartitionReassignmentsRequest.ReassignableTopic
     partition = of.ReassignablePartition(partition_index=0, replicas=replicas)
     request = AlterPartitionReassignmentsRequest(timeout_ms=60_000, topics=[of(name=topic, partitions=[partition])])
-    connections = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=60)
+    connections = AnyRequests(cluster.spec, ClientSecurity(), timeout_s=60)
     try:
         connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:

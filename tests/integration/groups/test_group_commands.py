@@ -21,7 +21,6 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.kafka import cleaning as scan_cleaning
 from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
@@ -35,6 +34,7 @@ from tests.integration.coordinator_logs.test_scan_cleaner import alter, make_off
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import LiveGroup, wait_until
 from tests.records import change_lock
+from tools.any_requests import AnyRequests
 from tools.coordinator_traffic import CONSUMER_OFFSETS, plant, versioned
 from tools.demo.local_cluster import LocalCluster
 
@@ -257,7 +257,7 @@ def test_the_list_tells_type_assignors_static_members_and_lag_of_every_group(clu
 
 def test_connects_workers_are_named_and_get_their_own_plan(cluster: LocalCluster, run: Run) -> None:
     """A worker is a member of the classic protocol whose protocol type is connect."""
-    nodes = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=30)
+    nodes = AnyRequests(cluster.spec, ClientSecurity(), timeout_s=30)
     try:
         member = ""
         for _ in range(2):  # the first time the coordinator gives it an id

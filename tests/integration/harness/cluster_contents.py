@@ -31,10 +31,10 @@ from kafka.protocol.admin import (
 )
 
 from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ClusterConnections
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from tests.waiting import wait_until
+from tools.any_requests import AnyRequests
 from tools.demo.local_cluster import LocalCluster
 
 WITH_ACLS = {
@@ -272,7 +272,7 @@ def _settings(spec: ClusterSpec) -> dict[str, str]:
 
 def _ask(spec: ClusterSpec, request: Any) -> Any:
     """Whatever broker answers."""
-    connections = ClusterConnections(spec, ClientSecurity(), timeout_s=_WAIT_S)
+    connections = AnyRequests(spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
         return connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:

@@ -12,7 +12,7 @@ from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfi
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ClusterConnections, ResourceType
+from kafka_rollout.kafka.client.requests import ResourceType
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.planning.findings.dynamic_configs import dynamic_config_findings, find_removed_settings
@@ -21,6 +21,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
+from tools.any_requests import AnyRequests
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
 
@@ -75,7 +76,7 @@ def set_quota(cluster: LocalCluster, user: str, key: str, value: float) -> None:
 
 
 def _ask(cluster: LocalCluster, request: Any) -> Any:
-    connections = ClusterConnections(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
+    connections = AnyRequests(cluster.spec, ClientSecurity(), timeout_s=_WAIT_S)
     try:
         return connections.first_answer(connections.brokers, request, lambda response, _: response)
     finally:

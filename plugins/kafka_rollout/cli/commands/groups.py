@@ -21,7 +21,7 @@ from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_g
 from kafka_rollout.groups.records import with_records
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, read_current_levels
 from kafka_rollout.steps.gates.checks import GATE, check_conversion
 
 if TYPE_CHECKING:
@@ -133,7 +133,7 @@ def plan(
     from kafka_rollout.kafka.client.coordinators import migration_policies
 
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
-        finalized = ports.admin.features(ports.cluster.brokers[0]).finalized
+        finalized = read_current_levels(ports)
         policies = migration_policies(connections)
         facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=policies)
         groups, note = _describe(ports, connections, records=records)

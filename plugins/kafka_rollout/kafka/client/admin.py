@@ -67,6 +67,7 @@ from kafka_rollout.model.state import (
     RegisteredNodes,
     ReplicaState,
     TransactionState,
+    find_current_brokers,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -155,9 +156,10 @@ class KafkaAdmin:
         self._last_leader = quorum.leader_id
         return quorum
 
-    def registered(self, *, through: Collection[int] = ()) -> RegisteredNodes:
+    def registered(self, *, through: Collection[int] | None = None) -> RegisteredNodes:
         """Brokers and controllers in the cluster's metadata, including unlisted ones that no longer run."""
-        answer = self._describe_cluster(self._nodes.brokers_of(through), include_fenced_brokers=True)
+        nodes = self._through(through)
+        answer = self._describe_cluster(nodes.brokers, include_fenced_brokers=True)
         return RegisteredNodes(
             brokers=frozenset(broker.broker_id for broker in answer.brokers),
             fenced=frozenset(broker.broker_id for broker in answer.brokers if broker.is_fenced)
@@ -200,12 +202,12 @@ class KafkaAdmin:
     def partitions(
         self,
         *,
-        through: Collection[int] = (),
+        through: Collection[int] | None = None,
         topics: Collection[str] | None = None,
         min_isr_age_s: float | None = 0.0,
     ) -> tuple[PartitionState, ...]:
         """The partitions of these topics by name, internal topics included; None: of all that the user can describe."""
-        found, target = self._nodes.topics(through=through, names=topics)
+        found, target = self._through(through).topics(names=topics)
         known = dict.fromkeys(found, UNKNOWN_MIN_ISR)
         min_isr = known if min_isr_age_s is None else self._min_isr.of(found, target, age_s=min_isr_age_s)
         return tuple(
@@ -223,10 +225,11 @@ class KafkaAdmin:
                 sorted(f"{topic.name}-{p.partition_index}" for topic in response.topics for p in topic.partitions)
             )
 
-        moving = self._nodes.from_each(self._live_brokers(), self._moving_directories)
+        nodes, live = self._current()
+        moving = nodes.from_each(live, self._moving_directories)
         request = ListPartitionReassignmentsRequest(timeout_ms=int(self._timeout_s * 1000), topics=None)
         return Movements(
-            reassigned=self._nodes.first_answer(self._nodes.brokers, request, reassigned),
+            reassigned=nodes.first_answer(nodes.brokers, request, reassigned),
             directories=tuple(sorted(name for of_broker in moving for name in of_broker)),
         )
 
@@ -249,11 +252,11 @@ class KafkaAdmin:
 
     def groups(self) -> tuple[GroupState, ...]:
         """Groups of all coordinators, by id; raises TransientError while one of them still loads."""
-        return list_groups(self._nodes, self._live_brokers())
+        return list_groups(*self._current())
 
     def transactions(self) -> tuple[TransactionState, ...]:
         """Transactional ids of all coordinators; raises TransientError while one of them still loads."""
-        return list_transactions(self._nodes, self._live_brokers())
+        return list_transactions(*self._current())
 
     def coordinators(self, node: NodeSpec, partitions: Sequence[PartitionState]) -> CoordinatorAnswers:
         target = target_of(node, Role.BROKER)
@@ -263,19 +266,19 @@ class KafkaAdmin:
 
     def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
-        return read_inventory(self._nodes, self._live_brokers(), configured_groups, leaderless=leaderless)
+        return read_inventory(*self._current(), configured_groups, leaderless=leaderless)
 
     def acls(self) -> tuple[Acl, ...] | None:
-        return read_acls(self._nodes)
+        return read_acls(self._through(None))
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-        return read_settings(self._nodes, self._live_brokers())
+        return read_settings(*self._current())
 
     def dynamic_configs(self) -> DynamicConfigs:
-        return read_dynamic_configs(self._nodes, self._live_brokers())
+        return read_dynamic_configs(*self._current())
 
     def setting(self, name: str) -> SettingValues:
-        return read_setting(self._nodes, self._live_brokers(), name)
+        return read_setting(*self._current(), name)
 
     def set_default_config(self, name: str, value: str, *, validate_only: bool) -> None:
         fence = unfenced if validate_only else self._fence
@@ -288,11 +291,36 @@ class KafkaAdmin:
     def settings_in_use(self, node: NodeSpec, names: Collection[str] | None = None) -> Mapping[str, Setting]:
         return read_settings_in_use(self._nodes, self._target(node), names)
 
-    def _live_brokers(self) -> tuple[Target, ...]:
-        """The unfenced brokers at the inventory's address or, if the inventory lacks them, at their own.
+    def _through(self, through: Collection[int] | None) -> ClusterConnections:
+        """The connections to these brokers; None: to those whose metadata is current; empty: to all.
 
-        All of them must respond: each can coordinate groups that no other broker lists.
+        A broker that is cut off from the controllers answers with its last metadata. Raises TransientError if the
+        quorum shows no broker that is current. A user who cannot read the quorum is answered by any broker.
         """
+        if through is None:
+            try:
+                through = find_current_brokers(self._cluster, self.quorum(), {})
+            except RefusedError:
+                through = ()
+            else:
+                if not through:
+                    raise TransientError(
+                        "No broker has fetched the newest metadata.",
+                        remedy="Check that the brokers reach the active controller.",
+                    )
+        return self._nodes.narrowed(through)
+
+    def _current(self) -> tuple[ClusterConnections, tuple[Target, ...]]:
+        """The connections to the brokers with current metadata, and all unfenced brokers by one of them.
+
+        Unfenced brokers have the inventory's address or, if the inventory lacks them, their own. All of them must
+        respond: each can coordinate groups that no other broker lists. Those with current metadata are the first.
+        """
+        nodes = self._through(None)
+        return nodes, self._live_brokers(nodes)
+
+    def _live_brokers(self, nodes: ClusterConnections) -> tuple[Target, ...]:
+        first = {target.node_id for target in nodes.brokers}
         listed = {target.node_id: target for target in self._nodes.brokers}
         return tuple(
             listed.get(broker.broker_id)
@@ -301,7 +329,9 @@ class KafkaAdmin:
                 address=f"{broker.host}:{broker.port}",
                 who=f"Broker {broker.broker_id} at {broker.host}:{broker.port}",
             )
-            for broker in sorted(self._describe_cluster(self._nodes.brokers).brokers, key=lambda b: b.broker_id)
+            for broker in sorted(
+                self._describe_cluster(nodes.brokers).brokers, key=lambda b: (b.broker_id not in first, b.broker_id)
+            )
         )
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:

@@ -7,6 +7,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
@@ -330,7 +331,12 @@ class RequestTurns(Protocol):
 
 
 class ClusterConnections:
-    """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost."""
+    """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost.
+
+    `granted`: listener → the requests that can be sent; None: every request, for tests.
+    """
+
+    granted: Mapping[Role, frozenset[str]] | None = REQUESTS
 
     def __init__(
         self,
@@ -365,7 +371,7 @@ class ClusterConnections:
         `fence` raises, which is called right before the request is sent. `decode`: as there. Raises ValueError for a
         request for which model/rights.py grants no right on this listener."""
         name = type(request).__name__.removesuffix("Request")
-        if name not in REQUESTS[target.listener]:
+        if self.granted is not None and name not in self.granted[target.listener]:
             raise ValueError(f"No right is granted for {name} on the listener of a {target.listener}.")
         with self._lock:
             if self._closed:
@@ -440,6 +446,12 @@ class ClusterConnections:
         """Return the brokers with these ids, in this order; all for none."""
         known = {target.node_id: target for target in self.brokers}
         return tuple(known[node_id] for node_id in through if node_id in known) if through else self.brokers
+
+    def narrowed(self, through: Collection[int]) -> ClusterConnections:
+        """Return these connections with the brokers that have these ids, in this order; with all for none."""
+        view = copy(self)
+        view.brokers = self.brokers_of(through)
+        return view
 
     def any_broker(self, request: Any, *, fence: Fence = unfenced) -> tuple[Any, Target]:
         """Return the response of the first broker that answers, and the broker."""

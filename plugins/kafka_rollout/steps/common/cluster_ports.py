@@ -21,6 +21,7 @@ from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
     ClusterState,
     GroupState,
+    NodeFeatures,
     NodeMetrics,
     NodeState,
     PartitionState,
@@ -235,6 +236,25 @@ def levels_now(ports: ClusterPorts) -> ClusterState:
     return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
 
 
+def read_current_levels(ports: ClusterPorts) -> Mapping[str, int]:
+    """Return the finalized levels that a broker with current metadata reports. Raises TransientError if none does."""
+    quorum = ports.admin.quorum()
+    for node_id in find_current_brokers(ports.cluster, quorum, {}):
+        with suppress(TransientError):
+            features = ports.admin.features(ports.cluster.node(node_id))
+            if _has_applied(quorum, node_id, features):
+                return features.finalized
+    raise TransientError(
+        "No broker that has applied the newest metadata reports the finalized levels.",
+        remedy="Check that the brokers reach the active controller.",
+    )
+
+
+def _has_applied(quorum: QuorumState, node_id: int, features: NodeFeatures) -> bool:
+    seen = NodeState(node_id=node_id, process=ProcessState(pid=None), features=features, metrics=None)
+    return check_current(quorum, node_id, seen)[0]
+
+
 def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
     """Return up to two of three brokers of `current` that have applied the metadata which they fetched; the next time
     it begins with the next broker.
@@ -248,9 +268,7 @@ def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[
     for node_id in (*current[first:], *current[:first])[:_ASKED_FOR_APPLIED]:
         with suppress(TransientError):
             node = ports.cluster.node(node_id)
-            features = ports.admin.features(node)
-            seen = NodeState(node_id=node_id, process=ProcessState(pid=None), features=features, metrics=None)
-            if check_current(quorum, node_id, seen)[0]:
+            if _has_applied(quorum, node_id, ports.admin.features(node)):
                 applied.append(node_id)
         if len(applied) == _READ_FROM:
             break

@@ -43,7 +43,7 @@ from kafka_rollout.run.projections.offline import describe_lost_disk, describe_u
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import accepted_doubts
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, read_current_levels
 from kafka_rollout.steps.common.control import check_begin, check_outside, outside_conditions
 from kafka_rollout.steps.common.node_logs import read_last_error, read_log, read_log_excerpt
 from kafka_rollout.steps.common.node_steps import (
@@ -71,7 +71,7 @@ def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
         lowered = [c for c in plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
         kinds = frozenset() if plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
         return check_conversion(ports, kinds, releases)
-    finalized = ports.admin.features(ports.cluster.brokers[0]).finalized if releases else {}
+    finalized = read_current_levels(ports) if releases else {}
     unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
     conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
     return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
