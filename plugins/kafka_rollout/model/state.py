@@ -116,6 +116,22 @@ class NodeMetrics:
     counters: Mapping[str, float] = field(default_factory=dict)
     unanswered: tuple[str, ...] = ()
 
+    @property
+    def is_read(self) -> bool:
+        """Whether an agent responded with any value; a node without an agent has none."""
+        return bool(
+            self.version
+            or self.release
+            or self.java_version
+            or self.clients
+            or self.requests
+            or self.deprecated_requests
+            or self.counters
+            or self.partition_count is not None
+            or self.current_metadata_version_prometheus is not None
+            or self.current_metadata_version_jolokia is not None
+        )
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:

@@ -5,7 +5,8 @@ Ours are in include/metrics/jmx_exporter.yaml, with a prefix.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Iterator, Mapping
 from typing import Annotated, Literal
 
 from prometheus_client.samples import Sample
@@ -46,41 +47,51 @@ OwnNames = Mapping[str, tuple[str, Mapping[str, str]]]
 
 
 _PREFIX = "kafka_rollout_"
-# Names of common rules in lower case → ours: the examples of the exporter for Kafka (kafka-2_0_0.yml and
-# kafka-kraft-3_0_0.yml), Strimzi (kafka-metrics.yaml), Confluent (jmx-monitoring-stacks, kafka_broker.yml), and an
-# exporter without rules. The release is not among them: no common rule exports the text of app-info.
+# Domain, type and name of an MBean, and the attribute of some, in lower case without separators → ours. Rules differ in
+# separators, letters and the endings of _ENDINGS, and in where they put the other key properties (_properties).
 _COMMON = {
-    "jvm_info": "java",
-    "jvm_runtime_info": "java",
-    "kafka_server_metadataloader_currentmetadataversion": "current_metadata_version",
-    "kafka_server_metadataloader_finalizedlevel": "finalized_level",
-    "kafka_server_snapshotemitter_latestsnapshotgeneratedagems": "latest_snapshot_generated_agems",
-    "kafka_server_snapshotemitter_latestsnapshotgeneratedbytes": "latest_snapshot_generated_bytes",
-    "kafka_controller_kafkacontroller_globalpartitioncount": "partitions",
-    "kafka_server_socket_server_metrics_connections": "client_connections",
-    "kafka_server_socket_server_metrics_connections_software": "client_connections",
-    "kafka_server_socketservermetrics_connections": "client_connections",
-    "kafka_network_requestmetrics_requests_total": "requests",
-    "kafka_network_requestmetrics_count_requestspersec": "requests",
-    "kafka_network_requestmetrics_count_deprecatedrequestspersec": "deprecated_requests",
-    "kafka_server_brokermetadatametrics_metadata_apply_error_count": "metadata_apply_errors",
-    "kafka_server_brokermetadatametrics_metadata_load_error_count": "metadata_load_errors",
-    "kafka_server_broker_metadata_metrics_metadata_apply_error_count": "metadata_apply_errors",
-    "kafka_server_broker_metadata_metrics_metadata_load_error_count": "metadata_load_errors",
-    "kafka_controller_kafkacontroller_metadataerrorcount": "metadata_errors",
-    "kafka_log_logmanager_offlinelogdirectorycount": "offline_log_directories",
-    "kafka_controller_kafkacontroller_fencedbrokercount": "fenced_brokers",
-    "kafka_controller_kafkacontroller_activebrokercount": "active_brokers",
-    "kafka_controller_kafkacontroller_offlinepartitionscount": "offline_partitions",
-    "kafka_controller_kafkacontroller_preferredreplicaimbalancecount": "preferred_replica_imbalance",
+    "jvminfo": "java",
+    "jvmruntimeinfo": "java",
+    "kafkaserverappinfo": "app",
+    "kafkaserverappinfoversion": "app",
+    "kafkaservermetadataloadercurrentmetadataversion": "current_metadata_version",
+    "kafkaservermetadataloaderfinalizedlevel": "finalized_level",
+    "kafkaserversnapshotemitterlatestsnapshotgeneratedagems": "latest_snapshot_generated_agems",
+    "kafkaserversnapshotemitterlatestsnapshotgeneratedbytes": "latest_snapshot_generated_bytes",
+    "kafkacontrollerkafkacontrollerglobalpartitioncount": "partitions",
+    "kafkaserversocketservermetricsconnections": "client_connections",
+    "kafkaserversocketservermetricsconnectionssoftware": "client_connections",
+    "kafkanetworkrequestmetricsrequests": "requests",
+    "kafkanetworkrequestmetricsrequestspersec": "requests",
+    "kafkanetworkrequestmetricsdeprecatedrequests": "deprecated_requests",
+    "kafkanetworkrequestmetricsdeprecatedrequestspersec": "deprecated_requests",
+    "kafkaserverbrokermetadatametricsmetadataapplyerrorcount": "metadata_apply_errors",
+    "kafkaserverbrokermetadatametricsmetadataloaderrorcount": "metadata_load_errors",
+    "kafkacontrollerkafkacontrollermetadataerrorcount": "metadata_errors",
+    "kafkaloglogmanagerofflinelogdirectorycount": "offline_log_directories",
+    "kafkacontrollerkafkacontrollerfencedbrokercount": "fenced_brokers",
+    "kafkacontrollerkafkacontrolleractivebrokercount": "active_brokers",
+    "kafkacontrollerkafkacontrollerofflinepartitionscount": "offline_partitions",
+    "kafkacontrollerkafkacontrollerpreferredreplicaimbalancecount": "preferred_replica_imbalance",
     # Only an exporter without rules has the rates; the rules export the counts of these meters.
-    "kafka_server_brokertopicmetrics_oneminuterate_remotecopyerrorspersec": "remote_copy_errors",
-    "kafka_server_brokertopicmetrics_oneminuterate_remotefetcherrorspersec": "remote_fetch_errors",
+    "kafkaserverbrokertopicmetricsoneminuterateremotecopyerrorspersec": "remote_copy_errors",
+    "kafkaserverbrokertopicmetricsoneminuterateremotefetcherrorspersec": "remote_fetch_errors",
 }
-# Key property of an MBean, in lower case and without underscores → label of the exporter.
-_LABELS = {"featurename": "feature", "clientsoftwarename": "software", "clientsoftwareversion": "software_version"}
+_ENDINGS = ("_total", "_count", "_value", "_info")
+# Key properties that rules put into names and labels, in lower case without underscores → label of the exporter.
+_LABELS = {
+    "featurename": "feature",
+    "clientsoftwarename": "software",
+    "clientsoftwareversion": "software_version",
+    "apiname": "request",
+    "apiversion": "version",
+}
+_PROPERTY = re.compile(
+    r"(?:^|_)(request|version|client_?software_?name|client_?software_?version|listener|network_?processor)_", re.I
+)
 # Labels without which a metric has no use: rules can leave them out.
 _NEEDS = {
+    "app": {"version"},
     "java": {"version"},
     "finalized_level": {"feature"},
     "client_connections": {"software"},
@@ -103,13 +114,98 @@ def _named(sample: Sample, own: OwnNames) -> tuple[str | None, Mapping[str, str]
         return sample.name.removeprefix(_PREFIX), sample.labels
     if "topic" in sample.labels:  # no metric of ours is of one topic
         return None, {}
-    name = sample.name.lower().removesuffix("_value")
-    found = _COMMON.get(name) or _COMMON.get(f"{name}_{sample.labels.get('name', '').lower()}")
-    return found, our_labels(sample.labels)
+    base, in_name = _split_name(sample.name)
+    for found in _keys(base, sample.labels.get("name", "")):
+        if found in _COMMON:
+            return _COMMON[found], our_labels({**in_name, **_properties(sample.labels)})
+    return None, {}
+
+
+def _keys(name: str, of_mbean: str) -> Iterator[str]:
+    """Yield what a name can mean: as it is, without each ending, and with the name of the MBean from a label."""
+    texts = [name.lower()]
+    for text in texts:
+        texts += [text.removesuffix(ending) for ending in _ENDINGS if text.endswith(ending)]
+    for text in texts:
+        yield _squash(text)
+        if of_mbean:
+            yield _squash(text + of_mbean)
+
+
+def _squash(text: str) -> str:
+    return text.lower().replace("_", "").replace("-", "")
+
+
+def _split_name(name: str) -> tuple[str, dict[str, str]]:
+    """Split `…_requestspersec_request_fetch_version_3` into the metric and its key properties.
+
+    Of a client's name and version, such rules keep no separators: they are shown with the usual ones. The attribute
+    `connections` is behind the properties.
+    """
+    base, *parts = _PROPERTY.split(name)
+    found = dict(zip(map(_squash, parts[::2]), parts[1::2], strict=True))
+    if not found or "metrics" not in base.lower():  # kafka_server_metadataloader_… has no properties in its name
+        return name, {}
+    if found.get("networkprocessor", "").endswith("_connections"):
+        base += "_connections"
+    if "clientsoftwarename" in found:
+        found["clientsoftwarename"] = found["clientsoftwarename"].replace("_", "-")
+    if "clientsoftwareversion" in found:
+        found["clientsoftwareversion"] = found["clientsoftwareversion"].replace("_", ".")
+    return base, found
+
+
+def _properties(labels: Mapping[str, str]) -> dict[str, str]:
+    """Return the key properties in labels, wherever rules with greedy patterns put them.
+
+    `request_Fetch_version_3_clientSoftwareName="a"` has three, and so has `request="Fetch, version=3, client…=a"`.
+    """
+    found: dict[str, str] = {}
+    for key, value in labels.items():
+        base, *parts = _PROPERTY.split(f"{key}_")
+        if len(parts) > 2 and not base:
+            found |= dict(zip(parts[::2], [*parts[1:-1:2], value], strict=True))
+        elif ", " in value and "=" in value:
+            first, *others = value.split(", ")
+            found |= {key: first, **dict(one.split("=", 1) for one in others if "=" in one)}
+        else:
+            found[key] = value
+    return found
+
+
+class LineFilter:
+    """Finds the lines of a response whose metric can be one of ours, without parsing them.
+
+    A broker with thousands of partitions sends tens of MB, and a gate reads them every few seconds.
+    """
+
+    def __init__(self, own: OwnNames) -> None:
+        self._own = own
+        self._known: dict[str, bool] = {}
+
+    def keep(self, line: str) -> bool:
+        end = len(line)
+        for separator in "{ ":
+            if 0 <= (at := line.find(separator)) < end:
+                end = at
+        name = line[:end]
+        known = self._known.get(name)
+        if known is None:
+            known = self._known[name] = self._can_be_ours(name)
+        return known and 'topic="' not in line
+
+    def _can_be_ours(self, name: str) -> bool:
+        if not name or name.startswith("#"):
+            return False
+        if name in self._own or name.startswith(_PREFIX):
+            return True
+        base, _ = _split_name(name)
+        keys = tuple(_keys(base, ""))
+        return any(ours.startswith(keys[-1]) for ours in _COMMON) or any(key in _COMMON for key in keys)
 
 
 def our_labels(labels: Mapping[str, str]) -> dict[str, str]:
-    return {_LABELS.get(key.lower().replace("_", ""), key): value for key, value in labels.items()}
+    return {_LABELS.get(_squash(key), key): value for key, value in labels.items()}
 
 
 def own_names(names: Mapping[str, str]) -> OwnNames:

@@ -24,7 +24,7 @@ from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.nodes.metric_names import OwnNames, our_labels, our_metric, own_names
+from kafka_rollout.nodes.metric_names import LineFilter, OwnNames, our_labels, our_metric, own_names
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 
@@ -113,10 +113,10 @@ class _Seen:
             case "client_connections":
                 self.connections[labels["software"], labels.get("software_version") or labels["version"]] += int(value)
             case "requests" if "version" in labels:
-                self.requests[labels["request"], int(labels["version"])] += int(value)
+                self.requests[labels["request"], int(labels["version"])] += _requests(value)
             case "deprecated_requests":
                 client = labels["software"], labels["software_version"]
-                self.deprecated[labels["request"], int(labels["version"]), *client] += int(value)
+                self.deprecated[labels["request"], int(labels["version"]), *client] += _requests(value)
             case _ if name in COUNTERS:
                 self.counters[name] = float(value) if COUNTERS[name].attribute == "OneMinuteRate" else int(value)
 
@@ -231,7 +231,9 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
 def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
     seen = _Seen()
     known = False
-    for family in text_string_to_metric_families(_text_of(client, client.build_request("GET", url))):
+    lines = _text_of(client, client.build_request("GET", url)).split("\n")
+    ours = "\n".join(filter(LineFilter(own).keep, lines))
+    for family in text_string_to_metric_families(f"{ours}\n"):
         for sample in family.samples:
             name, labels = our_metric(sample, own)
             if name is not None:
@@ -254,6 +256,11 @@ def _properties(mbean: str) -> dict[str, str]:
         r'([^,=]+)=(?:"((?:\\.|[^"\\])*)"|([^,]*))', mbean.split(":", 1)[1]
     )
     return {key: re.sub(r"\\(.)", r"\1", quoted) if quoted else plain for key, quoted, plain in pairs}
+
+
+def _requests(value: Any) -> int:
+    """Return the number of requests; of a rate, which some rules export under the same name, at least 1."""
+    return int(value) or int(value > 0)
 
 
 def _feature(metric_name: str) -> str:

@@ -161,7 +161,7 @@ def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, s
     for need, sentences in by_need.items():
         found[need] = f"Not every query was answered: {few(sentences)}"
     metrics = {node_id: seen.metrics for node_id, seen in state.nodes.items()}
-    silent = [i for i in _nodes(cluster, state) if not (seen := metrics.get(i)) or seen.release is None]
+    silent = [i for i in _nodes(cluster, state) if not (seen := metrics.get(i)) or not seen.is_read]
     if silent:
         found[Need.METRICS] = f"The metrics of {nodes(silent)} are unknown."
     return found
@@ -188,7 +188,7 @@ def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
         case Examined.GROUPS:
             return f"{count(len(state.groups), 'group')}, {count(len(state.transactions), 'transactional id')}"
         case Examined.CLIENTS:
-            reporting = [seen for seen in state.nodes.values() if seen.metrics and seen.metrics.release is not None]
+            reporting = [seen for seen in state.nodes.values() if seen.metrics and seen.metrics.is_read]
             return f"metrics of {count(len(reporting), 'node')}"
         case Examined.LEVELS:
             return count(len(state.finalized), "finalized feature")

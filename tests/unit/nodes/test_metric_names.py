@@ -9,15 +9,18 @@ from collections.abc import Callable, Iterator
 from contextlib import suppress
 from dataclasses import replace
 from http.server import BaseHTTPRequestHandler, HTTPServer
+from pathlib import Path
 
 import pytest
+from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.model.state import ClientSoftware
+from kafka_rollout.model.state import ClientSoftware, RequestCount
 from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.nodes import metrics as node_metrics
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
+from tests.paths import FIXTURES
 
 NODE = NodeSpec(node_id=1, name="broker-1", roles=frozenset({Role.BROKER}), broker_address="127.0.0.1:1")
 LEVEL = "kafka_server_metadataloader_currentmetadataversion 30.0\n"
@@ -170,3 +173,49 @@ def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:
     assert (seen.current_metadata_version_prometheus, seen.release) == (29, Release(3, 9, 1))
     with pytest.raises(TransientError, match="no metric of Kafka by a known name"):
         NodeMetricsReader().read(node)
+
+
+EXPORTED = sorted((FIXTURES / "metrics").glob("*.txt"))
+WITHOUT_CLIENTS = {"confluent-stacks-controller", "jmx-exporter-kafka-0-8-2", "jmx-exporter-kafka-2-0-0", "koperator",
+                   "strimzi-metrics-reporter"}  # fmt: skip
+OLD_REQUEST = RequestCount(api="DescribeConfigs", version=0, count=2, client_name="librdkafka", client_version="1.2.0")
+
+
+@pytest.mark.parametrize("file", EXPORTED, ids=lambda file: file.stem)
+def test_requests_clients_and_release_are_found_under_the_names_of_public_rules(serve: Serve, file: Path) -> None:
+    """The same MBeans of one broker, to which librdkafka 1.2.0 sent two old requests."""
+    seen = NodeMetricsReader().read(serve(file.read_text()))
+    (old,) = seen.deprecated_requests
+    assert replace(old, api=old.api.lower()) == replace(OLD_REQUEST, api=OLD_REQUEST.api.lower())
+    assert ("apiversions", 3) in {(one.api.lower(), one.version) for one in seen.requests}
+    assert seen.current_metadata_version_prometheus == 21
+    assert (seen.release is not None) == (file.stem in {"koperator", "strimzi-metrics-reporter"})
+    librdkafka = ClientSoftware(name="librdkafka", version="1.2.0", connections=1)
+    assert (librdkafka in seen.clients) == (file.stem not in WITHOUT_CLIENTS)
+
+
+def test_a_rate_that_is_small_is_a_request_too(serve: Serve) -> None:
+    text = LEVEL + 'kafka_network_requestmetrics_requestspersec{request="Fetch",version="3"} 0.2\n'
+    assert [(one.api, one.count) for one in NodeMetricsReader().read(serve(text)).requests] == [("Fetch", 1)]
+
+
+@pytest.mark.parametrize("file", EXPORTED, ids=lambda file: file.stem)
+def test_lines_of_other_metrics_are_not_parsed(serve: Serve, monkeypatch: pytest.MonkeyPatch, file: Path) -> None:
+    parsed: list[str] = []
+
+    def parse(text: str) -> Iterator[object]:
+        parsed.extend(text.splitlines())
+        yield from text_string_to_metric_families(text)
+
+    monkeypatch.setattr(node_metrics, "text_string_to_metric_families", parse)
+    other = [
+        *(f'kafka_log_Log_Value{{name="Size",topic="orders",partition="{number}"}} 1.0' for number in range(50)),
+        'kafka_server_BrokerTopicMetrics_OneMinuteRate{name="RemoteCopyErrorsPerSec",topic="orders"} 7.0',
+        'kafka_network_RequestMetrics_99thPercentile{name="TotalTimeMs",request="Fetch"} 7.0',
+        "kafka_server_replicamanager_leadercount 7.0",
+        "# HELP kafka_server_replicamanager_leadercount text",
+    ]
+    expected = NodeMetricsReader().read(serve(file.read_text()))
+    parsed.clear()
+    assert NodeMetricsReader().read(serve(file.read_text() + "\n".join(other) + "\n")) == expected
+    assert not set(parsed) & set(other)

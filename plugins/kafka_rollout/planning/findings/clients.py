@@ -76,12 +76,15 @@ def has_old_requests(catalogue: Catalogue, metrics: NodeMetrics) -> bool:
 
 
 def _oldest_requests(catalogue: Catalogue, release: Release | None) -> Mapping[str, int]:
-    return catalogue.get(release).oldest_requests if release is not None and release in catalogue else {}
+    """Return API in lower case → its oldest version: some exporters' rules write all names in lower case."""
+    if release is None or release not in catalogue:
+        return {}
+    return {api.lower(): version for api, version in catalogue.get(release).oldest_requests.items()}
 
 
 def _is_rejected(request: _Requests, oldest: Mapping[str, int]) -> bool:
     api, version = request
-    return version < oldest.get(api, 0)
+    return version < oldest.get(api.lower(), 0)
 
 
 def _old_clients(state: ClusterState, target: Release | None, oldest: Mapping[str, int]) -> Iterable[Finding]:
@@ -157,7 +160,7 @@ def _old_clients_unknown(
     without = [
         node_id
         for node_id, node in read
-        if node and node.metrics and node.metrics.release and not node.metrics.requests
+        if node and node.metrics and node.metrics.is_read and not node.metrics.requests
     ]
     if drops and without:
         yield OLD_CLIENTS_UNKNOWN.found(

@@ -103,8 +103,8 @@ RELEASE_NOT_IN_CATALOGUE = FindingCode(
 )
 METRICS_MISSING = FindingCode(
     "METRICS-MISSING",
-    WARNING,
-    "No metrics agent reports the release and the clients of a node.",
+    (WARNING, INFO),
+    "Metrics that the tool needs are missing. Info if only the release is, which follows from jars or levels too.",
     "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
     "include/metrics/jmx_exporter.yaml, then plan again.",
 )
@@ -338,20 +338,33 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
 
 
 def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
-    """Report running nodes whose metrics are missing while their release is known from the process."""
-    seen = [(node, state.nodes.get(node.node_id)) for node in cluster.nodes]
-    without = [
-        node.node_id
-        for node, now in seen
-        if now is not None and now.features is not None and now.release is not None
-        if now.metrics is None or now.metrics.release is None
-    ]
-    if without:
+    """Report what the metrics of running nodes lack, each need alone, while the release is known from the process.
+
+    Requests by version and single counters have own findings (OLD-CLIENTS-UNKNOWN, COUNTERS-NOT-EXPORTED).
+    """
+    running = {
+        node: now
+        for node in cluster.nodes
+        if (now := state.nodes.get(node.node_id)) is not None and now.features is not None and now.release is not None
+    }
+    source = "jars of the process" if cluster.manages_nodes else "supported levels"
+    unread = [node.node_id for node, now in running.items() if now.metrics is None or not now.metrics.is_read]
+    if unread:
         yield METRICS_MISSING.found(
             "metrics agents",
-            f"No metrics agent reports the release and the clients of {nodes(without)}. The release is that of the "
-            f"{'jars of the process' if cluster.manages_nodes else 'supported levels'}. Connected client software and "
-            "old clients (KIP-896) are not observable, and the gates do not check Kafka's error counters there.",
+            f"No metrics agent reports values of {nodes(unread)}. The release is that of the {source}. Connected "
+            "client software and old clients (KIP-896) are not observable, and the gates do not check Kafka's error "
+            "counters there.",
+        )
+    read = {node: now.metrics for node, now in running.items() if now.metrics is not None and now.metrics.is_read}
+    without_release = [node.node_id for node, metrics in read.items() if metrics.release is None]
+    if without_release:
+        yield METRICS_MISSING.found(
+            "release",
+            f"The metrics of {nodes(without_release)} do not contain the release (app-info). It is that of the "
+            f"{source}.",
+            "No action is needed. Exporters' rules can add the text of app-info: include/metrics/jmx_exporter.yaml.",
+            severity=INFO,
         )
 
 

@@ -10,6 +10,7 @@ from kafka_rollout.model.state import (
     ClusterState,
     GroupState,
     LoggedRequest,
+    NodeMetrics,
     PartitionState,
     RegisteredNodes,
     RequestCount,
@@ -331,6 +332,38 @@ def test_agents_that_do_not_report_requests_leave_old_clients_unknown() -> None:
     assert "The metrics of nodes 4, 5, 6 do not" in unknown.sentence
     assert _findings(quiet, target=R391) == {}
     assert _findings(state(release=R391), target=R431) == {}
+
+
+def _exported(**metrics: object) -> ClusterState:
+    """Return a cluster whose release is that of the jars, with these metrics and no release in them."""
+    seen = state(nodes={n.node_id: node_state(n.node_id, None, **metrics) for n in SEPARATE.nodes})
+    processes = {i: replace(n, process=replace(n.process, running=R391)) for i, n in seen.nodes.items()}
+    return replace(seen, nodes=processes)
+
+
+def test_metrics_without_the_release_miss_the_release_and_nothing_else() -> None:
+    (found,) = _findings(_exported(), target=R431).values()
+    assert (found.code, found.subject, found.severity) == ("METRICS-MISSING", "release", Severity.INFO)
+    assert "clients" not in found.sentence
+
+
+def test_old_clients_are_unknown_without_requests_whether_or_not_the_release_is_exported() -> None:
+    found = _findings(_exported(requests=()), target=R431)
+    assert ("OLD-CLIENTS-UNKNOWN", "metrics agents") in found
+
+
+def test_an_old_request_is_found_under_a_name_in_lower_case() -> None:
+    requests = (RequestCount(api="fetch", version=0, count=3), RequestCount(api="metadata", version=12, count=1))
+    found = _findings(_exported(requests=requests), target=R431)
+    assert "fetch v0 (18 times)" in found["OLD-CLIENTS", "client unknown unknown"].sentence
+
+
+def test_a_node_without_any_metric_misses_all_of_them() -> None:
+    seen = _exported()
+    silent_agents = {i: replace(n, metrics=NodeMetrics()) for i, n in seen.nodes.items()}
+    found = _findings(replace(seen, nodes=silent_agents), target=R431)["METRICS-MISSING", "metrics agents"]
+    assert found.severity is Severity.WARNING
+    assert "clients (KIP-896) are not observable" in found.sentence
 
 
 def test_clients_groups_and_transactions_are_shown() -> None:
