@@ -24,6 +24,7 @@ from kafka_rollout.model.configs import (
     EffectiveConfigs,
     Setting,
 )
+from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass
@@ -146,6 +147,8 @@ class FakeCluster:
         self.checked_starts: list[NodeStart] = []
         self.class_places: dict[int, ClassPlaces] = {}
         self.named_files: dict[int, tuple[NamedFile, ...]] = {}
+        self.certificates: dict[int, tuple[ListenerCertificate, ...]] = {}
+        self.certificate_addresses: dict[int, tuple[str, ...]] = {}
         self.jvm_problems: dict[int, tuple[str, ...]] = {}
         self.dynamic_configs = DynamicConfigs()
         self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas

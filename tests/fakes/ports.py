@@ -23,6 +23,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_par
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (
@@ -85,6 +86,10 @@ class FakeAdmin:
             epoch=self._cluster.epoch if reports else None,
             in_zookeeper_mode=self._cluster.in_zookeeper_mode,
         )
+
+    def certificates(self, node: NodeSpec, addresses: Sequence[str]) -> tuple[ListenerCertificate, ...]:
+        self._cluster.certificate_addresses[node.node_id] = tuple(addresses)
+        return self._cluster.certificates.get(node.node_id, ())
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         world = self._cluster

@@ -101,3 +101,13 @@ def _addresses(text: str) -> Iterator[tuple[str, str]]:
         if found := _LISTENER.fullmatch(part.strip()):
             host = "" if found[2] in ("0.0.0.0", "[::]", "::") else found[2]  # noqa: S104 — compared, not opened
             yield found[1], f"{host}:{found[3]}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ListenerCertificate:
+    """The certificate that a listener presents. `ends_at`: notAfter, epoch seconds; None: unknown, by `problem`."""
+
+    address: str
+    subject: str = ""
+    ends_at: float | None = None
+    problem: str = ""

@@ -24,6 +24,7 @@ from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
@@ -56,6 +57,10 @@ class ClusterQueries(Protocol):
 
     def features(self, node: NodeSpec) -> NodeFeatures:
         """ApiVersions of this node; a controller is queried on its own listener."""
+
+    def certificates(self, node: NodeSpec, addresses: Sequence[str]) -> tuple[ListenerCertificate, ...]:
+        """The certificates that the node presents: at `addresses`, and where this client speaks TLS with it. A listener
+        that does not answer has a problem."""
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         """The state of the metadata quorum. Without a leader, a query `through_brokers` takes up to the time limit,

@@ -39,6 +39,7 @@ from kafka_rollout.planning.downgrade import LOWERING_CHECK
 from kafka_rollout.planning.findings.acls import ACLS_CHECK
 from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK
+from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
 from kafka_rollout.planning.findings.cluster import (
@@ -120,6 +121,7 @@ CHECKS: tuple[Check, ...] = (
     ZOOKEEPER_CHECK,
     CONFIGURATION_CHECK,
     START_FILES_CHECK,
+    CERTIFICATES_CHECK,
     BETWEEN_NODES_CHECK,
     THROTTLES_CHECK,
     SNAPSHOT_CHECK,
@@ -160,6 +162,7 @@ _QUERIES: Mapping[str, Check] = {
     "config": FILES_CHECK,
     "java_version": JAVA_CHECK,
     "start_problems": CONFIGURATION_CHECK,
+    "certificates": CERTIFICATES_CHECK,
     "dynamic_configs": DYNAMIC_CONFIGURATION_CHECK,
     "dynamic_config_problems": DYNAMIC_CONFIGURATION_CHECK,
     "acls": ACLS_CHECK,

@@ -26,6 +26,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
+from kafka_rollout.kafka.client.certificates import read_certificates
 from kafka_rollout.kafka.client.connection import ask_api_versions
 from kafka_rollout.kafka.client.contents import (
     MinIsrValues,
@@ -56,6 +57,7 @@ from kafka_rollout.kafka.formats.layouts import ZERO_UUID
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
@@ -136,6 +138,14 @@ class KafkaAdmin:
         """ApiVersions of this node: on the broker listener if it has one, else on the controller listener."""
         target = self._target(node)
         return node_features(ask_api_versions(lambda request: self._nodes.ask(target, request)))
+
+    def certificates(self, node: NodeSpec, addresses: Sequence[str]) -> tuple[ListenerCertificate, ...]:
+        listeners = (
+            (node.broker_address, self._security),
+            (node.controller_address, self._security.of_controllers),
+        )
+        own = [address for address, security in listeners if address and security.uses_tls]
+        return read_certificates(dict.fromkeys([*own, *addresses]), timeout_s=self._timeout_s)
 
     def _target(self, node: NodeSpec) -> Target:
         target = target_of(node, Role.BROKER) or target_of(node, Role.CONTROLLER)

@@ -61,6 +61,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.steps.common.control import find_outside
+from kafka_rollout.steps.planning.certificates import check_certificates
 from kafka_rollout.steps.planning.starts import fingerprint, observe_starts
 
 
@@ -193,6 +194,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
         *check_hosts(ports, (release,), (node,)).findings,
         *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
+        *check_certificates(ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
     )
 
 

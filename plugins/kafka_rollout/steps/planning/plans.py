@@ -16,7 +16,7 @@ from kafka_rollout.gates.control import OUTSIDE_CHECK
 from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.planning.batches import WINDOWS_CHECK, window_findings
+from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
 from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
@@ -41,6 +41,7 @@ from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.common.control import find_outside
 from kafka_rollout.steps.planning.acls import check_acls
+from kafka_rollout.steps.planning.certificates import check_certificates
 from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
 from kafka_rollout.steps.planning.hosts import (
     check_dynamic_configs,
@@ -121,9 +122,15 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request:
         ),
         check_hosts(ports, ahead),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
+        check_certificates(ports, observed.configs, lasts_s=_expected_s(plan)),
         check_acls(ports, plan, observed.configs),
         *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
     )
+
+
+def _expected_s(plan: Plan) -> float:
+    """Return the seconds that the steps of the plan take at least, without approvals."""
+    return sum(expected_s(len(step.order), plan.terms.soak_s if plan.terms else 0.0) for step in plan.release_steps)
 
 
 def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
