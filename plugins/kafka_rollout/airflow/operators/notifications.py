@@ -7,19 +7,21 @@ The Airflow Variable `kafka_rollout_notifications` lists the channels. A channel
                               "html_content": "<pre>{{ alert.body | e }}</pre>"},
                    "kinds": ["decision-pending", "node-failed"], "clusters": ["orders"]}]}
 
-The templates of `kwargs` can use `alert` (`fields_of`). Use the filter `e` in HTML, because the text contains names
-that clients choose. Put secrets into the Airflow Connection of the notifier. The Variable `kafka_rollout_alert` is one
+The templates of `kwargs` can use `alert` (`fields_of`) and nothing else. The texts contain names that clients choose:
+use the filter `e` in HTML, `alert.slack` for Slack and `alert.markdown` for Markdown. Put secrets into the Airflow
+Connection of the notifier. The Variable `kafka_rollout_alert` is one
 channel for the kinds of the scheduled scan. A channel that cannot be used is a sentence in the log and on the page; it
 never stops or delays a change of a cluster.
 """
 
 from __future__ import annotations
 
+import html
 import json
 import logging
 import re
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
@@ -32,6 +34,7 @@ from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.base.system.alert_texts import render_alert
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.coordinator_logs.comparison import Alerted
@@ -85,16 +88,22 @@ class Channel:
         )
 
     def send(self, notification: Notification, context: Context) -> None:
-        """Send. Raises UserError if the notifier cannot be made, and the errors of the notifier."""
-        self._make()({**context, "alert": fields_of(notification)})
+        """Send. Raises UserError if the notifier cannot be made, and the errors of the notifier.
 
-    def _make(self) -> BaseNotifier:
+        The notifier gets rendered texts, and renders none: it would do so with every Connection of Airflow.
+        """
+        notifier = self._make(fields_of(notification))
+        notifier.template_fields = ()
+        notifier(context)
+
+    def _make(self, alert: Mapping[str, Any]) -> BaseNotifier:
         try:
+            kwargs = render_alert(self.kwargs, alert)
             module, _, name = self.notifier.rpartition(".")
             kind = getattr(import_module(module), name)
             if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
                 raise TypeError(f"{self.notifier} is not a notifier class")
-            return kind(**self.kwargs)
+            return kind(**kwargs)
         except (ImportError, AttributeError, ValueError, TypeError) as error:
             raise _unusable(self.variable, f"Channel {self.name}: {error}.") from None
 
@@ -256,12 +265,15 @@ def problem_of(error: Exception) -> str:
 
 
 def fields_of(notification: Notification) -> dict[str, Any]:
-    """Return what templates can use, each text as one visible line: the sentences contain names that clients choose."""
+    """Return what templates can use, each text as one visible line: the sentences contain names that clients choose.
+
+    `slack` and `markdown` have the same texts, in which no name is a mention, a link or a format.
+    """
     link = notification_page(notification)
-    headline, remedy = escape_invisible(notification.headline), escape_invisible(notification.remedy)
-    sentences = [escape_invisible(sentence) for sentence in notification.sentences]
-    lines = [headline, "", *(f"- {sentence}" for sentence in sentences), "", remedy, f"Page: {link}"]
     return {
+        **_texts(notification, link, escape_invisible),
+        "slack": _texts(notification, link, _escape_slack),
+        "markdown": _texts(notification, link, _escape_markdown),
         "key": notification.key,
         "kind": notification.kind.value,
         "urgency": notification.urgency.value,
@@ -269,15 +281,33 @@ def fields_of(notification: Notification) -> dict[str, Any]:
         "node": notification.node,
         "dag_id": notification.dag_id,
         "run_id": escape_invisible(notification.run_id),
-        "headline": headline,
-        "sentences": sentences,
-        "remedy": remedy,
         "link": link,
         "report": notification.report,
         "failed": notification.kind in _FAILED_KINDS,
-        "subject": f"{notification.cluster}: {headline}",
+    }
+
+
+def _texts(notification: Notification, link: str, escape: Callable[[str], str]) -> dict[str, Any]:
+    headline, remedy = escape(notification.headline), escape(notification.remedy)
+    sentences = [escape(sentence) for sentence in notification.sentences]
+    lines = [headline, "", *(f"- {sentence}" for sentence in sentences), "", remedy, f"Page: {link}"]
+    return {
+        "headline": headline,
+        "sentences": sentences,
+        "remedy": remedy,
+        "subject": f"{escape(notification.cluster)}: {headline}",
         "body": "\n".join(lines),
     }
+
+
+def _escape_slack(text: str) -> str:
+    """Escape the characters with which mentions and links begin and end in Slack (Formatting text for app surfaces)."""
+    return html.escape(escape_invisible(text), quote=False)
+
+
+def _escape_markdown(text: str) -> str:
+    """Escape each character of a format or link: Teams knows no code spans, which other readers of Markdown protect."""
+    return re.sub(r"[\\`*_\[\]<>#|~!&]", r"\\\g<0>", escape_invisible(text))
 
 
 class ScanAlertNotifier(BaseNotifier):
