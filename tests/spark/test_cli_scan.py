@@ -63,7 +63,7 @@ def test_json_on_standard_output_is_nothing_else_and_fail_on_is_the_exit_code(
     for name in hostile:  # a folder of another user: `python -m pyspark.daemon` would import these
         (shell.current / f"{name}.py").write_text(f"open({str(executed)!r}, 'a').write('{name} ')\n")
     process = shell.start(
-        *("--log-dir", str(logs), "--json", "-", "--release", "4.3.1", "--fail-on", BROKEN_BY_431),
+        *("--log-dir", str(logs), "--json", "--release", "4.3.1", "--fail-on", BROKEN_BY_431),
         *("--parquet", str(tmp_path / "tables"), "--html", str(tmp_path / "page.html")),
     )
     out, err = process.communicate(timeout=300)

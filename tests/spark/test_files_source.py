@@ -111,11 +111,15 @@ def test_a_batch_that_is_cut_off_at_the_end_is_told(folder: Path, missing: int) 
     assert "is cut off: the file has" in row["sentence"]
 
 
-def test_the_zeros_of_a_file_made_before_it_was_written_are_told_as_such(folder: Path) -> None:
+def test_the_zeros_of_a_file_made_before_it_was_written_are_no_damage_at_the_end_and_told_elsewhere(
+    folder: Path,
+) -> None:
     (path,) = folder.glob("*.log")
     data = path.read_bytes()
     with path.open("ab") as file:
         file.write(bytes(50_000))
+    assert read(find(folder)[0]) == (data, [])
+    (folder / f"{10**6:020}.log").touch()
     held, (row,) = read(find(folder)[0])
     assert (held, row["position"], row["log_bytes"]) == (data, len(data), 50_000)
     assert "zero bytes" in row["sentence"]

@@ -211,7 +211,7 @@ def test_the_scan_calls_every_damaged_log_unknown_and_a_missing_batch_loadable(t
         folder = tmp_path / f"{CONSUMER_OFFSETS}-{partition}"
         folder.mkdir()
         (folder / "00000000000000000000.log").write_bytes(data)
-    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(tmp_path), "--json", "-"]
+    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(tmp_path), "--json"]
     release = "4.3.1"
     done = subprocess.run([*command, "--fail-on", release], capture_output=True, text=True, timeout=600, check=False)
     result = from_json(ScanResult, json.loads(done.stdout))

@@ -102,7 +102,7 @@ def scan_planted(folder: Path, releases: Iterable[Release]) -> Scanned:
         partition = folder / f"{log.topic}-{place[1]}"
         partition.mkdir()
         (partition / _SEGMENT).write_bytes(log.data)
-    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json", "-"]
+    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json"]
     for release in releases:
         command += ["--release", str(release)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=600, check=True)

@@ -50,7 +50,7 @@ def scanned(
     for (topic, partition), log in logs.items():
         (folder / f"{topic}-{partition}").mkdir()
         (folder / f"{topic}-{partition}" / "00000000000000000000.log").write_bytes(log.data)
-    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json", "-"]
+    command = [str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--log-dir", str(folder), "--json"]
     done = subprocess.run(
         [*command, "--release", str(release), *flags], capture_output=True, text=True, timeout=600, check=True
     )

@@ -43,10 +43,10 @@ def run(command: str, folder: Path, *arguments: object) -> int:
     return run_main(["metadata", command, "--log-dir", str(folder), *map(str, arguments)])
 
 
-def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, tmp_path: Path) -> None:
+def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, capsys: pytest.CaptureFixture[str]) -> None:
     before = whole(folder)
-    assert run("losses", folder.root, "--to-level", 29, "--json", tmp_path / "l.json") == 0
-    told = json.loads((tmp_path / "l.json").read_text())
+    assert run("losses", folder.root, "--to-level", 29, "--json") == 0
+    told = json.loads(capsys.readouterr().out)
     assert (told["from_level"], told["to_level"], told["default_only"]) == (30, 29, [])
     assert told["losses"] == [
         {
@@ -65,7 +65,7 @@ def test_a_directory_is_named_by_its_path_where_the_configuration_leads_to_its_m
     second.mkdir()
     (second / "meta.properties").write_text("version=1\nnode.id=1\ndirectory.id=SjsugtA7F6YxfWx3HdBG8w\n")
     config.write_text(f"log.dirs={folder.root},{second},{tmp_path / 'gone'}\n")
-    assert run("losses", folder.root, "--to-level", 29, "--config", config, "--json", "-") == 0
+    assert run("losses", folder.root, "--to-level", 29, "--config", config, "--json") == 0
     (loss,) = json.loads(capsys.readouterr().out)["losses"]
     assert loss["sentence"] == f"Broker 1 loses its cordoned log directories: {second} (SjsugtA7F6YxfWx3HdBG8w)."
 
@@ -74,19 +74,19 @@ def test_an_older_releases_classes_can_be_asked_and_the_log_alone_is_enough(
     old_level: MetadataFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     (old_level.root / "meta.properties").unlink()
-    assert run("losses", old_level.log, "--to-level", 4, "--release", "3.9.1", "--json", "-") == 0
+    assert run("losses", old_level.log, "--to-level", 4, "--release", "3.9.1", "--json") == 0
     told = json.loads(capsys.readouterr().out)
     assert (told["from_level"], told["to_level"], told["below_floor"]) == (8, 4, True)
 
 
 @pytest.mark.parametrize("name", [*ALWAYS, *FULL])
 def test_the_scan_says_for_each_release_where_the_log_at_level_8_stops_it(
-    name: str, old_level: MetadataFolder, tmp_path: Path
+    name: str, old_level: MetadataFolder, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = whole(old_level)
     newest = Release.parse(name) >= Release(4, 0, 0)
-    code = run("scan", old_level.root, "--release", name, "--json", tmp_path / "s.json")
-    told = json.loads((tmp_path / "s.json").read_text())
+    code = run("scan", old_level.root, "--release", name, "--json")
+    told = json.loads(capsys.readouterr().out)
     assert (code, told["verdict"]) == ((0, "replays") if newest else (3, "fails"))
     if not newest:
         first = told["first_failure"]

@@ -35,10 +35,10 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     before = whole(folder)
-    assert run("choose", folder.root, "--json", tmp_path / "chosen.json") == 0
-    chosen = json.loads((tmp_path / "chosen.json").read_text())
+    assert run("choose", folder.root, "--json") == 0
+    chosen = json.loads(capsys.readouterr().out)
     assert (chosen["node_id"], chosen["end_offset"], chosen["snapshot_epoch"], chosen["voters"]) == (1, 57, 101, [1])
-    features = [word for name in LOWER for word in ("--feature", f"{name}:0")]
+    features = [word for name in LOWER for word in ("--feature", f"{name}=0")]
     options = ("--to-level", 20, "--release", "3.9.1", "--epoch", chosen["snapshot_epoch"], *features)
     snapshot = written(folder, tmp_path / "out", *options)
     told = " ".join(capsys.readouterr().out.split())
@@ -47,8 +47,9 @@ def test_a_release_that_could_not_even_read_bootstrap_checkpoint_replays_what_is
     assert "orders-0 loses its eligible leader replicas: 1." in told
 
     def scanned() -> dict[str, object]:
-        run("scan", folder.root, "--release", "3.9.1", "--json", tmp_path / "scan.json")
-        return dict(json.loads((tmp_path / "scan.json").read_text()))
+        capsys.readouterr()
+        run("scan", folder.root, "--release", "3.9.1", "--json")
+        return dict(json.loads(capsys.readouterr().out))
 
     failures = scanned()["failures"]
     assert isinstance(failures, list)
