@@ -8,6 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from confluent_kafka.admin import (
+    AclBinding,
+    AclBindingFilter,
+    AclOperation,
+    AclPermissionType,
+    ResourcePatternType,
+    ResourceType,
+)
 
 from kafka_rollout.cli import app as cli
 from kafka_rollout.model.rights import READING
@@ -58,6 +66,26 @@ def test_a_user_that_can_read_gets_the_answers(
     for known in ("user-rights", "groups-and-transactions", "dynamic-configuration", "coordinator-logs"):
         assert entry(found, known)["result"] in {"ok", "info"}, entry(found, known)
     assert secured.passwords[READER] not in json.dumps(found)
+
+
+def test_an_acl_that_means_more_on_the_target_is_a_blocker(
+    secured: SecuredCluster, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    file = properties(tmp_path, secured, secured.passwords[READER])
+    assert entry(run(capsys, secured, file)[1], "acl-meaning")["result"] == "ok"
+    place = ResourceType.TOPIC, "ranged", ResourcePatternType.LITERAL, "User:carol", "10.0.0.0/8"
+    admin = secured.root()
+    for created in admin.create_acls([AclBinding(*place, AclOperation.READ, AclPermissionType.ALLOW)]).values():
+        created.result(60)
+    try:
+        code, found, _ = run(capsys, secured, file)
+    finally:
+        which = AclBindingFilter(*place, AclOperation.READ, AclPermissionType.ALLOW)
+        for removed in admin.delete_acls([which]).values():
+            removed.result(60)
+    (more,) = entry(found, "acl-meaning")["findings"]
+    assert (code, more["code"], more["severity"]) == (3, "ACL-MEANS-MORE", "blocker")
+    assert "User:carol gains READ, DESCRIBE on topic ranged from 10.0.0.0, 10.255.255.255." in json.dumps(more)
 
 
 def test_a_missing_right_is_a_warning_with_the_command_that_grants_it(
