@@ -11,7 +11,9 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
 from kafka_rollout.model.configs import ConfigSource, Setting
+from kafka_rollout.model.state import ClusterState, NodeState, ProcessState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.agreement import Files, agreement_findings
 from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
 from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.contract.conftest import RELEASE, TOPIC, World
@@ -112,6 +114,39 @@ def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) ->
     changed = pending_findings({node.node_id}, replace(seen, configs={node.node_id: lines}))
     assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {"FILE-NOT-READ", "FILE-CHANGES-DATA"}
     assert world.admin.settings_in_use(node, ["num.io.threads"]).keys() == {"num.io.threads"}
+
+
+def test_the_files_of_a_cluster_agree_and_one_wrong_line_of_voters_does_not(world: World) -> None:
+    """A static quorum: the line of node 101 alone would let it elect itself."""
+    world.until(lambda: _told_by_the_quorum(world) == {node.node_id for node in world.spec.nodes})
+    nodes = {node.node_id: world.admin.features(node) for node in world.spec.nodes}
+    state = ClusterState(
+        cluster_id=world.admin.cluster_id(),
+        observed_at=0.0,
+        nodes={
+            node_id: NodeState(node_id=node_id, process=ProcessState(pid=None), features=features, metrics=None)
+            for node_id, features in nodes.items()
+        },
+        quorum=world.admin.quorum(),
+        registered=world.admin.registered(),
+        partitions=(),
+    )
+    configs = {node.node_id: dict(world.runtime.config(node)) for node in world.spec.nodes}
+    formats = {node.node_id: world.runtime.directory_formats(node, configs[node.node_id]) for node in world.spec.nodes}
+    directories = {
+        node_id: tuple(one.identity for one in found.values() if one.identity is not None)
+        for node_id, found in formats.items()
+        if found is not None
+    }
+
+    def found() -> list[str]:
+        files = Files(cluster=world.spec, state=state, configs=configs, directories=directories)
+        return [one.code for one in agreement_findings(files)]
+
+    assert found() == []
+    first = world.spec.controllers[0]
+    configs[first.node_id]["controller.quorum.voters"] = f"{first.node_id}@{first.controller_address}"
+    assert found() == ["VOTERS-DIFFER"]
 
 
 def test_the_quorum_names_leader_voters_and_observers(world: World) -> None:

@@ -24,12 +24,13 @@ class RemovedController:
     """A controller of a cluster with a dynamic quorum, in a home of its own."""
 
     def __init__(self, cluster: LocalCluster, node_id: int, home: Path, cache: ReleaseCache) -> None:
-        (port,) = free_ports(1)
+        port, agent = free_ports(2)
         self.node = NodeSpec(
             node_id=node_id,
             name=home.name,
             roles=frozenset({Role.CONTROLLER}),
             controller_address=f"127.0.0.1:{port}",
+            prometheus_url=f"http://127.0.0.1:{agent}/metrics",
             directory=str(home),
         )
         self._cluster, self._cache, self._home = cluster, cache, home
@@ -37,18 +38,25 @@ class RemovedController:
 
     def register_and_stop(self, release: Release) -> None:
         """Start it on a release until the cluster has registered it, then stop it."""
+        try:
+            self.register(release)
+        finally:
+            self.stop()
+
+    def stop(self) -> None:
+        self._runtime.stop(self.node, deadline_s=5.0, force=True)
+
+    def register(self, release: Release) -> None:
+        """Start it on a release until the cluster has registered it."""
         if not self._home.exists():
             self._format(release)
         self._runtime.install(self.node, release)
         log = self._home / "logs" / "server.log"
         seen = log.read_text().count(REGISTERED) if log.exists() else 0
         self._runtime.start(self.node)
-        try:
-            wait_until(lambda: log.exists() and log.read_text().count(REGISTERED) > seen, 300)
-            with KafkaAdmin(self._cluster.spec) as admin:
-                wait_until(lambda: self.node.node_id in (admin.registered().controllers or ()), 300)
-        finally:
-            self._runtime.stop(self.node, deadline_s=5.0, force=True)
+        wait_until(lambda: log.exists() and log.read_text().count(REGISTERED) > seen, 300)
+        with KafkaAdmin(self._cluster.spec) as admin:
+            wait_until(lambda: self.node.node_id in (admin.registered().controllers or ()), 300)
 
     def _format(self, release: Release) -> None:
         self._home.mkdir()

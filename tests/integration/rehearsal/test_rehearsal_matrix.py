@@ -195,6 +195,22 @@ def test_a_part_of_a_larger_cluster_is_rehearsed_and_the_rest_is_named(
     check_nothing_left(tmp_path)
 
 
+def test_a_wrong_line_of_voters_shows_in_the_rehearsal(
+    make_cluster: MakeCluster, command: Command, tmp_path: Path
+) -> None:
+    """Kafka's classes accept the file of node 3, which elects itself with it."""
+    cluster = make_cluster("3.9.1", layout="combined")
+    create_topics(cluster, "orders")
+    node = cluster.spec.node(3)
+    file = Path(str(node.directory)) / "server.properties"
+    with file.open("a") as lines:
+        lines.write(f"\ncontroller.quorum.voters=3@{node.controller_address}\n")
+    code, printed, progress = command(cluster, "rehearse --to 4.3.1 --json")
+    assert code != 0, printed + progress
+    assert json.loads(printed)["outcome"] == "failed"
+    check_nothing_left(tmp_path)
+
+
 def test_a_dynamic_quorum_gets_the_addresses_of_the_sandbox(
     make_cluster: MakeCluster, command: Command, tmp_path: Path
 ) -> None:

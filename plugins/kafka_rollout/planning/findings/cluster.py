@@ -33,6 +33,7 @@ from kafka_rollout.features.support import (
 from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.plan import find_acceptance
+from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, parse_voters
 from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
@@ -134,6 +135,12 @@ QUORUM_VOTER_REPLACED = FindingCode(
     BLOCKER,
     "A controller runs with another directory than the one that has the vote (KIP-853). It stays an observer.",
 )
+VOTERS_IN_USE_DIFFER = FindingCode(
+    "VOTERS-IN-USE-DIFFER",
+    WARNING,
+    "A node's process has read other voters than those of the static quorum. It does not follow every leader.",
+    "Correct controller.quorum.voters in the file of this node, and restart it before the others.",
+)
 CONTROLLER_NOT_VOTER = FindingCode(
     "CONTROLLER-NOT-VOTER",
     INFO,
@@ -207,7 +214,14 @@ QUORUM_CHECK = Check(
     "metadata-quorum",
     "Metadata quorum",
     "upgrade.md#findings",
-    (QUORUM_UNKNOWN, QUORUM_NO_SPARE, QUORUM_VOTER_LAGS, QUORUM_VOTER_REPLACED, CONTROLLER_NOT_VOTER),
+    (
+        QUORUM_UNKNOWN,
+        QUORUM_NO_SPARE,
+        QUORUM_VOTER_LAGS,
+        QUORUM_VOTER_REPLACED,
+        VOTERS_IN_USE_DIFFER,
+        CONTROLLER_NOT_VOTER,
+    ),
     examines=Examined.VOTERS,
 )
 AGREEMENT_CHECK = Check(
@@ -445,6 +459,15 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
                 severity=BLOCKER if unknown else WARNING,
             )
 
+    for node_id, line in sorted(state.voters_in_use.items()):
+        read = parse_voters({QUORUM_VOTERS: line})
+        if read is not None and read.keys() != quorum.voter_ids:
+            yield VOTERS_IN_USE_DIFFER.found(
+                f"node {node_id}",
+                f"Node {node_id} runs with the voters {', '.join(map(str, sorted(read)))}. Those of the quorum are "
+                f"{', '.join(map(str, sorted(quorum.voter_ids)))}, by its leader {quorum.leader_id}. While another "
+                f"voter leads, node {node_id} can lose the quorum.",
+            )
     for node in cluster.controllers:
         if node.node_id not in quorum.voter_ids and quorum.observer(node.node_id) is not None:
             yield CONTROLLER_NOT_VOTER.found(

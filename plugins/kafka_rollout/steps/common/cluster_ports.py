@@ -11,11 +11,12 @@ from itertools import count
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.node_log import find_logged_requests
+from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
@@ -123,6 +124,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
     transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
     return replace(
         with_registered_levels(ports, state),
+        voters_in_use=_voters_in_use(ports, state),
         groups=groups,
         transactions=transactions,
         unanswered=(*state.unanswered, *unanswered),
@@ -131,6 +133,22 @@ def observe(ports: ClusterPorts) -> ClusterState:
         logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if not one.is_to_read),
     )
+
+
+def _voters_in_use(ports: ClusterPorts, state: ClusterState) -> dict[int, str]:
+    """Ask the processes: the leader of a static quorum counts by its own file, and a follower can have read another."""
+    if state.quorum is None or state.has_dynamic_quorum:
+        return {}
+    answering = [node for node in ports.cluster.nodes if state.nodes[node.node_id].features is not None]
+
+    def ask(node: NodeSpec) -> str | None:
+        with suppress(NotObservableError, TransientError, RefusedError):
+            setting = ports.admin.settings_in_use(node, [QUORUM_VOTERS]).get(QUORUM_VOTERS)
+            return None if setting is None else setting.value
+        return None
+
+    found = zip(answering, at_once(ask, answering), strict=True)
+    return {node.node_id: value for node, value in found if value}
 
 
 def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterState:

@@ -73,6 +73,15 @@ def test_a_controller_that_runs_with_another_directory_is_not_waited_for() -> No
     assert ("QUORUM-VOTER-LAGS", "controller 1") in joining
 
 
+def test_a_process_that_has_read_other_voters_is_named_although_its_file_was_corrected() -> None:
+    right = "1@c1:9093,2@c2:9093,3@c3:9093"
+    assert _findings(state(voters_in_use={1: right, 4: right})) == {}
+    found = _findings(state(voters_in_use={1: right, 4: "1@c1:9093,3@c3:9093"}))
+    (one,) = found.values()
+    assert (one.code, one.subject, one.severity) == ("VOTERS-IN-USE-DIFFER", "node 4", Severity.WARNING)
+    assert "Node 4 runs with the voters 1, 3. Those of the quorum are 1, 2, 3" in one.sentence
+
+
 def test_the_remedy_of_a_missing_replica_depends_on_its_broker() -> None:
     def remedy(unfenced: set[int], **other: object) -> str:
         lacking = partition("orders", 0, [4, 5, 6], isr=[4], **other)
