@@ -446,7 +446,7 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
         if not caught_up and voter.replica_id in quorum.replaced_voters - quorum.joins_itself:
             yield QUORUM_VOTER_REPLACED.found(
                 f"controller {voter.replica_id}",
-                f"{describe_replaced(quorum, voter.replica_id).capitalize()}. It never becomes the voter by itself.",
+                f"N{describe_replaced(quorum, voter.replica_id)[1:]}. It never becomes the voter by itself.",
                 f"Remove the old voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
                 f"{remove_controller(quorum, voter.replica_id)}), then add the new one on its host (… "
                 "--command-config its server.properties, add-controller).",

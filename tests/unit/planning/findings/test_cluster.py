@@ -58,15 +58,15 @@ def test_a_well_cluster_has_no_findings(spec: ClusterSpec) -> None:
 
 def test_a_controller_that_runs_with_another_directory_is_not_waited_for() -> None:
     seen = quorum([1, 2, 3], 3, [1, 4, 5, 6])
-    voters = [replace(v, directory_id=f"old-{v.replica_id}") for v in seen.voters]
+    voters = [replace(v, directory_id=f"Old-{v.replica_id}") for v in seen.voters]
     voters[0] = replace(voters[0], log_end_offset=-1, last_fetch_ms=None, last_caught_up_ms=None)
     observers = tuple(replace(o, directory_id=f"new-{o.replica_id}") for o in seen.observers)
     replaced = replace(seen, voters=tuple(voters), observers=observers)
     found = _findings(state(quorum=replaced))
     finding = found["QUORUM-VOTER-REPLACED", "controller 1"]
     assert finding.severity is Severity.BLOCKER
-    assert finding.sentence.startswith("Node 1 runs with directory new-1, and the voter is directory old-1.")
-    assert "remove-controller --controller-id 1 --controller-directory-id old-1" in finding.remedy
+    assert finding.sentence.startswith("Node 1 runs with directory new-1, and the voter is directory Old-1.")
+    assert "remove-controller --controller-id 1 --controller-directory-id Old-1" in finding.remedy
     assert "Wait" not in finding.remedy
     assert ("QUORUM-VOTER-LAGS", "controller 1") not in found
     joining = _findings(state(quorum=replace(replaced, joins_itself=frozenset({1}))))
