@@ -345,7 +345,8 @@ def load_cluster(path: Path) -> ClusterSpec:
         text = read_regular(path).decode()
     except (OSError, UnicodeDecodeError) as error:
         reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
-        raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy="Use the path of a file.") from None
+        remedy = "Save it as UTF-8." if isinstance(error, UnicodeDecodeError) else "Use the path of a file."
+        raise UserError(f"The inventory {path} cannot be read: {reason}.", remedy=remedy) from None
     try:
         data = yaml.load(text, Loader=_UniqueKeyLoader)  # noqa: S506 — a SafeLoader that also refuses duplicate keys
         found = find_credential(data)
@@ -486,7 +487,9 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     match problem["type"]:
         case "extra_forbidden":
-            meant = next(iter(get_close_matches(str(problem["loc"][-1]), _KEYS, n=1)), "")
+            word = str(problem["loc"][-1])
+            begins = [key for key in _KEYS if len(key) > 3 and word.startswith(key)]  # hostname is host, not name
+            meant = next(iter(begins or get_close_matches(word, _KEYS, n=1)), "")
             remedy = f"Did you mean {meant}?" if meant else "Remove it, or correct its name."
             return f"{where} is not a key of an inventory", remedy
         case "string_pattern_mismatch":

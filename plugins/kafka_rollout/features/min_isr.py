@@ -91,9 +91,10 @@ def find_min_isr_effects(found: MinIsr, *, pin: bool, bootstrap_servers: str) ->
     needs_files = values.default is None and pinned is None
     unknown = (*found.unknown, *(found.unread if needs_files else ()))
     if not unknown and needs_files and not found.files:
-        unknown = (f"The inventory lists no controller, so the {MIN_ISR} that one would write is unknown.",)
+        unknown = (f"No controller was queried, so the {MIN_ISR} that one would write is unknown.",)
     if unknown:
-        return MinIsrEffects(findings=(_unknown(unknown),))
+        was_asked = bool(found.unknown or found.unread)
+        return MinIsrEffects(findings=(_unknown(unknown, was_asked=was_asked),))
     if pinned is not None:
         written = {pinned}
     elif values.default is not None:
@@ -123,13 +124,15 @@ def _changes(values: SettingValues, after: str, *, by_run: bool) -> tuple[Defaul
     )
 
 
-def _unknown(reasons: Iterable[str]) -> Finding:
+def _unknown(reasons: Iterable[str], *, was_asked: bool) -> Finding:
+    right = "Make the nodes answer DescribeConfigs (right DESCRIBE_CONFIGS on CLUSTER), then plan again."
+    missing = "Add the controllers with their addresses to the inventory, then plan again."
     return ELR_CHANGES_MIN_ISR.found(
         f"feature {ELR}",
         f"Raising {ELR} makes the active controller set {MIN_ISR} for the whole cluster. The values of the nodes are "
         f"unknown: {' '.join(dict.fromkeys(reasons))}",
-        "Make the nodes answer DescribeConfigs (right DESCRIBE_CONFIGS on CLUSTER), then plan again. If only values of "
-        f"controllers are unknown, let the run set the default first: {OPTION} (form: Pin {MIN_ISR}).",
+        f"{right if was_asked else missing} If only values of controllers are unknown, let the run set the default "
+        f"first: {OPTION} (form: Pin {MIN_ISR}).",
         severity=BLOCKER,
     )
 

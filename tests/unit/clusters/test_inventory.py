@@ -387,3 +387,19 @@ def test_a_wrong_service_is_one_sentence(tmp_path: Path, before: str, after: str
     (tmp_path / "far.yaml").write_text(text)
     with pytest.raises(UserError, match=re.escape(says)):
         load_cluster(tmp_path / "far.yaml")
+
+
+def test_a_key_that_begins_like_one_of_ours_is_that_one(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_text(yaml.safe_dump(inventory(nodes=[node(hostname="kafka-1")])))
+    with pytest.raises(UserError) as refused:
+        load_cluster(path)
+    assert refused.value.remedy == "Did you mean host?"
+
+
+def test_an_inventory_in_another_encoding_is_saved_again(tmp_path: Path) -> None:
+    path = tmp_path / "orders.yaml"
+    path.write_bytes("name: orders # für Bestellungen".encode("latin-1"))
+    with pytest.raises(UserError, match="is not UTF-8 text") as refused:
+        load_cluster(path)
+    assert refused.value.remedy == "Save it as UTF-8."

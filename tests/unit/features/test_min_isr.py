@@ -133,6 +133,14 @@ def test_controllers_without_an_answer_block_the_level_unless_the_run_pins_the_d
     assert _shown(_effects(files={}, unread=unread, pin=True)) == [(None, None, "2", True)]
 
 
+def test_controllers_that_were_not_queried_need_an_address_and_no_right() -> None:
+    (found,) = _effects(files={}).findings
+    assert "No controller was queried" in found.sentence
+    assert (found.remedy.startswith("Add the controllers"), "right" in found.remedy) == (True, False)
+    (refused,) = _effects(files={}, unread=("Controller 101 does not allow it.",)).findings
+    assert "right DESCRIBE_CONFIGS on CLUSTER" in refused.remedy
+
+
 def test_a_run_that_leaves_the_levels_to_a_later_run_warns() -> None:
     assert [found.severity for found in _effects().of_later_run().findings] == [Severity.WARNING]
     assert not _effects(pin=True).of_later_run().changes
