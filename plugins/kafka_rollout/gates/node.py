@@ -223,11 +223,12 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
             continue
         seen = state.nodes.get(other.node_id)
         if seen is None or seen.features is None or seen.process.pid is None:
-            down.append(other.node_id)
+            shown = f" (its log: {seen.log_error})" if seen and seen.log_error else ""
+            down.append(f"node {other.node_id} is down{shown}")
         elif other.is_broker and other.node_id not in registered.brokers - (registered.fenced or frozenset()):
             fenced.append(other.node_id)
     others = len(cluster.nodes) - len(stopping)
-    evidence = [f"node {i} is down" for i in down] + [f"broker {i} is fenced or not registered" for i in fenced]
+    evidence = down + [f"broker {i} is fenced or not registered" for i in fenced]
     return none_left("all other nodes are up", evidence, met=f"{count(others, 'node')} respond and are unfenced")
 
 

@@ -137,7 +137,8 @@ class NodeMetrics:
 class NodeState:
     """One node of the inventory as observed.
 
-    `features` and `metrics`: None if it did not respond (`problem`: the reason).
+    `features` and `metrics`: None if it did not respond (`problem`: the reason). `log_error`: the first error in
+    its log, if it did not respond and the log was read.
     """
 
     node_id: int
@@ -145,6 +146,7 @@ class NodeState:
     features: NodeFeatures | None
     metrics: NodeMetrics | None
     problem: str = ""
+    log_error: str = ""
 
     @property
     def release(self) -> Release | None:

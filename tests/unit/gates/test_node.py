@@ -54,6 +54,12 @@ def test_every_node_of_a_well_cluster_may_be_stopped(spec: ClusterSpec) -> None:
         assert all(c.evidence for c in checked.conditions)
 
 
+def test_a_node_that_is_down_is_named_with_the_error_of_its_log() -> None:
+    seen = replace(state(), nodes=replace_node(state(), replace(silent(6), log_error="No space left on device")))
+    checked = _before(SEPARATE, seen, 4)
+    assert "node 6 is down (its log: No space left on device)" in checked.waits_for
+
+
 def test_a_single_replica_is_never_taken() -> None:
     seen = state(partitions=(partition("single", 0, [4], min_isr=1),))
     checked = _before(SEPARATE, seen, 4)

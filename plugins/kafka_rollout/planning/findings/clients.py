@@ -97,12 +97,13 @@ def _old_clients(state: ClusterState, target: Release | None, oldest: Mapping[st
             f"client {' '.join(client)}",
             "Since the brokers started, this client has sent request versions that "
             f"{f'Kafka {target} rejects' if rejected else 'KIP-896 deprecates'}: {sent}."
-            + (f" It connects from {few(addresses)}." if addresses else ""),
+            + (f" It connects from {few(addresses)}, {_AS_LOGGED}." if addresses else ""),
             "Upgrade these clients first, or make sure that they are stopped." + ("" if addresses else _LOCATE),
             severity=WARNING if rejected else INFO,
         )
 
 
+_AS_LOGGED = "as lines of the brokers' logs say; another client can have written such a line"
 _LOCATE = (
     " To find their addresses, set the logger kafka.request.logger of the brokers to INFO, before 3.9 to DEBUG "
     "(kafka-configs.sh --alter --entity-type broker-loggers), and plan again: the brokers then log these requests."

@@ -306,12 +306,14 @@ def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node:
     seen = state.nodes.get(node.node_id)
     subject = f"node {node.node_id}"
     why = f" ({seen.problem})" if seen and seen.problem else ""
+    shown = f" Its log shows: {seen.log_error.rstrip('.')}." if seen and seen.log_error else ""
     if seen is None or seen.features is None:
         if _known(state, node):
-            yield NODE_DOWN.found(subject, f"{node.name} does not respond{why}.{_replicas_on(state, node)}")
+            yield NODE_DOWN.found(subject, f"{node.name} does not respond{why}.{shown}{_replicas_on(state, node)}")
         else:
             yield NODE_UNKNOWN.found(
-                subject, f"{node.name} of the inventory is not registered in the cluster and does not respond{why}."
+                subject,
+                f"{node.name} of the inventory is not registered in the cluster and does not respond{why}.{shown}",
             )
         return
     if not _known(state, node):

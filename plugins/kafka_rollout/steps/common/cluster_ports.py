@@ -15,7 +15,6 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.records import MetadataRegistrations
-from kafka_rollout.model.node_log import find_logged_requests
 from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
@@ -51,6 +50,7 @@ from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
 from kafka_rollout.run.events import Approval
 from kafka_rollout.run.ports import ChangeLock, RunStore
+from kafka_rollout.steps.common.node_logs import read_logged_requests, with_log_errors
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -93,7 +93,6 @@ AUTO_JOIN = "controller.quorum.auto.join.enable"
 _NO_PARTITIONS: tuple[PartitionState, ...] = ()
 _NO_GROUPS: tuple[GroupState, ...] = ()
 _NO_TRANSACTIONS: tuple[TransactionState, ...] = ()
-_LOG_LINES = 2_000
 FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
@@ -115,7 +114,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
             with suppress(TransientError):
                 modes[node.node_id] = ports.admin.features(node).in_zookeeper_mode
         refuse_zookeeper_mode(ports.cluster, modes)
-    state = observe_some(ports, ports.cluster.nodes, metrics=True)
+    state = with_log_errors(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
     unanswered: list[str] = []
     refused = {one.sentence: need_of(one.right) for one in missing if one.is_to_read}
     ask_groups = _unless_refused(ports, ports.admin.groups, _NO_GROUPS, refused, Need.GROUPS)
@@ -130,7 +129,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
         unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
         refused={**state.refused, **refused},
-        logged_requests=find_logged_requests(_logs_with_old_requests(ports, state)),
+        logged_requests=read_logged_requests(ports, _with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if not one.is_to_read),
     )
 
@@ -173,13 +172,12 @@ def read_registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegi
     return None
 
 
-def _logs_with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[str]:
-    """Yield the last lines of the brokers that counted old request versions; none of a log that cannot be read."""
+def _with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[NodeSpec]:
+    """Yield the brokers that counted old request versions."""
     for node in ports.cluster.brokers:
         metrics = state.nodes[node.node_id].metrics
         if metrics is not None and has_old_requests(ports.catalogue, metrics):
-            with suppress(TransientError):
-                yield from ports.runtime.log_tail(node, lines=_LOG_LINES)
+            yield node
 
 
 def observe_some(

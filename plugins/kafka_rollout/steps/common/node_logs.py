@@ -5,15 +5,30 @@ The only module that reads logs of nodes for the steps. `model/node_log.py` conc
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from contextlib import suppress
 from dataclasses import replace
+from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import RolloutError, TransientError
-from kafka_rollout.model.node_log import READ_LINES, LogExcerpt, SeenLog, cut_excerpt, find_first_error, read_part
+from kafka_rollout.model.node_log import (
+    READ_LINES,
+    LogExcerpt,
+    SeenLog,
+    cut_excerpt,
+    find_first_error,
+    find_logged_requests,
+    read_part,
+)
+from kafka_rollout.model.state import ClusterState, LoggedRequest
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LogSeen
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
+if TYPE_CHECKING:
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+_REQUEST_LINES = 2_000
 _RECORD_EVERY_S = 60.0  # the position, so that another process continues there
 
 
@@ -81,9 +96,33 @@ def read_log_excerpt(ports: ClusterPorts, node: NodeSpec) -> LogExcerpt:
 def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     """Return the first error that the node's newest process has logged at its end, else its last line."""
     try:
-        shown = find_first_error(ports.runtime.log_tail(node, lines=READ_LINES, own=True))
-        # Without lines of the process itself, or of a process that the tool does not know.
-        shown = shown or find_first_error(ports.runtime.log_tail(node, lines=80))
+        shown = _first_error(ports, node)
     except TransientError as error:
         return f"its log cannot be read: {error.sentence}"
     return f"its log shows: {shown}" if shown else "its log is empty"
+
+
+def _first_error(ports: ClusterPorts, node: NodeSpec) -> str:
+    """Without lines of the process itself, for example of one that this tool did not start, use the last lines."""
+    own = find_first_error(ports.runtime.log_tail(node, lines=READ_LINES, own=True))
+    return own or find_first_error(ports.runtime.log_tail(node, lines=80))
+
+
+def with_log_errors(ports: ClusterPorts, state: ClusterState) -> ClusterState:
+    """Add the first error in the log of each node that does not respond; none of a log that cannot be read."""
+    found = {}
+    for node in ports.cluster.nodes if ports.cluster.manages_nodes else ():
+        seen = state.nodes.get(node.node_id)
+        if seen is not None and seen.features is None:
+            with suppress(RolloutError):
+                found[node.node_id] = replace(seen, log_error=_first_error(ports, node))
+    return replace(state, nodes={**state.nodes, **found}) if found else state
+
+
+def read_logged_requests(ports: ClusterPorts, nodes: Iterable[NodeSpec]) -> tuple[LoggedRequest, ...]:
+    """Return the requests in the last lines of these brokers' logs; none of a log that cannot be read."""
+    found: dict[LoggedRequest, None] = {}
+    for node in nodes:
+        with suppress(TransientError):
+            found |= dict.fromkeys(find_logged_requests(ports.runtime.log_tail(node, lines=_REQUEST_LINES)))
+    return tuple(found)

@@ -45,7 +45,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import accepted_doubts
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, read_current_levels
 from kafka_rollout.steps.common.control import check_begin, check_outside, outside_conditions
-from kafka_rollout.steps.common.node_logs import read_last_error, read_log, read_log_excerpt
+from kafka_rollout.steps.common.node_logs import read_last_error, read_log, read_log_excerpt, with_log_errors
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     check_coordinators,
@@ -174,7 +174,7 @@ def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep,
 
 def observe_all(ports: ClusterPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
     """Observe what the gates before a stop need. `min_isr_age_s`: as for `ClusterQueries.partitions`."""
-    return observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s)
+    return with_log_errors(ports, observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s))
 
 
 def _before_stop(

@@ -162,6 +162,14 @@ def test_a_known_node_that_is_silent_is_down() -> None:
     assert "connection refused" in _findings(seen)["NODE-DOWN", "node 6"].sentence
 
 
+def test_a_node_that_is_down_has_the_first_error_of_its_log() -> None:
+    seen = state()
+    dead = replace(silent(6), log_error="Initial heap size set to a larger value than the maximum heap size")
+    seen = replace(seen, nodes=replace_node(seen, dead))
+    sentence = _findings(seen)["NODE-DOWN", "node 6"].sentence
+    assert "Its log shows: Initial heap size set to a larger value than the maximum heap size." in sentence
+
+
 def test_a_broker_that_only_partitions_name_is_down() -> None:
     """Before 4.0, no list of Kafka has a fenced broker."""
     seen = state()
@@ -330,7 +338,8 @@ def test_the_address_of_an_old_client_is_that_of_its_logged_requests(release: Re
     )
     seen = replace(_with_old_client(release, name=name), logged_requests=(logged, *others))
     (found,) = _findings(seen, target=R431).values()
-    assert found.sentence.endswith("It connects from 10.0.0.7 (client id orders).")
+    assert "It connects from 10.0.0.7 (client id orders), as lines of the brokers' logs say;" in found.sentence
+    assert found.sentence.endswith("another client can have written such a line.")
     assert "logger" not in found.remedy
 
 

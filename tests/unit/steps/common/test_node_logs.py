@@ -6,11 +6,13 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LogSeen
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.common.node_logs import read_last_error, read_log
+from kafka_rollout.steps.gates.checks import observe_all
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import STARTED_LINE, FakeRuntime
@@ -100,3 +102,23 @@ def test_each_line_is_read_once_and_the_history_keeps_what_it_shows(
     (recorded,) = events_of(ports.run.events(), LogSeen)
     assert recorded.seen.failed == seen.failed
     assert STARTED_LINE not in log
+
+
+def test_the_plan_and_the_gates_know_the_error_of_a_node_that_is_down(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(FakeRuntime, "log_tail", lambda runtime, node, *, lines, own=False: (VM, HEAP))
+    down = ports.cluster.brokers[-1].node_id
+    ports.runtime._cluster.stop(down)  # type: ignore[attr-defined]
+    for state in (observe(ports), observe_all(ports)):
+        errors = {node_id: seen.log_error for node_id, seen in state.nodes.items() if seen.log_error}
+        assert errors == {down: f"{VM}; {HEAP}"}
+
+
+def test_a_log_that_cannot_be_read_ends_no_observation(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> None:
+    def log_tail(runtime: FakeRuntime, node: object, *, lines: int, own: bool = False) -> tuple[str, ...]:
+        raise RefusedError("sudo refuses tail.")
+
+    monkeypatch.setattr(FakeRuntime, "log_tail", log_tail)
+    ports.runtime._cluster.stop(ports.cluster.brokers[-1].node_id)  # type: ignore[attr-defined]
+    assert not any(seen.log_error for seen in observe(ports).nodes.values())
