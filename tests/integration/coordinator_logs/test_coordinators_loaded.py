@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -12,6 +13,8 @@ from kafka_rollout.gates.check import BeforeStop, Condition, GateKind, GatePolic
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
 from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.node_log import SeenLog, read_part
+from kafka_rollout.model.state import PartitionState
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -34,12 +37,14 @@ GROUPS, TRANSACTIONS, SHARES = "__consumer_offsets", "__transaction_state", "__s
 
 @dataclass(frozen=True)
 class Seen:
-    """What one broker answers after its start, and what its own log says of each load."""
+    """What one broker answers and counts after its start, and what its own log says of each load."""
 
     outcomes: dict[Place, Outcome]
     answers: CoordinatorAnswers
     log: SeenLog
     condition: Condition
+    partitions: tuple[PartitionState, ...]
+    counters: Mapping[str, float]
 
 
 def logs_for(release: Release) -> dict[Place, tuple[bytes, bool]]:
@@ -61,7 +66,9 @@ def seen_on(release: Release, folder: Path, cache: ReleaseCache, before: BeforeS
         assert part is not None
         log = read_part(None, part)
         assert log.why_unknown == "", "the log of this process, from its start"
-        return Seen(outcomes, answers, log, coordinators_condition(partitions, node.node_id, answers, before, log))
+        condition = coordinators_condition(partitions, node.node_id, answers, before, log)
+        counters = NodeMetricsReader(timeout_s=60).read(node).counters
+        return Seen(outcomes, answers, log, condition, partitions, counters)
 
 
 @pytest.fixture(scope="module")
@@ -76,6 +83,24 @@ def test_the_release_that_wrote_the_logs_loads_them(newest: Seen) -> None:
     assert newest.answers.groups
     assert newest.answers.transactional_ids
     assert newest.answers.by_partition.keys() == {f"{topic}-{n}" for topic in (GROUPS, TRANSACTIONS) for n in range(4)}
+
+
+def test_the_counters_of_the_newest_release_explain_a_group_that_is_gone_without_a_log(newest: Seen) -> None:
+    before = BeforeStop(
+        node_id=1,
+        release=str(WROTE),
+        at=0.0,
+        in_isr=frozenset(),
+        leads=frozenset(),
+        was_active_controller=False,
+        groups=frozenset({"deleted"}),
+    )
+
+    def is_met(counters: Mapping[str, float]) -> bool:
+        return coordinators_condition(newest.partitions, 1, newest.answers, before, None, counters=counters).is_met
+
+    assert is_met(newest.counters)
+    assert not is_met({})
 
 
 @pytest.mark.parametrize("name", ["3.4.0", *(pytest.param(n, marks=pytest.mark.full) for n in ("3.4.1", "3.9.1"))])
