@@ -97,9 +97,8 @@ class BeforeStop:
     """State of a node before its stop. It is stored because it cannot be observed afterwards.
 
     `in_isr` and `leads`: partitions as `topic-partition`. `groups` and `transactional_ids`: those that it coordinated;
-    empty if it did not answer. `was_voter`: of the metadata quorum; a controller can also be an observer (KIP-853).
-    `pid` and `started_at` (epoch seconds): of its process; None in records of earlier
-    versions.
+    empty if it did not answer (`has_answered`). `was_voter`: of the metadata quorum; a controller can also be an
+    observer (KIP-853). `pid` and `started_at` (epoch seconds): of its process; None in records of earlier versions.
     """
 
     node_id: int
@@ -113,6 +112,7 @@ class BeforeStop:
     transactional_ids: frozenset[str] = frozenset()
     pid: int | None = None
     started_at: float | None = None
+    has_answered: bool = True
 
     @property
     def topics(self) -> frozenset[str]:
@@ -137,6 +137,7 @@ class BeforeStop:
             was_voter=self.was_voter or earlier.was_voter,
             groups=self.groups | earlier.groups,
             transactional_ids=self.transactional_ids | earlier.transactional_ids,
+            has_answered=earlier.has_answered,
         )
 
 

@@ -92,7 +92,8 @@ def coordinators_condition(
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
-    name in COUNTERS. `accepted`: doubt → who accepted it. An id that is gone was deleted, expired, or is of no interest
+    name in COUNTERS. `accepted`: doubt → who accepted it. Without the ids from before the stop, the load of every
+    partition must be shown. An id that is gone was deleted, expired, or is of no interest
     to the release (KIP-915) if its partition has finished loading without an error.
     """
     led = led_partitions(partitions, node_id)
@@ -115,7 +116,8 @@ def coordinators_condition(
         doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
         evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
         return doubtful(CONDITION, evidence, doubts, accepted)
-    unshown = _unshown(led, missing, counted, seen)
+    is_known = before is not None and before.has_answered
+    unshown = _unshown(led, missing.values() if is_known else [p.name for p in led], counted, seen)
     if unshown:
         doubts = [_doubt(node_id, seen, f"does not show the load of {name}") for name in unshown]
         why = "the node's log cannot be read" if seen is None else f"the log {seen.why_unknown or 'is whole'}"
@@ -148,10 +150,10 @@ def _loaded_by_counters(led: Sequence[PartitionState], counters: Mapping[str, fl
 
 
 def _unshown(
-    led: Sequence[PartitionState], missing: Mapping[str, str], counted: Collection[str], seen: SeenLog | None
+    led: Sequence[PartitionState], lacking: Collection[str], counted: Collection[str], seen: SeenLog | None
 ) -> list[str]:
     """Return the partitions whose load must be shown, and is not, in their order."""
-    needed = {*missing.values(), *(p.name for p in led if p.topic == SHARE_TOPIC)}
+    needed = {*lacking, *(p.name for p in led if p.topic == SHARE_TOPIC)}
     loaded = seen.loaded if seen is not None else frozenset()
     return [p.name for p in led if p.name in needed and p.topic not in counted and p.name not in loaded]
 

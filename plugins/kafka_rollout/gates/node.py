@@ -62,6 +62,7 @@ def state_before_stop(
         was_voter=state.quorum is None or node_id in state.quorum.voter_ids,
         groups=(coordinated and coordinated.groups) or frozenset(),
         transactional_ids=(coordinated and coordinated.transactional_ids) or frozenset(),
+        has_answered=coordinated is not None and None not in (coordinated.groups, coordinated.transactional_ids),
         pid=state.nodes[node_id].process.pid,
         started_at=state.nodes[node_id].process.started_at,
     )

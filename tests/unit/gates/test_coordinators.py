@@ -175,6 +175,16 @@ def test_a_group_that_is_gone_without_evidence_of_a_load_holds_the_gate(log: See
     assert held.doubts == (f"{who}: the log does not show the load of {LED[0]}",)
 
 
+@pytest.mark.parametrize("before", [None, replace(BEFORE, has_answered=False)], ids=["no record", "no answer"])
+def test_without_the_ids_from_before_the_stop_every_load_must_be_shown(before: BeforeStop | None) -> None:
+    everything = (finished(LED[0]), finished(LED[1]), finished_transactions(LED[2]))
+    assert check(before=before, log=(STARTED, *everything)).is_met
+    held = check(before=before, log=(STARTED, *everything[:2]))
+    assert held.doubts == (f"node 4 (process 77): the log does not show the load of {LED[2]}",)
+    assert not check(before=before, log=None).is_met
+    assert check(log=None).is_met, "no id is known that could be gone"
+
+
 def in_layout(pattern: str, lines: tuple[str, ...]) -> tuple[str, ...]:
     """The lines as log4j writes them with another ConversionPattern."""
     change = {
