@@ -154,7 +154,7 @@ def _unshown(
 ) -> list[str]:
     """Return the partitions whose load must be shown, and is not, in their order."""
     needed = {*lacking, *(p.name for p in led if p.topic == SHARE_TOPIC)}
-    loaded = seen.loaded if seen is not None else frozenset()
+    loaded = frozenset(seen.loaded if seen is not None else ())
     return [p.name for p in led if p.name in needed and p.topic not in counted and p.name not in loaded]
 
 

@@ -98,7 +98,7 @@ class SeenLog:
     lines: int = 0
     layout: Layout | None = None
     problem: str = ""
-    loaded: frozenset[str] = frozenset()
+    loaded: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)
     has_initialised: bool = False
     remote_errors: tuple[str, ...] = ()
@@ -172,7 +172,7 @@ def _with_error(seen: SeenLog, event: LogEvent, lines: Sequence[str]) -> SeenLog
 
 def _with_success(seen: SeenLog, event: LogEvent) -> SeenLog:
     if finished := _partition(_FINISHED, event):
-        return replace(seen, loaded=seen.loaded | {finished})
+        return replace(seen, loaded=tuple(sorted({*seen.loaded, finished})))
     if event.logger == REMOTE_LOG_MANAGER and event.message == _INITIALISED:
         return replace(seen, has_initialised=True)
     return seen

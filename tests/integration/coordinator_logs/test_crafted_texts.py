@@ -63,7 +63,7 @@ def test_no_group_id_of_a_client_hides_a_failed_load(make_cluster: MakeCluster, 
     admin.create_topics([NewTopic("any", 1, 1)])["any"].result(60)
     with opened(cluster, tmp_path / "home") as ports:
         both = {f"{GROUPS_TOPIC}-0", f"{GROUPS_TOPIC}-1"}
-        join(servers, "first", lambda: log_of(ports, node).loaded >= both)
+        join(servers, "first", lambda: {*log_of(ports, node).loaded} >= both)
         partitions = ports.admin.partitions()
         own = f"{GROUPS_TOPIC}-{coordinator_partition(LOST, 2)}"
         before = BeforeStop(

@@ -218,7 +218,7 @@ def test_a_log_that_is_rotated_loses_no_error_and_shows_no_later_load() -> None:
         first, LogPart(pid=77, started_at=1.0, lines=(finished(LED[0]),), problem="was rotated before it was read")
     )
     assert rotated.failed.keys() == {LED[0]}
-    assert rotated.loaded == frozenset()
+    assert rotated.loaded == ()
     held = check(before=KNOWN, log=rotated)
     assert "Error loading offsets" in held.evidence
     assert held.doubts == (f"node 4 (process 77): the log shows a failed load of {LED[0]}",)
@@ -288,7 +288,7 @@ def test_an_error_ends_with_the_process_and_with_no_line() -> None:
     seen = seen_in(STARTED, FAILED, CAUSE, STARTED, finished(LED[0]), finished(LED[0]))
     assert seen.failed == {LED[0]: f"Error loading offsets from {LED[0]} {CAUSE}"}
     again = read_part(seen, LogPart(pid=78, started_at=9.0, lines=(STARTED, finished(LED[0])), is_first=True))
-    assert (again.failed, again.loaded) == ({}, {LED[0]})
+    assert (again.failed, again.loaded) == ({}, (LED[0],))
     transactions = seen_in(STARTED, failed_transactions(LED[2]), CAUSE, finished_transactions(LED[2]))
     assert transactions.failed.keys() == {LED[2]}, "a failed load of transactions ends with this line too"
 
@@ -344,7 +344,7 @@ def test_an_error_that_a_client_can_have_written_is_the_decision_of_an_approver(
 def test_another_logger_cannot_report_a_load() -> None:
     other = FAILED.replace(GROUPS, "com.example.Plugin")
     assert check(log=(STARTED, other)).is_met
-    assert seen_in(STARTED, finished(LED[0]).replace(GROUPS, RUNTIME)).loaded == frozenset()
+    assert seen_in(STARTED, finished(LED[0]).replace(GROUPS, RUNTIME)).loaded == ()
 
 
 def test_a_load_that_failed_during_a_compaction_holds_until_the_partition_is_loaded_again() -> None:

@@ -141,7 +141,7 @@ def test_no_text_makes_a_layout_known(forged: tuple[str, ...], line: str) -> Non
     """A text comes after the first lines of a process, which writes them before it opens a port."""
     seen = read((*[line] * node_log._FIRST_LINES, *forged))
     assert seen.layout is None
-    assert seen.loaded == frozenset()
+    assert seen.loaded == ()
     assert not is_met(seen)
     assert not is_met(read((*[line] * (node_log._FIRST_LINES - 1), line), forged)), "in parts, too"
 
