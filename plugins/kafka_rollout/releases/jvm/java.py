@@ -90,21 +90,26 @@ def refusal_of(stderr: str) -> str:
 def refused_options(binary: Path, arguments: Sequence[str]) -> str:
     """Return why a Java refuses the options of a command line; empty if it accepts them. Raises TransientError if the
     Java gives no answer."""
-    options = harmless_options(arguments)
     try:
-        done = subprocess.run(
-            [str(binary), *options, "-version"],
-            check=False,
-            capture_output=True,
-            text=True,
-            timeout=60,
-            env=child_environment(),
-            cwd="/",
-        )
+        return _try_options(binary, tuple(harmless_options(arguments)), binary.stat().st_mtime_ns)
     except (OSError, subprocess.SubprocessError) as error:
         raise TransientError(
             f"{binary} does not run: {error}.", remedy="Set JAVA_HOME to a Java installation."
         ) from None
+
+
+@lru_cache(maxsize=256)
+def _try_options(binary: Path, options: tuple[str, ...], _version: int) -> str:
+    """Try equal options of many nodes once. `_version`: changes when another Java is installed."""
+    done = subprocess.run(
+        [str(binary), *options, "-version"],
+        check=False,
+        capture_output=True,
+        text=True,
+        timeout=60,
+        env=child_environment(),
+        cwd="/",
+    )
     return "" if done.returncode == 0 else refusal_of(done.stderr)
 
 

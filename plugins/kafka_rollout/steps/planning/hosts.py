@@ -155,13 +155,20 @@ def check_jvm(
 
     The arguments of nodes are read only if their configuration needs such a property.
     """
+
+    def try_options(node_id: int) -> tuple[str, ...] | str:
+        try:
+            return ports.runtime.jvm_problems(ports.cluster.node(node_id))
+        except (TransientError, UserError, RefusedError, NotObservableError) as error:
+            return error.sentence
+
     refused: dict[int, tuple[str, ...]] = {}
     unknown: list[str] = []
-    for node_id in configs if releases else ():
-        try:
-            refused[node_id] = ports.runtime.jvm_problems(ports.cluster.node(node_id))
-        except (TransientError, UserError, RefusedError, NotObservableError) as error:
-            unknown.append(error.sentence)
+    for node_id, answer in zip(configs, at_once(try_options, configs if releases else ()), strict=False):
+        if isinstance(answer, str):
+            unknown.append(answer)
+        else:
+            refused[node_id] = answer
     wanted = {
         node_id: {release: effective_config(node_id, config, changes, release) for release in releases}
         for node_id, config in configs.items()
