@@ -70,7 +70,7 @@ def certificate(
     name: str,
     ca: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
     *,
-    ends_in: datetime.timedelta = datetime.timedelta(days=1),
+    ends_in: datetime.timedelta = datetime.timedelta(days=90),
     address: str = HOST,
 ) -> Path:
     """Write name.pem and name.key, and both together as name.store; valid for `address` from a week ago on."""
