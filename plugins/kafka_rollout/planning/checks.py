@@ -37,6 +37,7 @@ from kafka_rollout.planning.findings.configuration import (
     config_findings,
     controlled_shutdown_findings,
     java_findings,
+    java_maximum_findings,
     planned_configs,
 )
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, unobserved_nodes, unresolved_config_findings
@@ -98,7 +99,15 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
         unless=unless,
     )
     yield REMOTE_STORAGE_CHECK.ran(remote_storage_findings(cluster, configs, plan.target), unless=unless)
-    yield JAVA_CHECK.ran(java_findings(cluster, catalogue, ahead, observed.java), unless=unless)
+    started = {release: planned[release] for release in path}
+    rollback_to = None if path[0] in ahead else path[0]
+    yield JAVA_CHECK.ran(
+        (
+            *java_findings(cluster, catalogue, ahead, observed.java),
+            *java_maximum_findings(cluster, catalogue, started, observed.java, rollback_to=rollback_to),
+        ),
+        unless=unless,
+    )
     yield FILES_CHECK.ran(
         (
             *unobserved_nodes(cluster, configs, "configurations"),

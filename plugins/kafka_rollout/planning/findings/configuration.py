@@ -15,6 +15,7 @@ from kafka_rollout.model.configs import (
     known_number,
 )
 from kafka_rollout.model.host_state import BOOTSTRAP
+from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, LOGIN_FILE, STANDARD_AUTHORIZER
 from kafka_rollout.model.state import ClusterState
@@ -49,11 +50,17 @@ CONFIGURATION_CHECK = Check(
 )
 JAVA_UNKNOWN = FindingCode("JAVA-UNKNOWN", BLOCKER, "The Java version of a node is unknown.")
 JAVA_TOO_OLD = FindingCode("JAVA-TOO-OLD", BLOCKER, "A release of the path requires a newer Java than a node has.")
+JAVA_TOO_NEW = FindingCode(
+    "JAVA-TOO-NEW",
+    (BLOCKER, WARNING),
+    "A node logs in to others with SASL, and a release of the path cannot do this with the Java of the node. A warning "
+    "if only a rollback starts this release.",
+)
 JAVA_CHECK = Check(
     "java-version",
     "Java of each node",
     "upgrade.md#findings",
-    (JAVA_UNKNOWN, JAVA_TOO_OLD),
+    (JAVA_UNKNOWN, JAVA_TOO_OLD, JAVA_TOO_NEW),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(Need.JAVA, Need.FACTS),
     examines=Examined.JAVA,
@@ -230,6 +237,58 @@ def java_findings(
             )
         )
     return tuple(findings)
+
+
+def java_maximum_findings(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    configs: Mapping[Release, NodeConfigs],
+    java: Mapping[int, int],
+    *,
+    rollback_to: Release | None = None,
+) -> tuple[Finding, ...]:
+    """Return a finding for each node whose Java is too new for SASL on a release (KIP-1006).
+
+    Such a node starts, and fails to log in to other brokers and to the controllers. `configs`: for each release on
+    which nodes start, the configuration of each node. `rollback_to`: one of them, which only a rollback starts.
+    """
+    findings = []
+    for release, of_nodes in configs.items():
+        most = catalogue.get(release).java_maximum_with_sasl
+        for node in cluster.nodes:
+            has = java.get(node.node_id)
+            if most is None or has is None or has <= most:
+                continue
+            logs_in = _logs_in_with_sasl(of_nodes.get(node.node_id))
+            if logs_in is False:
+                continue
+            is_sure = logs_in or cluster.manages_nodes
+            uses = "logs in to other nodes with SASL" if logs_in else "has listeners that are unknown"
+            findings.append(
+                JAVA_TOO_NEW.found(
+                    f"node {node.node_id}, release {release}",
+                    f"{node.name} has Java {has} and {uses}. With SASL Kafka {release} needs Java {most} or older: "
+                    "its login fails with 'getSubject is not supported', so the node reaches no other one"
+                    f"{'. A rollback needs this release' if release == rollback_to else ''}.",
+                    f"Let the node use Java 17 or 21, or choose {_first_without(catalogue)} or later.",
+                    severity=BLOCKER if is_sure and release != rollback_to else WARNING,
+                )
+            )
+    return tuple(findings)
+
+
+def _logs_in_with_sasl(config: Mapping[str, str] | None) -> bool | None:
+    """Return whether a node with this configuration logs in to others with SASL; None if it is unknown."""
+    if config is None:
+        return None
+    found = find_listeners(config)
+    return True if found.logs_in_with_sasl else None if found.unknown else False
+
+
+def _first_without(catalogue: Catalogue) -> Release:
+    """Return the first release without a maximum of Java after all that have one."""
+    limited = [release for release in catalogue if catalogue.get(release).java_maximum_with_sasl is not None]
+    return min((release for release in catalogue if not limited or release > max(limited)), default=max(catalogue))
 
 
 def controlled_shutdown_findings(cluster: ClusterSpec, configs: NodeConfigs) -> Iterable[Finding]:

@@ -31,6 +31,7 @@ from kafka_rollout.planning.findings.configuration import (
     config_findings,
     effective_config,
     java_findings,
+    java_maximum_findings,
     planned_configs,
 )
 from kafka_rollout.planning.findings.dynamic_configs import (
@@ -123,6 +124,11 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     return versions
 
 
+def check_java(ports: ClusterPorts, release: Release) -> tuple[Finding, ...]:
+    """Return the findings for the Java of all nodes, which start on `release` with their current files."""
+    return java_maximum_findings(ports.cluster, ports.catalogue, {release: node_configs(ports)}, java_versions(ports))
+
+
 def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None) -> Checked:
     """Check the hosts of nodes (default: all) that will run `releases`."""
     asked = ports.cluster.nodes if nodes is None else nodes
@@ -191,6 +197,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     alone = replace(ports.cluster, nodes=(node,))
     config = ports.runtime.config(node)
     checked = effective_config(node.node_id, config, plan.config_changes, release)
+    java = java_versions(ports, (node,))
     starts = ObservedStarts()
     if reads_more(checked) or ports.run.load_fingerprints().get(node.node_id) != fingerprint(config):
         down = release < release_step.from_release
@@ -198,7 +205,8 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     return (
         *config_findings(release, starts.rejected),
         *start_findings(starts),
-        *java_findings(alone, ports.catalogue, (release,), java_versions(ports, (node,))),
+        *java_findings(alone, ports.catalogue, (release,), java),
+        *java_maximum_findings(alone, ports.catalogue, {release: {node.node_id: checked}}, java),
         *check_hosts(ports, (release,), (node,)).findings,
         *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
         *check_certificates(ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
@@ -420,10 +428,12 @@ def _check_node(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]
     try:
         process = ports.runtime.process(node)
         findings += check_hosts(ports, releases, (node,)).findings
-        ports.runtime.config(node)
+        config = ports.runtime.config(node)
+        configs = {release: {node.node_id: config} for release in releases}
         java = ports.runtime.java_version(node)
         alone = replace(ports.cluster, nodes=(node,))
         findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
+        findings += java_maximum_findings(alone, ports.catalogue, configs, {node.node_id: java})
     except NotObservableError as error:
         findings.append(
             not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)

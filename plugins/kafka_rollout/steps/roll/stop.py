@@ -38,7 +38,7 @@ from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.steps.planning.acls import unkept_acls
 from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
-from kafka_rollout.steps.planning.hosts import node_configs, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.steps.planning.hosts import check_java, node_configs, recheck_agreement, recheck_dynamic_configs
 from kafka_rollout.steps.planning.metadata import unkept_metadata
 from kafka_rollout.steps.planning.pending import unapproved_changes
 
@@ -236,8 +236,9 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
     source, target = release_step.from_release, release_step.to_release
     unkept = (*unkept_acls(ports, source, target, node_configs(ports)), *unkept_metadata(ports, plan, release_step))
     _refuse_found(ports, release_step, unkept)
+    java = check_java(ports, release_step.to_release)
     configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
-    _refuse_found(ports, release_step, [found for found in configs if found.severity is Severity.BLOCKER])
+    _refuse_found(ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
     if closing := _closing(ports, plan, release_step):
         _refuse_unloadable(ports, plan, release_step, closing)
 
