@@ -26,6 +26,7 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass
 from kafka_rollout.model.state import (
@@ -153,6 +154,7 @@ class FakeCluster:
         self.dynamic_configs = DynamicConfigs()
         self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas
         self.dynamic_config_problems: dict[Release, tuple[ConfigProblem, ...]] = {}
+        self.probes: dict[Release, tuple[Probe, ...]] = {}
         self.missing_rights: list[MissingRight] = []
         self.validated: list[tuple[Release, DynamicConfigs]] = []  # by Kafka's own classes
         self.java = 17

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
@@ -40,6 +41,14 @@ class FakeClasses:
         self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
     ) -> Mapping[Release, AclDifferences]:
         return {release: self._cluster.acl_differences.get(release, AclDifferences()) for release in others}
+
+    def authentication_probes(
+        self, release: Release, nodes: Mapping[int, Mapping[str, str]]
+    ) -> Mapping[int, tuple[Probe, ...]]:
+        return {node_id: self._cluster.probes.get(release, ()) for node_id in nodes}
+
+    def setting_documentation(self, release: Release, names: Collection[str]) -> Mapping[str, str]:
+        return {name: f"What {name} does." for name in names}
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         if not path.exists():

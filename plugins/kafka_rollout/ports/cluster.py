@@ -28,6 +28,7 @@ from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, StartProblems
 from kafka_rollout.model.state import (
@@ -201,6 +202,14 @@ class KafkaClasses(Protocol):
         """What the authorizers (StandardAuthorizer) of other releases decide otherwise than that of `source`.
 
         `settings`: of a node. One JVM for each release."""
+
+    def authentication_probes(
+        self, release: Release, nodes: Mapping[int, Mapping[str, str]]
+    ) -> Mapping[int, tuple[Probe, ...]]:
+        """Give wrong credentials to the release's SASL servers, for the listeners of each node (id → properties)."""
+
+    def setting_documentation(self, release: Release, names: Collection[str]) -> Mapping[str, str]:
+        """Return the documentation of broker settings, as HTML, without settings that the release does not have."""
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Load a snapshot with MetadataDelta/MetadataImage of the release; raises RefusedError if it cannot."""

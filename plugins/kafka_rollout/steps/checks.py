@@ -39,6 +39,7 @@ from kafka_rollout.planning.downgrade import LOWERING_CHECK
 from kafka_rollout.planning.findings.acls import ACLS_CHECK
 from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK
+from kafka_rollout.planning.findings.authentication import AUTHENTICATION_CHECK
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
@@ -64,6 +65,7 @@ from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADA
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
+from kafka_rollout.planning.findings.new_settings import NEW_SETTINGS_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.pending import PENDING_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
@@ -131,6 +133,8 @@ CHECKS: tuple[Check, ...] = (
     DYNAMIC_CONFIGURATION_CHECK,
     CHANGED_SETTINGS_CHECK,
     JVM_PROPERTIES_CHECK,
+    AUTHENTICATION_CHECK,
+    NEW_SETTINGS_CHECK,
     ADVISORIES_CHECK,
     ROLLBACK_END_CHECK,
     PENDING_CHECK,
@@ -168,6 +172,8 @@ _QUERIES: Mapping[str, Check] = {
     "acls": ACLS_CHECK,
     "acl_differences": ACLS_CHECK,
     "scan": METADATA_LOGS_CHECK,
+    "authentication_probes": AUTHENTICATION_CHECK,
+    "setting_documentation": NEW_SETTINGS_CHECK,
     "setting": MIN_ISR_CHECK,
     "scan_small": LOGS_CHECK,
 }
@@ -311,7 +317,13 @@ def _contents(state: ClusterState) -> str:
 
 def _without_classes(checked: Checked, missing: str) -> Checked:
     """Add that Kafka's own classes were not available, to the checks that use them."""
-    uses = checked.check in (CONFIGURATION_CHECK, START_FILES_CHECK, DYNAMIC_CONFIGURATION_CHECK, ACLS_CHECK)
+    uses = checked.check in (
+        CONFIGURATION_CHECK,
+        START_FILES_CHECK,
+        DYNAMIC_CONFIGURATION_CHECK,
+        ACLS_CHECK,
+        AUTHENTICATION_CHECK,
+    )
     if not (uses and missing) or checked.not_applicable:
         return checked
     return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
@@ -345,6 +357,8 @@ _OPTIONAL: Mapping[str, tuple[Check, object]] = {
     "start_problems": (CONFIGURATION_CHECK, {}),
     "dynamic_config_problems": (DYNAMIC_CONFIGURATION_CHECK, ()),
     "acl_differences": (ACLS_CHECK, {}),
+    "authentication_probes": (AUTHENTICATION_CHECK, {}),
+    "setting_documentation": (NEW_SETTINGS_CHECK, {}),
 }
 """Call of Kafka's own classes → the check that uses it, and the answer without them."""
 

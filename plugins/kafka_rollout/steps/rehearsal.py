@@ -6,7 +6,7 @@ the nodes of the copy are started.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -22,6 +22,7 @@ from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
 from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.model.state import CheckpointSummary, ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -143,6 +144,14 @@ class UnpredictedConfigs:
         self, source: Release, others: Sequence[Release], acls: Sequence[Acl], settings: Mapping[str, str]
     ) -> Mapping[Release, AclDifferences]:
         return {release: AclDifferences() for release in others}  # the plan of the cluster has them
+
+    def authentication_probes(
+        self, release: Release, nodes: Mapping[int, Mapping[str, str]]
+    ) -> Mapping[int, tuple[Probe, ...]]:
+        return {}  # the listeners of the copy have no SASL
+
+    def setting_documentation(self, release: Release, names: Collection[str]) -> Mapping[str, str]:
+        return {}
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         return self.classes.load_checkpoint(release, path)

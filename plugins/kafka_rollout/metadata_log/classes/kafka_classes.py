@@ -11,12 +11,14 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
+from py4j.java_gateway import get_field
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
 from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.metadata_log.classes.authentication import probe_authentication
 from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import (
     ImageClasses,
@@ -44,6 +46,7 @@ from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, quest
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
 from kafka_rollout.model.endpoints import base_name
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems, is_plugin, names_class
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
@@ -95,6 +98,18 @@ class JvmKafkaClasses:
             )
             for release in others
         }
+
+    def authentication_probes(
+        self, release: Release, nodes: Mapping[int, Mapping[str, str]]
+    ) -> dict[int, tuple[Probe, ...]]:
+        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+            return probe_authentication(jvm, nodes)
+
+    def setting_documentation(self, release: Release, names: Collection[str]) -> dict[str, str]:
+        with run_jvm(self.cache.libs(release)) as jvm, java_errors(release):
+            keys = config_definitions(jvm).configKeys()
+            found = {name: keys.get(name) for name in names}
+            return {name: str(get_field(key, "documentation")) for name, key in found.items() if key is not None}
 
     def load_checkpoint(self, release: Release, path: Path) -> CheckpointSummary:
         """Build the image as a starting node does: check batches, replay records, check every finalized level.

@@ -19,12 +19,19 @@ from kafka_rollout.base.wording import count
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
+from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.agreement import Directories, Files, agreement_findings
+from kafka_rollout.planning.findings.authentication import (
+    AUTHENTICATION_CHECK,
+    authentication_findings,
+    find_accepted,
+    has_sasl,
+)
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.planning.findings.cluster import NODE_DOWN
 from kafka_rollout.planning.findings.configuration import (
@@ -53,6 +60,12 @@ from kafka_rollout.planning.findings.jvm_properties import (
     jvm_findings,
     jvm_option_findings,
     needs_jvm_arguments,
+)
+from kafka_rollout.planning.findings.new_settings import (
+    NEW_SETTINGS_CHECK,
+    find_new_settings,
+    names_to_explain,
+    new_setting_findings,
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
@@ -191,6 +204,57 @@ def check_jvm(
     )
 
 
+def check_authentication(ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]) -> Checked:
+    """Give wrong credentials to the classes of each release on which nodes will start, with the nodes' configuration.
+
+    `configs`: the current configuration by node.
+    """
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    releases = plan.path[1:]
+    if not releases:
+        return AUTHENTICATION_CHECK.ran(unless=NO_RESTART)
+    if len(configs) == len(ports.cluster.nodes) and not any(map(has_sasl, configs.values())):
+        return AUTHENTICATION_CHECK.ran(unless="No listener uses SASL.")
+    ahead = {release: planned[release] for release in releases}
+    return AUTHENTICATION_CHECK.ran(_authentication(ports, plan.source, ahead, configs))
+
+
+def _authentication(
+    ports: ClusterPorts,
+    source: Release,
+    planned: Mapping[Release, Mapping[int, Mapping[str, str]]],
+    running: Mapping[int, Mapping[str, str]],
+) -> tuple[Finding, ...]:
+    """Return the findings about wrong credentials. `running`: the configuration of the nodes on the source release."""
+
+    def ask(release: Release, of_nodes: Mapping[int, Mapping[str, str]]) -> Mapping[int, tuple[Probe, ...]]:
+        with_sasl = {
+            node_id: with_inventory_values(ports.cluster.node(node_id), config)
+            for node_id, config in of_nodes.items()
+            if has_sasl(config)
+        }
+        return ports.classes.authentication_probes(release, with_sasl) if with_sasl else {}
+
+    probes = {release: ask(release, of_nodes) for release, of_nodes in planned.items()}
+    accepted = {node_id for ids in find_accepted(probes).values() for node_id in ids}
+    asked = accepted & running.keys() if source in ports.catalogue else set()
+    now = ask(source, {node_id: running[node_id] for node_id in asked})
+    return tuple(authentication_findings(probes, now))
+
+
+def check_new_settings(
+    ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]
+) -> Checked:
+    """Find the settings that only the target has and that take effect. `configs`: the current configuration by node."""
+    if plan.target == plan.source or not plan.release_steps:
+        return NEW_SETTINGS_CHECK.ran(unless=NO_RESTART)
+    planned = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
+    found = find_new_settings(ports.cluster, ports.catalogue, plan.path, planned, finalized)
+    explained = names_to_explain(ports.catalogue, plan.target, found)
+    said = ports.classes.setting_documentation(plan.target, explained) if explained else {}
+    return NEW_SETTINGS_CHECK.ran(new_setting_findings(ports.catalogue, plan.source, plan.target, found, said))
+
+
 def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
@@ -199,10 +263,16 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
     checked = effective_config(node.node_id, config, plan.config_changes, release)
     java = java_versions(ports, (node,))
     starts = ObservedStarts()
-    if reads_more(checked) or ports.run.load_fingerprints().get(node.node_id) != fingerprint(config):
+    accepted: tuple[Finding, ...] = ()
+    has_changed = ports.run.load_fingerprints().get(node.node_id) != fingerprint(config)
+    if has_changed:
+        wanted = {release: {node.node_id: checked}}
+        accepted = _authentication(ports, release_step.from_release, wanted, {node.node_id: config})
+    if reads_more(checked) or has_changed:
         down = release < release_step.from_release
         starts = observe_starts(ports, release, {node.node_id: checked}, down=down)
     return (
+        *accepted,
         *config_findings(release, starts.rejected),
         *start_findings(starts),
         *java_findings(alone, ports.catalogue, (release,), java),

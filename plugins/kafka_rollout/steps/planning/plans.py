@@ -44,9 +44,11 @@ from kafka_rollout.steps.planning.acls import check_acls
 from kafka_rollout.steps.planning.certificates import check_certificates
 from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
 from kafka_rollout.steps.planning.hosts import (
+    check_authentication,
     check_dynamic_configs,
     check_hosts,
     check_jvm,
+    check_new_settings,
     java_versions,
     node_configs,
     node_directories,
@@ -124,6 +126,8 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request:
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         check_certificates(ports, observed.configs, lasts_s=_expected_s(plan)),
         check_acls(ports, plan, observed.configs),
+        check_authentication(ports, plan, observed.configs),
+        check_new_settings(ports, plan, observed.configs, observed.state.finalized),
         *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
     )
 
