@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass, fields, is_dataclass
+from datetime import date
 from enum import Enum
 from pathlib import Path
 from typing import Any
@@ -64,8 +65,8 @@ def as_text(value: object) -> str:
 
 
 def plain(value: Any) -> Any:
-    """Return a domain value in its JSON form: releases, ranges and paths as text, sets sorted."""
-    if isinstance(value, Release | VersionRange | Path):
+    """Return a domain value in its JSON form: releases, ranges, days and paths as text, sets sorted."""
+    if isinstance(value, Release | VersionRange | date | Path):
         return str(value)
     if isinstance(value, Enum):
         return value.value

@@ -146,6 +146,13 @@ def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.Ca
     assert "Exit codes" in capsys.readouterr().out
 
 
+def test_the_catalogue_is_json_with_the_day_of_each_build(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert cli.run_main(["catalogue", "list", "--json"]) == 0
+    facts = json.loads(capsys.readouterr().out)
+    assert facts["4.3.1"]["built_at"] == "2026-06-17"
+    assert (facts["3.9.0"]["java_maximum_with_sasl"], facts["3.9.1"]["java_maximum_with_sasl"]) == (22, None)
+
+
 def test_the_catalogue_fits_into_80_columns(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -12,6 +12,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson
+from kafka_rollout.planning.findings.advisories import review_findings
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release, ReleaseFacts
 
@@ -66,7 +67,10 @@ def add(releases: Names, as_json: AsJson = False) -> None:
     gaps = {}
     for release in [Release.parse(text) for text in releases]:
         facts = add_release(Settings.from_environment(), release, _progress(release))
-        show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}")
+        built = facts.built_at or "an unknown day"
+        show.out.print(f"{release}: added, {facts.coordinator_class}, metadata.version {_levels(facts)}, built {built}")
+        for finding in review_findings(get_catalogue(), [release]):
+            show.say(f"{finding.sentence} {finding.remedy}")
         gaps[str(release)] = facts.gaps
         for fact, reason in facts.gaps.items():
             show.out.print(show.as_text(f"{release}: gap: {fact}: {reason}"), soft_wrap=True)
