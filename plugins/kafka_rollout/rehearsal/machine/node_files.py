@@ -23,6 +23,7 @@ from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS
+from kafka_rollout.kafka.formats.log_files import CLEANED, SWAP
 from kafka_rollout.metadata_log.disk.folder import META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.host_state import BOOTSTRAP
@@ -42,6 +43,7 @@ CONFIG = "server.properties"
 PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
 PARTITION_METADATA = "partition.metadata"
 _ALWAYS = (PARTITION_METADATA, LEADER_EPOCHS)
+_SEGMENTS = (".log", f".log{SWAP}", f".log{CLEANED}")
 _TRIES = 5
 
 
@@ -256,13 +258,16 @@ def _sizes(folder: Path) -> Mapping[str, int]:
 
 
 def _copied(files: Collection[str]) -> list[str]:
-    """Return the files to copy of a log: segments, newest snapshot, quorum state; no indexes, which Kafka rebuilds."""
+    """Return the files to copy of a log: segments, newest snapshot, quorum state; no indexes, which Kafka rebuilds.
+
+    Segments include those between two renames of the log cleaner: the node of the copy decides about them as it starts.
+    """
     found = [checkpoint for name in files if (checkpoint := checkpoint_of(Path(name))) is not None]
     snapshots = sorted(found, key=lambda one: (one.end_offset, one.epoch))
     # One with end offset 0 has the voters with which a dynamic quorum was formatted.
     kept = {one.path.name for one in (*snapshots[-1:], *(one for one in snapshots if one.end_offset == 0))}
     names = {*_ALWAYS, QUORUM_STATE, *kept}
-    return sorted(name for name in files if name.endswith(".log") or name in names)
+    return sorted(name for name in files if name.endswith(_SEGMENTS) or name in names)
 
 
 def _write(target: Path, content: bytes) -> None:

@@ -61,6 +61,15 @@ def test_logs_of_metadata_and_coordinators_are_copied_and_other_partitions_are_e
     }
 
 
+def test_segments_between_two_renames_are_copied_for_the_node_of_the_copy(tmp_path: Path) -> None:
+    files = make_node(tmp_path / "real")
+    for suffix in (".swap", ".cleaned", ".deleted"):
+        (tmp_path / "real" / "node-1" / "__consumer_offsets-0" / f"{0:020}.log{suffix}").write_bytes(b"x" * 10)
+    (copy,) = map(Path, files.copy(tmp_path / "copy", lambda number: None).values())
+    copied = {path.name for path in copy.rglob("*.log.*")}
+    assert copied == {f"{0:020}.log.swap", f"{0:020}.log.cleaned"}
+
+
 def test_the_size_counts_copied_files_only(tmp_path: Path) -> None:
     files = make_node(tmp_path)
     folders, size = files.size()
