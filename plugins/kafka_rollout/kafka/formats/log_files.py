@@ -18,6 +18,8 @@ OFFSET_DIGITS = 20
 _OFFSET = re.compile(r"([0-9]{20})\.")
 SEGMENT = re.compile(r"([0-9]{20})\.log")
 _SWAP_SEGMENT = re.compile(r"([0-9]{20})\.log\.swap")
+MAYBE_SEGMENT = re.compile(r"([0-9]{20})\.log(?:\.swap)?")
+"""Names that can be segments; `segment_names` decides."""
 
 
 def base_offset(name: str) -> int:

@@ -26,7 +26,7 @@ from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
-from kafka_rollout.kafka.formats.log_files import base_offset, segment_names
+from kafka_rollout.kafka.formats.log_files import MAYBE_SEGMENT, base_offset, segment_names
 from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
 from kafka_rollout.kafka.formats.messages import decode, zigzag_varint
 from kafka_rollout.kafka.formats.record_batch import HEADER, batches, check_crc, payload, records
@@ -37,7 +37,6 @@ QUORUM_STATE = "quorum-state"
 META = "meta.properties"
 _LOCK = ".lock"
 _LOCK_S = 3.0
-_SEGMENT = re.compile(r"([0-9]{20})\.log(?:\.swap)?")
 _CHECKPOINT = re.compile(r"([0-9]{20})-([0-9]{10})\.checkpoint")
 _EPOCH_AT, _ATTRIBUTES_AT = 12, 21  # partitionLeaderEpoch and attributes of a batch
 _WHERE = "Use a node's metadata.log.dir (by default the first of its log.dirs), or a copy of its __cluster_metadata-0."
@@ -158,7 +157,7 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
 def _check_names(log: Path) -> None:
     """Raise UserError unless each segment and snapshot is a file with a valid offset in its name."""
     for path in log.iterdir():
-        if match := _SEGMENT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name):
+        if match := MAYBE_SEGMENT.fullmatch(path.name) or _CHECKPOINT.fullmatch(path.name):
             with suppress(FileNotFoundError):  # a running node removes old ones
                 check_regular(path, path.stat())
             if parse_number(match[1]) is None:
@@ -171,7 +170,7 @@ def _is_metadata_log(folder: Path) -> bool:
     if not folder.is_dir():
         return False
     names = os.listdir(folder)
-    has_log = any(_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
+    has_log = any(MAYBE_SEGMENT.fullmatch(name) or _CHECKPOINT.fullmatch(name) for name in names)
     # Partitions of other topics have segments too, but no quorum-state and no snapshots.
     return has_log and (folder.name == METADATA_LOG or QUORUM_STATE in names or any(map(_CHECKPOINT.fullmatch, names)))
 
