@@ -105,7 +105,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
         assert levels["metadata.version"] == 23, node.name
         assert {"share.version", "streams.version"}.isdisjoint(levels), "4.0.1 does not know them"
     every_gate_has_evidence(report)
-    dropped = {found["subject"]: found["sentence"] for found in report["findings"] if found["code"] == DROPPED}
+    dropped = {found["subject"]: found["sentence"] for found in report["findings"] if found["code"] == DROPPED.code}
     assert "1 group (shipping)" in dropped.get("4.0.1, ConsumerGroupTargetAssignmentMetadata assignmentTimestamp", "")
     assert report["inventory"]["differences"] == []
     assert contents(cluster.spec) == before
