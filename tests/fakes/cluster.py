@@ -9,6 +9,7 @@ from threading import Lock
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.features.registrations import drops_zero_ranges, renews_registrations
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import ids_for
 from kafka_rollout.groups.records import GroupRecords
@@ -39,7 +40,7 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VersionRange
 from tests.fakes.clock import FakeClock
 from tools.demo.folder import PROJECT_ROOT
 
@@ -135,6 +136,7 @@ class FakeCluster:
         self.find_unlisted_controllers: set[int] = set()
         self.find_unlisted_brokers: set[int] = set()
         self.registrations: MetadataRegistrations | None = None  # None: the metadata logs cannot be read for it
+        self.dropped: dict[int, frozenset[str]] = {}  # broker → features that its registration lacks
         self.in_zookeeper_mode = False
         self.groups: list[GroupState] = []
         self.transactions: list[TransactionState] = []
@@ -286,6 +288,41 @@ class FakeCluster:
     def voters(self) -> list[int]:
         return [node.node_id for node in self.spec.controllers if node.node_id not in self.standbys]
 
+    def register(self, node_id: int) -> None:
+        """Register a broker with the active controller: one before 3.9 makes it leave out ranges with minimum 0."""
+        release, leader = self.nodes[node_id].running, self.leader
+        active = self.nodes[leader].running if leader is not None else None
+        if release is None:
+            return
+        known = self.catalogue.get(release).features
+        drops = active is not None and drops_zero_ranges(self.catalogue.get(active))
+        self.dropped[node_id] = frozenset(name for name, facts in known.items() if drops and facts.supported.min == 0)
+
+    @property
+    def registered(self) -> dict[int, dict[str, VersionRange]]:
+        """Broker → ranges in its registration."""
+        releases = {
+            node.node_id: self.nodes[node.node_id].running or self.nodes[node.node_id].installed
+            for node in self.spec.brokers
+        }
+        return {
+            node_id: {
+                name: facts.supported
+                for name, facts in self.catalogue.get(release).features.items()
+                if name not in self.dropped.get(node_id, ())
+            }
+            for node_id, release in releases.items()
+        }
+
+    def raise_levels(self, levels: Mapping[str, int]) -> None:
+        """Finalize levels. Brokers register again where metadata.version reaches 3.7-IV2."""
+        before = self.finalized.get(METADATA_VERSION, 0)
+        self.finalized = {name: level for name, level in {**self.finalized, **levels}.items() if level > 0}
+        self.epoch += 1
+        if renews_registrations(before, self.finalized.get(METADATA_VERSION, 0)):
+            for node in self.spec.brokers:
+                self.register(node.node_id)
+
     def stop(self, node_id: int) -> None:
         """Controlled shutdown: leaderships move away, the node leaves its ISRs (the last one stays in, leaderless)."""
         with self._guard:  # the nodes of a batch stop at the same time
@@ -316,6 +353,8 @@ class FakeCluster:
         node.in_use = None
         node.behind = self.catch_up_rounds
         self._elect_controller()
+        if self.spec.node(node_id).is_broker:
+            self.register(node_id)
 
     def advance(self) -> None:
         """Let one round pass: started nodes come closer to being caught up."""

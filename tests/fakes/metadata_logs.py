@@ -70,7 +70,7 @@ class FakeMetadataLogs:
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
         if self._cluster.registrations is None:
             raise RefusedError(f"The metadata log of node {node.node_id} cannot be read.", remedy="Grant the right.")
-        return self._cluster.registrations
+        return replace(self._cluster.registrations, brokers=self._cluster.registered)
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None

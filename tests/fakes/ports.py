@@ -293,8 +293,7 @@ class FakeAdmin:
             if not validate_only:
                 if targets.get(ELR_VERSION, 0) > 0:
                     world.raise_elr()
-                world.finalized = {name: level for name, level in {**world.finalized, **targets}.items() if level > 0}
-                world.epoch += 1
+                world.raise_levels(targets)
         error = "INVALID_UPDATE_VERSION" if problem else "NONE"
         return tuple(FeatureUpdateResult(feature=name, error=error, message=problem) for name in targets)
 
@@ -315,6 +314,10 @@ class FakeAdmin:
                 return (
                     f"Invalid update version {level} for feature {feature}. Node {node_id} supports {facts.supported}."
                 )
+        for node_id, dropped in world.dropped.items():
+            if level > 0 and feature in dropped:
+                why = f"Broker {node_id} does not support this feature."
+                return f"Invalid update version {level} for feature {feature}. {why}"
         return ""
 
     def close(self) -> None:

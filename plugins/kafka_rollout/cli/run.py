@@ -159,7 +159,7 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         commands += [back] if can_be_undone(events) else []
     else:
         commands = [("wait on", command_of(ports, plan)), ("restart the node", again)]
-        commands += [] if plan.restarts else [back]
+        commands += [back] if plan.changes_release else []
     if find_doubts(events):
         commands.append(("accept the log", f"kafka-rollout accept --cluster {plan.cluster} --run {ports.run_id}"))
     for what, command in commands:

@@ -9,7 +9,9 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Verdict
-from kafka_rollout.features.support import keeps_registrations, supported_ranges
+from kafka_rollout.base.wording import nodes
+from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations
+from kafka_rollout.features.support import supported_ranges
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -454,16 +456,11 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     own = [n.features.supported.get(feature) for n in state.nodes.values() if n.features is not None]
     all_support = bool(own) and all(supported is not None and level in supported for supported in own)
     code = FEATURE_REFUSED
-    if "does not support this feature" in message and all_support:
+    if "does not support this feature" in message and all_support and feature != METADATA_VERSION:
         code = DROPPED_RANGES
-        remedy = (
-            "Restart the listed broker, and every other one that registered with an older controller. At this level, "
-            "nothing else makes them re-register."
-            if keeps_registrations(state.finalized.get(METADATA_VERSION, 0))
-            else "Finalize metadata.version first, so that the brokers re-register. If it is already at the "
-            "target, restart the listed broker so that it registers with the new controller."
-        )
-        message += " Every node supports it: an older controller accepted the registration and dropped the range."
+        remedy = "Restart every broker whose registration lacks the level, so that it registers again."
+        if not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+            remedy = "Finalize metadata.version first, so that the brokers register again."
     else:
         of_message = next((remedy for words, remedy in _BY_MESSAGE if words in message), None)
         remedy = of_message or _BY_ERROR.get(error, code.remedy)
@@ -471,6 +468,35 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
         f"feature {feature}",
         f"The controller rejected {feature} {level}: {error} {message}".strip(),
         remedy,
+    )
+
+
+_BROKER = re.compile(r"\bBroker (\d+)\b")
+
+
+def dropped_ranges(
+    cluster: ClusterSpec, seen: SeenRegistrations, levels: Mapping[str, int], refused: Sequence[Finding]
+) -> Finding:
+    """Return one finding for all levels that registrations lack. `refused`: the DROPPED_RANGES finding of each level.
+
+    `levels`: those that the controller refuses. `seen`: the registrations of all brokers.
+    """
+    listed = ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
+    named = {int(number) for finding in refused for number in _BROKER.findall(finding.sentence)}
+    ids = sorted(named | set(seen.lacking) | set(seen.unknown))
+    which = f"The registrations of {nodes(sorted(named | set(seen.lacking)))} lack {listed}"
+    if seen.unknown:
+        which += f", and those of {nodes(seen.unknown)} could not be read"
+    if cluster.manages_nodes:
+        options = "".join(f" --node {node_id}" for node_id in ids)
+        remedy = f"Run `kafka-rollout restart --cluster {cluster.name}{options}`."
+    else:
+        remedy = f"Restart {nodes(ids)}, one after the other, while every controller runs 3.9 or later."
+    return DROPPED_RANGES.found(
+        "broker registrations",
+        f"{which}, although the nodes support the levels: a controller before 3.9 drops ranges with minimum 0 "
+        "(KAFKA-17492). The active controller refuses these levels until the nodes register again.",
+        f"{remedy} Then repeat this command.",
     )
 
 

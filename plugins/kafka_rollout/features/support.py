@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.features.registrations import keeps_registrations, renews_registrations
 from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
@@ -15,7 +16,6 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
 
-_WITH_DIRECTORIES, _OF_39 = 17, 21  # 3.7-IV2 and 3.9-IV0
 _NONE = "not at all"  # no range
 
 CONTROLLER_UNREGISTRATION_LEVEL = 33
@@ -190,7 +190,10 @@ def unlisted_controller_lacks(state: ClusterState, node_id: int, targets: Mappin
 def dropped_registration(
     catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int], feature: str, level: int
 ) -> Iterable[Finding]:
-    """Return findings for brokers whose registration with an older controller may lack every range with minimum 0."""
+    """Return findings for brokers whose registration with an older controller may lack every range with minimum 0.
+
+    Where raising metadata.version renews no registration, the controller's validate-only request finds them.
+    """
     if feature == METADATA_VERSION or level == 0 or state.finalized.get(feature, 0) > 0 or not state.releases:
         return
     newest = max(state.releases)
@@ -201,7 +204,9 @@ def dropped_registration(
     old_level = state.finalized.get(METADATA_VERSION, 0)
     if old_level >= latest or feature not in known or known[feature].supported.min > 0:
         return
-    is_raised = targets.get(METADATA_VERSION, old_level) > old_level and not keeps_registrations(old_level)
+    if keeps_registrations(old_level):
+        return
+    is_raised = renews_registrations(old_level, targets.get(METADATA_VERSION, old_level))
     yield REGISTRATION_MAY_LACK_RANGES.found(
         f"feature {feature}",
         f"metadata.version is still {old_level}. Brokers that registered with an older controller lack "
@@ -211,23 +216,9 @@ def dropped_registration(
             "brokers re-register."
         )
         if is_raised
-        else (
-            "Restart these brokers once every controller runs the new release: at this level a change of "
-            "metadata.version does not make them re-register."
-            if keeps_registrations(old_level)
-            else "Finalize metadata.version first, so that the brokers re-register."
-        ),
+        else "Finalize metadata.version first, so that the brokers re-register.",
         severity=INFO if is_raised else WARNING,
     )
-
-
-def keeps_registrations(level: int) -> bool:
-    """Return whether a broker keeps the registration that lacks ranges when metadata.version is raised from `level`.
-
-    A registration contains directories from 3.7-IV2 on, and a broker re-registers only if they are missing
-    (BrokerRegistrationTracker). Controllers of 3.9 and later drop no ranges (KAFKA-17011).
-    """
-    return _WITH_DIRECTORIES <= level < _OF_39
 
 
 def find_lossy_downgrade_gap(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> str:

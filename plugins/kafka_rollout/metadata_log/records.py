@@ -81,10 +81,12 @@ _ZK_CLOSED = frozenset({0, 3})
 class MetadataRegistrations:
     """Registrations in a metadata log, which no response of a node contains.
 
-    `controllers`: id → range by feature, as the controller registered (KIP-919). `migrating_brokers`: registered in
-    ZooKeeper mode. `zk_migration`: the newest ZkMigrationStateRecord, 0 without one.
+    `brokers`, `controllers`: id → range by feature, as the broker (RegisterBrokerRecord) or the controller (KIP-919)
+    registered. `migrating_brokers`: registered in ZooKeeper mode. `zk_migration`: the newest ZkMigrationStateRecord, 0
+    without one.
     """
 
+    brokers: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
     controllers: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
     migrating_brokers: frozenset[int] = frozenset()
     zk_migration: int = 0

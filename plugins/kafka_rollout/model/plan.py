@@ -31,10 +31,13 @@ class Direction(StrEnum):
 
 
 class ReleaseStepPosition(StrEnum):
-    """Position of a release step in the DAG: through a tolerant release first (KIP-915), then to the target."""
+    """Position of a release step in the DAG: through a tolerant release first (KIP-915), then to the target. The nodes
+    that must register again restart after that.
+    """
 
     VIA = "via"
     TARGET = "target"
+    REGISTRATION = "registration"
 
 
 class Undo(StrEnum):
@@ -250,13 +253,24 @@ class Plan:
 
     @property
     def restarts(self) -> bool:
-        """Whether the run restarts nodes without a change of their release."""
-        return any(release_step.restarts for release_step in self.release_steps)
+        """Whether the run was started to restart nodes on their own release."""
+        return self.direction is Direction.RESTART
+
+    @property
+    def changes_release(self) -> bool:
+        """Whether a node moves to another release."""
+        return any(not release_step.restarts for release_step in self.release_steps)
+
+    @property
+    def registration_step(self) -> ReleaseStep | None:
+        """The restart of nodes that must register again before levels are raised (KAFKA-17492); None without one."""
+        last = self.release_steps[-1] if self.release_steps and not self.restarts else None
+        return last if last is not None and last.restarts else None
 
     @property
     def path(self) -> tuple[Release, ...]:
-        """The releases that the nodes run one after the other, the source first."""
-        return (self.source, *(release_step.to_release for release_step in self.release_steps))
+        """The releases on which the nodes start one after the other, the source first."""
+        return (self.source, *dict.fromkeys(release_step.to_release for release_step in self.release_steps))
 
     @property
     def has_batches(self) -> bool:
@@ -323,11 +337,15 @@ class Plan:
     def release_step_at(self, position: ReleaseStepPosition) -> ReleaseStep | None:
         """Return the release step at a position of the DAG. The DAG is drawn before the plan exists.
 
-        The last release step is at TARGET.
+        The last release step is at TARGET, before the restart of nodes that must register again.
         """
+        again = self.registration_step
+        if position is ReleaseStepPosition.REGISTRATION:
+            return again
+        steps = [step for step in self.release_steps if step != again]
         if position is ReleaseStepPosition.TARGET:
-            return self.release_steps[-1] if self.release_steps else None
-        return self.release_steps[0] if len(self.release_steps) > 1 else None
+            return steps[-1] if steps else None
+        return steps[0] if len(steps) > 1 else None
 
 
 _INTERNAL = "__"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Checked
+from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import FeatureChange, ReleaseStep
@@ -24,7 +25,8 @@ class Observation:
     `cluster`: as in the inventory. `catalogue`: with the classes of coordinators that the configuration causes
     (`with_configured_classes`). `configs`: node id → setting → current value. `starts`: what the nodes read at their
     starts on the releases ahead (release_overrides applied). `java`: node id → feature version (17). `directories`: as
-    in `Files` of the agreement. `registrations`: in the metadata log; None if it was not read.
+    in `Files` of the agreement. `registrations`: in the metadata log; None if it was not read. `registered`: the
+    registrations of brokers that run the target already, compared with its levels; None if there is none.
     """
 
     cluster: ClusterSpec
@@ -35,6 +37,7 @@ class Observation:
     java: Mapping[int, int]
     directories: Directories = field(default_factory=dict)
     registrations: MetadataRegistrations | None = None
+    registered: SeenRegistrations | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

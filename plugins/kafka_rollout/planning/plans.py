@@ -15,6 +15,11 @@ from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import config_changes
 from kafka_rollout.planning.lowering import OF_ROLLS, LoweringMethod
 from kafka_rollout.planning.observation import Change, Observation
+from kafka_rollout.planning.registration import (
+    REGISTRATIONS_CHECK,
+    plan_registration_step,
+    registration_findings,
+)
 from kafka_rollout.planning.release_path import find_release_steps, find_restart_steps, source_release
 from kafka_rollout.planning.request import Request
 
@@ -46,8 +51,15 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
     elif run_of is RunOf.DOWNGRADE:
         change = decide_downgrade(observed, request, all_findings(of_cluster))
     else:
-        levels = feature_changes(catalogue, state, target) if request.plans_features else ()
-        change = Change(release_steps=find_release_steps(cluster, catalogue, state, target), feature_changes=levels)
+        levels = feature_changes(catalogue, state, target)
+        steps = find_release_steps(cluster, catalogue, state, target)
+        again = (
+            plan_registration_step(observed, target, steps, levels) if request.finalizes(rolls=bool(steps)) else None
+        )
+        change = Change(
+            release_steps=steps if again is None else (*steps, again),
+            feature_changes=levels if request.plans_features else (),
+        )
     path = (source, *(release_step.to_release for release_step in change.release_steps))
     racks = find_racks(cluster, observed.configs)
     limits = BatchLimits(max_size=request.max_batch_size, one_rack=request.one_rack_at_a_time)
@@ -71,6 +83,9 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
         unchecked=find_unchecked_counters(cluster, state, tiered),
     )
     checked = (*of_cluster, *check_change(observed, plan), *change.checked)
+    if run_of is RunOf.UPGRADE:
+        later = registration_findings(observed, plan, feature_changes(catalogue, state, target))
+        checked = (*checked, REGISTRATIONS_CHECK.ran(later))
     if plan.offline:
         checked = tuple(one.without(OF_ROLLS) for one in checked)
     return plan, checked

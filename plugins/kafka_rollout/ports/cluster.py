@@ -330,7 +330,8 @@ class MetadataLogQueries(Protocol):
         configuration, for the times in the remedies."""
 
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
-        """Registered levels of controllers, and the state of a ZooKeeper migration. Reads a copy; the node can run."""
+        """Registered levels of brokers and controllers, and the state of a ZooKeeper migration. Reads a copy; the node
+        can run."""
 
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or

@@ -465,9 +465,8 @@ class Proved:
 def proved_by(plan: Plan, outcome: Outcome) -> Proved:
     """Return what the outcome proves. An outcome is `finished` only after all gates that prove the levels passed."""
     is_rolled = outcome in {Outcome.FINISHED, Outcome.ROLLED_NOT_FINALIZED}
-    changes_release = any(not step.restarts for step in plan.release_steps)
     is_finalized = outcome is Outcome.FINISHED
     return Proved(
-        release=plan.target if is_rolled and changes_release else None,
+        release=plan.target if is_rolled and plan.changes_release else None,
         levels={change.feature: change.target for change in plan.feature_changes if is_finalized},
     )

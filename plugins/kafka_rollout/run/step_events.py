@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
@@ -55,6 +56,17 @@ class Started(NodeEvent, kind="started"):
     release: Release
     pid: int | None
     seconds: float
+
+
+class RegistrationsRead(Event, kind="registrations-read"):
+    """Whether the brokers that can have to register again are registered with the levels to raise.
+
+    `pids`: node id → its process, None for a node without one. A registration belongs to a process.
+    """
+
+    release_step: str
+    seen: SeenRegistrations
+    pids: Mapping[int, int | None]
 
 
 class BatchSplit(Event, kind="batch-split"):

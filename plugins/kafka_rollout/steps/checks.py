@@ -75,6 +75,7 @@ from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLE
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import Observation
 from kafka_rollout.planning.plans import decide_plan
+from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK
@@ -104,6 +105,7 @@ CHECKS: tuple[Check, ...] = (
     MIGRATION_CHECK,
     TARGET_CHECK,
     PAST_CHECK,
+    REGISTRATIONS_CHECK,
     GAPS_CHECK,
     QUERIES_CHECK,
     NODES_CHECK,
@@ -246,7 +248,7 @@ def check_release(
         bootstrap_servers=ports.cluster.bootstrap_servers,
         cluster_id=state.cluster_id,
         change=run_of.value,
-        path=tuple(map(str, plan.path)) if plan.release_steps and run_of is not RunOf.RESTART else (str(plan.source),),
+        path=tuple(map(str, plan.path)) if plan.changes_release else (str(plan.source),),
         target=str(target),
         nodes=nodes_text(observed),
         contents=_contents(state),
@@ -293,7 +295,7 @@ def _more(
 
 
 def _check_logs(ports: ClusterPorts, plan: Plan, scanned: ScanResult | None) -> Checked:
-    if not plan.release_steps:
+    if not plan.changes_release:
         return LOGS_CHECK.ran(unless=NO_RESTART)
     if scanned is not None and not scanned.standing.keys() >= set(plan.path[1:]):
         scanned = None  # it did not evaluate these releases

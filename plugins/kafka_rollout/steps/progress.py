@@ -34,6 +34,7 @@ from kafka_rollout.run.step_events import (
     OfflineSentence,
     OfflineSnapshotWritten,
     PreparingStop,
+    RegistrationsRead,
     Rehearsed,
     Started,
     Stopping,
@@ -123,6 +124,8 @@ class Progress:
                     return f"contents compared: {event.differences or 'no'} differences"
                 counting = f", {event.failing} not in the plan: {few(event.first)}" if event.failing else ""
                 return f"compared with the state before: {event.differences or 'no'} differences{counting}"
+            case RegistrationsRead():
+                return f"registrations with the levels to raise: {event.seen}"
             case PreparingStop():
                 commands = f"{event.commands} command{'s' if event.commands > 1 else ''} before the stop"
                 where = place(plan, event.release_step, event.node_id)
@@ -239,7 +242,9 @@ def _acts(step: Step) -> bool:
 
 def _plan_line(plan: Plan) -> str:
     release_steps = ", then ".join(
-        f"{len(release_step.order)} nodes {release_step.from_release} → {release_step.to_release}"
+        f"restart of {count(len(release_step.order), 'node')} on {release_step.to_release}"
+        if release_step.restarts
+        else f"{len(release_step.order)} nodes {release_step.from_release} → {release_step.to_release}"
         for release_step in plan.release_steps
     )
     features = ", ".join(f"{c.feature} {c.current} → {c.target}" for c in plan.feature_changes)

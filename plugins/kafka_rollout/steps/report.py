@@ -293,7 +293,7 @@ def outcome_of(
     started = newest(events, Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
-    back = {release_step.reversed().key for release_step in plan.release_steps}
+    back = {release_step.key for release_step in rollback_release_steps(plan)}
     if started is not None and (started.release_step in back or is_rollback_refused(events)):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."

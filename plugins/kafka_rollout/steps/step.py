@@ -41,6 +41,7 @@ from kafka_rollout.run.step_events import (
     GateFailed,
     GatePassed,
     NodeEvent,
+    RegistrationsRead,
     Stopped,
     Stopping,
     TrafficCompared,
@@ -215,7 +216,8 @@ class EachNode:
     """Steps that run for one node after the other.
 
     `position`: the release step of the plan; None for all nodes at once (offline), where `steps` has one gate and
-    its id is followed by the node's name. `group` is part of the ids of a rollback.
+    its id is followed by the node's name. `group` is part of the ids of a rollback. `in_one_task`: the graph has one
+    task for all nodes, also for a small cluster, because few plans have such a release step.
     """
 
     steps: tuple[Step, ...]
@@ -224,6 +226,7 @@ class EachNode:
     label: str = ""
     is_rollback: bool = False
     brokers_first: bool = False
+    in_one_task: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -418,6 +421,8 @@ def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Pl
         return StepLine(id=group, label=label, state=state, reason=reason)
     release_step = planned.reversed() if is_back else planned
     verb = "Rollback of the nodes" if is_back else "Restart of the nodes" if planned.restarts else "Nodes"
+    if plan is not None and plan.changes_release and planned.restarts:
+        verb = "Second restart of nodes"
     way = "" if planned.restarts else f" {release_step.from_release} → {release_step.to_release}"
     label = step.label if each.position is None else f"{verb}{way}"
     total = len(planned.order)
@@ -430,6 +435,9 @@ def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Pl
                 ref=GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=int(node_id))
             ):
                 done.add(node_id)
+                state, at = StepState.DONE if len(done) >= total else StepState.RUNNING, event.at
+            case RegistrationsRead(release_step=release_step.key):
+                done |= {*event.seen.complete}
                 state, at = StepState.DONE if len(done) >= total else StepState.RUNNING, event.at
             case GateFailed(ref=GateRef(release_step=release_step.key)):
                 state, at = StepState.FAILED, event.at

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import re
 import signal
 from dataclasses import replace
 from pathlib import Path
@@ -16,7 +15,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, finalized
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
 from tests.integration.harness.cluster_contents import set_settings
 from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_THE_WAY
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
@@ -25,7 +24,7 @@ from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
-R340, R381, R391 = Release(3, 4, 0), Release(3, 8, 1), Release(3, 9, 1)
+R340, R391 = Release(3, 4, 0), Release(3, 9, 1)
 
 
 @pytest.fixture
@@ -86,7 +85,7 @@ def _stopped(shell: Shell) -> int:
 
 @pytest.mark.full
 def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster: MakeCluster, tmp_path: Path) -> None:
-    """3.8.1 at 20 to NEWEST at 33, with the scan. Combined nodes would need a restart (REGISTRATION-DROPPED-RANGES)."""
+    """3.8.1 at 20 to NEWEST at 33, with the scan."""
     shell = Shell(tmp_path, make_cluster("3.8.1", name="shell", extra_config=QUICK_SNAPSHOTS))
     roll = ("upgrade", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--traffic")
     blocked = shell("plan", "--cluster", "shell", "--to", NEWEST, "--finalize", "after-approval")
@@ -104,48 +103,6 @@ def test_releases_that_the_catalogue_got_last_are_source_and_target(make_cluster
     assert report["traffic"]["ok"]
     assert report["traffic"]["acknowledged"] > 0
     assert shell("verify", "--cluster", "shell").returncode == 0
-
-
-@pytest.mark.full
-def test_brokers_whose_registration_lacks_ranges_are_named_before_any_level_is_finalized(
-    make_cluster: MakeCluster, tmp_path: Path
-) -> None:
-    """At level 20 only a restart makes the brokers re-register that registered with a controller of 3.8.1."""
-    shell = shell_on(R381, make_cluster, tmp_path)
-    nodes = shell.cluster.spec.nodes
-    roll = ("upgrade", "--cluster", "shell", "--to", NEWEST, *QUICK, "--finalize", "after-approval", "--no-scan")
-
-    rolled = shell(*roll, *APPROVED)
-
-    run = shell.newest_run()
-    first, *_, last = (event.node_id for event in events_of(shell.events(run), Stopping))
-    restarted: set[int] = set()
-    while rolled.returncode != 0:
-        assert rolled.returncode == 3, rolled.stderr
-        shown = " ".join(rolled.stderr.split())
-        assert "group.version 1: INVALID_UPDATE_VERSION" in shown
-        assert "Restart the listed broker, and every other one that registered with an older controller." in shown
-        features = shell("features", "upgrade-all", "--cluster", "shell", "--dry-run")
-        assert (features.returncode, "Restart the listed broker" in features.stdout) == (3, True), features.stdout
-        assert [finalized(shell.cluster, node) for node in nodes] == [{"metadata.version": 20}] * 3
-        named = {int(number) for number in re.findall(r"Broker (\d+) does not support this feature", shown)}
-        assert named, shown
-        assert named.isdisjoint({*restarted, last}), "it registered with a controller of the newest release"
-        for node in (node for node in nodes if node.node_id in named):
-            shell.cluster.runtime.stop(node, deadline_s=60)
-            shell.cluster.runtime.start(node)
-            shell.cluster.wait_until_ready()
-        restarted |= named
-        rolled = shell(*roll, *APPROVED, "--run", run.run_id)
-
-    assert first in restarted
-    assert later_starts(shell.cluster) == {
-        node.node_id: [NEWEST] * (2 if node.node_id in restarted else 1) for node in nodes
-    }
-    report = json.loads(Path(rolled.stdout.splitlines()[-1]).read_text())
-    assert report["outcome"] == "finished", report["sentence"]
-    levels = report["features"]["after"]
-    assert (levels["metadata.version"], levels["group.version"], levels["share.version"]) == (33, 1, 2)
 
 
 @pytest.mark.full

@@ -5,8 +5,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity, Verdict
+from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import (
     NO_ROLLBACK,
+    dropped_ranges,
     feature_change,
     feature_changes,
     feature_request_batches,
@@ -253,20 +255,37 @@ def _registration(seen: ClusterState, targets: dict[str, int]) -> list[Finding]:
 def test_the_registration_that_dropped_ranges_with_minimum_0_is_seen_before_it_is_refused() -> None:
     both = _registration(_on_431(8), {"metadata.version": 30, "group.version": 1})
     assert [f.severity for f in both] == [Severity.INFO]
-    alone = _registration(_on_431(22), {"group.version": 1})
+    alone = _registration(_on_431(16), {"group.version": 1})
     assert [f.severity for f in alone] == [Severity.WARNING]
     assert "metadata.version first" in alone[0].remedy
     assert _registration(_on_431(30), {"group.version": 1}) == []
 
 
-@pytest.mark.parametrize(("level", "restarts"), [(16, False), (17, True), (20, True), (21, False)])
-def test_brokers_of_3_7_and_3_8_must_restart_because_they_do_not_register_again(level: int, *, restarts: bool) -> None:
-    (found,) = _registration(_on_431(level), {"metadata.version": 30, "group.version": 1})
-    assert found.severity is (Severity.WARNING if restarts else Severity.INFO)
-    assert ("Restart these brokers" in found.remedy) == restarts
+@pytest.mark.parametrize(("level", "restarts"), [(16, False), (17, True), (20, True), (21, True)])
+def test_from_3_7_iv2_on_only_a_restart_renews_a_registration(level: int, *, restarts: bool) -> None:
+    """The controller's validate-only request finds such registrations, also if levels were raised in part."""
+    assert bool(_registration(_on_431(level), {"metadata.version": 30, "group.version": 1})) != restarts
     message = "Broker 1 does not support this feature."
     refused = refused_by_controller(_on_431(level), "group.version", 1, "INVALID_UPDATE_VERSION", message)
-    assert refused.remedy.startswith("Restart the listed broker") == restarts
+    assert refused.remedy.startswith("Restart every broker") == restarts
+
+
+def test_one_finding_names_every_broker_every_level_and_the_reason_once() -> None:
+    message = "Broker 5 does not support this feature."
+    levels = {"group.version": 1, "share.version": 1}
+    refused = [
+        refused_by_controller(_on_431(20), feature, level, "INVALID_UPDATE_VERSION", message)
+        for feature, level in levels.items()
+    ]
+    seen = SeenRegistrations(complete=(4,), lacking={5: ("group.version", "share.version")}, unknown=(6,))
+    found = dropped_ranges(SEPARATE, seen, levels, refused)
+    assert found.sentence.startswith(
+        "The registrations of node 5 lack group.version 1, share.version 1, and those of node 6 could not be read"
+    )
+    assert (found.sentence.count("KAFKA-17492"), found.sentence.count("group.version")) == (1, 1)
+    assert found.remedy.startswith(f"Run `kafka-rollout restart --cluster {SEPARATE.name} --node 5 --node 6`.")
+    without = dropped_ranges(replace(SEPARATE, runtime="none"), seen, levels, refused)
+    assert without.remedy.startswith("Restart nodes 5, 6, one after the other, while every controller runs 3.9")
 
 
 def test_the_controllers_refusal_gets_the_remedy_it_lacks() -> None:

@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPos
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step, rollback_release_steps
-from kafka_rollout.steps.roll.node import must_roll_back
+from kafka_rollout.steps.roll.node import find_down_first, must_roll_back
 
 ACTIVE_CONTROLLER = "active_controller"
 
@@ -79,8 +79,18 @@ class NodeTaskGroup:
     def find(
         self, ports: ClusterPorts, plan: Plan, after: GateRef | None = None
     ) -> Iterator[tuple[ReleaseStep, tuple[NodeSpec, ...]]]:
-        """Yield the node of this group; nothing if a rollback does not have it. `after`: a gate of it has passed."""
+        """Yield the node of this group; nothing if a rollback does not have it. `after`: a gate of it has passed.
+
+        A rollback yields the nodes before it that must be rolled back first, whose own groups find nothing left.
+        """
         release_step, node = self.resolve(plan, ports.cluster)
+        first = find_down_first(ports, plan) if self.is_rollback else frozenset()
+        if after is not None and after.node_id not in (None, node.node_id):
+            first |= {after.node_id}
+        for other in (ports.cluster.node(node_id) for node_id in sorted(first - {node.node_id})):
+            if after is not None or must_roll_back(ports, plan, release_step, other):
+                yield release_step, (other,)
+                after = None
         if not self.is_rollback or after is not None or must_roll_back(ports, plan, release_step, node):
             yield release_step, (node,)
 
@@ -196,7 +206,12 @@ class NodeStepsOfTask:
         found = None if self.is_rollback else self.release_step(plan)
         release_steps = rollback_release_steps(plan) if self.is_rollback else () if found is None else (found,)
         batches = [(one, node_ids) for one in release_steps for node_ids in self._of_task(one)]
-        if after is not None:
+        if self.is_rollback and plan.registration_step is not None:
+            first = find_down_first(ports, plan)
+            gate = (None, None) if after is None else (after.release_step, after.node_id)
+            # The batch of the gate first, then those that are down. The others are observed in their turn.
+            batches.sort(key=lambda one: (gate not in [(one[0].key, i) for i in one[1]], first.isdisjoint(one[1])))
+        elif after is not None:
             known = (after.release_step, after.node_id)
             begin = next(
                 at for at, (one, ids) in enumerate(batches) if known in [(one.key, node_id) for node_id in ids]

@@ -123,6 +123,9 @@ class _Drawing:
     def _roll(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))
         (each,) = nodes
+        if each.in_one_task:
+            self._roll_in_one_task(section, each, begin)
+            return
         groups = [] if self._is_large else self._groups(section.id, each)
         names = (FIRST_NODE, APPROVE_CANARY, FIRST_BATCH, APPROVE_FIRST_BATCH, OTHER_NODES)
         together = self._ids_together(section, *names)
@@ -139,6 +142,18 @@ class _Drawing:
         self._branch(first, together, lambda: self._roll_together(each))
         self.deciders += [task_id for group in groups for task_id in group.task_ids] + together
         self.rolled = self.before
+
+    def _roll_in_one_task(self, section: Section, each: EachNode, begin: Step) -> None:
+        together = [f"{section.id}.{ALL_NODES}"]
+        whole = NodeStepsOfTask(position=each.position)
+        first = self._make(
+            BeginReleaseStepOperator, begin, node_groups=[], nodes_together=whole, tasks_together=together
+        )
+        self._follow(first)
+        self._follow(self._node_by_node(each, ALL_NODES, "every planned node", whole))
+        self.deciders += together
+        self.rolled = [first, *self.before]  # a plan without such nodes skips the second task
+        self.before = self.rolled
 
     def _roll_back(self, section: Section, nodes: Sequence[EachNode]) -> None:
         begin = next(part for part in section.parts if isinstance(part, Step))

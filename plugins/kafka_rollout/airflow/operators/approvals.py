@@ -103,7 +103,7 @@ class ApprovalOperator(RolloutOperator):
         return (Decision.APPROVED, Decision.REJECTED, *roll_back)
 
     def _offers_roll_back(self, plan: Plan) -> bool:
-        return self.approval.offers_roll_back and bool(plan.release_steps)
+        return self.approval.offers_roll_back and plan.changes_release
 
     def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
         """Refuse or skip before the request. This task, cleared alone, would refuse the same plan again."""

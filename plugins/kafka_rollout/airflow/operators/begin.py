@@ -24,11 +24,14 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback
+from kafka_rollout.steps.common.node_steps import is_rollback_step
+from kafka_rollout.steps.roll.node import find_down_first, needs_replacement, plan_rollback
 
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the node order again, in case the DAG was changed or cleared in parts."""
+    if is_rollback_step(plan, release_step) and node.node_id in find_down_first(ports, plan):
+        return
     for earlier in release_step.order:
         if earlier.node_id == node.node_id:
             return
@@ -46,6 +49,8 @@ def require_canary_approvals(
 ) -> None:
     """Check the approvals that the run requests before this node: their tasks can be marked as successful by hand."""
     first = plan.release_steps[0]
+    if release_step == plan.registration_step and not plan.changes_release:
+        return  # the nodes run the release already
     if release_step == first:
         at = next(at for at, ids in enumerate(first.node_ids_together) if node.node_id in ids)
     else:

@@ -255,6 +255,7 @@ def read_registrations(folder: MetadataFolder, cache: ReleaseCache) -> MetadataR
     """
     folders = cache.catalogue_folders
     schemas = metadata_schemas(known_releases(*folders)[-1], *folders)
+    brokers: dict[int, dict[str, VersionRange]] = {}
     controllers: dict[int, dict[str, VersionRange]] = {}
     migrating: set[int] = set()
     zk_migration = 0
@@ -267,20 +268,29 @@ def read_registrations(folder: MetadataFolder, cache: ReleaseCache) -> MetadataR
             match record.type:
                 case RecordType.REGISTER_BROKER:
                     (migrating.add if value.get("isMigratingZkBroker") else migrating.discard)(value["brokerId"])
+                    brokers[value["brokerId"]] = _ranges(value)
                 case RecordType.UNREGISTER_BROKER:
                     migrating.discard(value["brokerId"])
+                    brokers.pop(value["brokerId"], None)
                 case RecordType.ZK_MIGRATION_STATE:
                     zk_migration = value["zkMigrationState"]
                 case RecordType.REGISTER_CONTROLLER:
-                    controllers[value["controllerId"]] = {
-                        one["name"]: VersionRange(one["minSupportedVersion"], one["maxSupportedVersion"])
-                        for one in value["features"]
-                    }
+                    controllers[value["controllerId"]] = _ranges(value)
                 case RecordType.UNREGISTER_CONTROLLER:
                     controllers.pop(value["controllerId"], None)
     return MetadataRegistrations(
-        controllers=controllers, migrating_brokers=frozenset(migrating), zk_migration=zk_migration
+        brokers=brokers,
+        controllers=controllers,
+        migrating_brokers=frozenset(migrating),
+        zk_migration=zk_migration,
     )
+
+
+def _ranges(registration: dict[str, Any]) -> dict[str, VersionRange]:
+    return {
+        one["name"]: VersionRange(one["minSupportedVersion"], one["maxSupportedVersion"])
+        for one in registration["features"]
+    }
 
 
 def _decode(record: MetadataRecord, schemas: Any, folder: MetadataFolder) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def node_statuses(events: Sequence[Event], plan: Plan | None, *, has_ended: bool
     if plan is None or not plan.release_steps:
         return ()
     forth = {step.key: step for step in plan.release_steps}
-    back = {step.reversed().key: step.reversed() for step in plan.release_steps} if not plan.restarts else {}
+    back = {step.reversed().key: step.reversed() for step in plan.release_steps if not step.restarts}
     steps = {**back, **forth}
     found = {
         one.node_id: NodeStatus(

@@ -19,6 +19,7 @@ from kafka_rollout.run.step_events import (
     LiveLowered,
     OfflineStopping,
     PreparingStop,
+    RegistrationsRead,
     Rehearsed,
     Started,
     Stopped,
@@ -327,7 +328,7 @@ class NodeProgress(StrEnum):
 
 
 def node_progress(events: Sequence[Event]) -> Mapping[tuple[str, int], NodeProgress]:
-    """Return (release step, node id) → progress, for the node steps that have begun."""
+    """Return (release step, node id) → progress, for the node steps that have begun, or that are not needed."""
     found: dict[tuple[str, int], NodeProgress] = {}
     for event in events:
         match event:
@@ -335,6 +336,8 @@ def node_progress(events: Sequence[Event]) -> Mapping[tuple[str, int], NodeProgr
                 found[(event.release_step, event.node_id)] = NodeProgress.NOW
             case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
                 found[(key, node_id)] = NodeProgress.DONE
+            case RegistrationsRead():
+                found |= {(event.release_step, node_id): NodeProgress.DONE for node_id in event.seen.complete}
     return found
 
 
@@ -417,13 +420,14 @@ def time_of_node_steps(events: Sequence[Event], plan: Plan, now: float) -> TimeO
     batches = [
         [f"{(step.reversed() if goes_back else step).key} node {node_id}" for node_id in node_ids]
         for step in plan.release_steps
+        if not (goes_back and step.restarts)
         for ids in step.node_ids_together
         if (node_ids := [one for one in ids if not goes_back or (step.key, one) in acted])
     ]
     together = [  # the node steps of each batch, also of the rollback
         [key for node_id in node_ids if (key := f"{one.key} node {node_id}") in done]
         for step in plan.release_steps
-        for one in (step, step.reversed())
+        for one in ((step,) if step.restarts else (step, step.reversed()))
         for node_ids in one.node_ids_together
     ]
     took = [max(done[key] for key in keys) for keys in together if keys] or [*done.values()]

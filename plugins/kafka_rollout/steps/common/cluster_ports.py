@@ -155,20 +155,19 @@ def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterS
     state = replace(state, cluster_id=ports.admin.cluster_id())
     if not ports.cluster.manages_nodes or not find_unlisted_controllers(ports.cluster, state):
         return state
-    found = read_registrations(ports, state)
+    found = read_registrations(ports, state.quorum.leader_id if state.quorum else None, state.cluster_id)
     return state if found is None else replace(state, registered_levels=found.controllers)
 
 
-def read_registrations(ports: ClusterPorts, state: ClusterState) -> MetadataRegistrations | None:
+def read_registrations(ports: ClusterPorts, leader_id: int | None, cluster_id: str) -> MetadataRegistrations | None:
     """Read the log of the active controller, which is the longest; another one if it cannot be read.
 
-    None if no controller's log can be read.
+    None if no controller's log can be read. `leader_id`: None if it is unknown.
     """
-    leader = state.quorum.leader_id if state.quorum else None
-    for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader):
+    for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader_id):
         with suppress(RefusedError, TransientError, UserError):  # unknown, which a finding reports
             if ports.runtime.metadata_log_dir(node) is not None:
-                return ports.metadata_logs.registrations(node, cluster_id=state.cluster_id)
+                return ports.metadata_logs.registrations(node, cluster_id=cluster_id)
     return None
 
 

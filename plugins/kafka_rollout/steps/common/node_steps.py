@@ -17,6 +17,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.registrations import registration_is_complete
 
 
 class NodeStepState(StrEnum):
@@ -24,7 +25,8 @@ class NodeStepState(StrEnum):
 
     NEEDED = "needed"  # runs the source release of the release step, or has no process
     RUNS_TARGET = "runs-target"  # runs the target release, in a restart as a new process: only its gate remains
-    PAST = "past"  # runs the release of a later release step: nothing remains, not even a gate
+    # Runs the release of a later release step, or need not register again: nothing remains, not even a gate.
+    PAST = "past"
 
 
 def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
@@ -36,7 +38,16 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, 
         before, process = ports.run.load_before_stop(release_step.key, node.node_id), ports.runtime.process(node)
         # The process of a stop that is under way can be gone since the reading of its release.
         is_new = before is not None and process.pid is not None and not before.is_of(process)
-        return NodeStepState.RUNS_TARGET if is_new else NodeStepState.NEEDED
+        if is_new:
+            return NodeStepState.RUNS_TARGET
+        again = plan.registration_step if before is None else None
+        if again is not None and again.key == release_step.key and registration_is_complete(ports, plan, again, node):
+            return NodeStepState.PAST
+        return NodeStepState.NEEDED
+    if release in (None, release_step.to_release):
+        later_keys = [later.key for later in later_release_steps(plan, release_step)[1:]]
+        if any(ports.run.load_before_stop(key, node.node_id) is not None for key in later_keys):
+            return NodeStepState.PAST  # its stop in a later release step is under way or done
     if release is None or release == release_step.from_release:
         return NodeStepState.NEEDED
     if release == release_step.to_release:
@@ -139,7 +150,7 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
     If all nodes already run the target (features are finalized later, by default), source and target of the plan are
     equal. Then the runtime's record of starts contains the previous release.
     """
-    if plan.release_steps:
+    if plan.changes_release:
         return plan.source
     others = (
         (start.started_at, start.release)
@@ -166,8 +177,11 @@ def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:
 
 
 def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
-    """Return the release steps of the rollback in their order: the last release step first, each reversed."""
-    return tuple(release_step.reversed() for release_step in reversed(plan.release_steps))
+    """Return the release steps of the rollback in their order: the last release step first, each reversed.
+
+    A restart on the same release is not rolled back.
+    """
+    return tuple(one.reversed() for one in reversed(plan.release_steps) if not one.restarts)
 
 
 def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:

@@ -19,17 +19,18 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Verdict
+from kafka_rollout.features.registrations import keeps_registrations
 from kafka_rollout.features.requests import (
     DROPPED_RANGES,
     UNSUPPORTED_VERSION,
     FeatureUpdateResult,
+    dropped_ranges,
     feature_request_batches,
     refused_by_controller,
 )
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.features.support import (
     FEATURE_UNSUPPORTED,
-    keeps_registrations,
     support_findings,
     unlisted_node_findings,
 )
@@ -52,6 +53,7 @@ from kafka_rollout.steps.common.cluster_ports import (
     with_registered_levels,
 )
 from kafka_rollout.steps.common.node_logs import read_last_error
+from kafka_rollout.steps.common.registrations import read_registered
 from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
 from kafka_rollout.steps.planning.min_isr import refuse_changed_min_isr
 
@@ -137,7 +139,23 @@ def find_refusals(
         for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
             answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
             found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES.code)
-    return found
+    return with_dropped_ranges(ports, found, {name: level for one in (first, *later) for name, level in one.items()})
+
+
+def with_dropped_ranges(
+    ports: ClusterPorts, found: tuple[Finding, ...], levels: Mapping[str, int]
+) -> tuple[Finding, ...]:
+    """Return the refusals; those because of registrations as one finding that names every such broker."""
+    dropped = [finding for finding in found if finding.code == DROPPED_RANGES.code]
+    if not dropped:
+        return found
+    subjects = {finding.subject for finding in dropped}
+    lacking = {feature: level for feature, level in levels.items() if f"feature {feature}" in subjects}
+    seen = read_registered(
+        ports, lacking, [node.node_id for node in ports.cluster.brokers], cluster_id=ports.admin.cluster_id()
+    )
+    rest = tuple(finding for finding in found if finding not in dropped)
+    return (*rest, dropped_ranges(ports.cluster, seen, lacking, dropped))
 
 
 def _ask_controller(
@@ -341,11 +359,12 @@ CONTROLLER_DISAGREES = FindingCode(
 )
 
 
-def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Verdict:
+def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False, later: bool = False) -> Verdict:
     """Validate the levels by our own rules, then by the controller's validate-only request.
 
     A disagreement is a finding. An empty set of changes gives an ok verdict. `waits`: the gate of the groups comes
-    later, so groups that lose their type do not block yet.
+    later, so groups that lose their type do not block yet. `later`: another run raises the levels, and restarts the
+    nodes that must register again first.
     """
     state = observe(ports)
     pending = _pending(state, plan)
@@ -355,7 +374,8 @@ def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False) -> Ve
         own = replace(own, findings=leave_to_gate(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
-        findings += with_disagreement(find_refusals(ports, state, feature_request_batches(pending), unsafe=plan.unsafe))
+        refused = find_refusals(ports, state, feature_request_batches(pending), unsafe=plan.unsafe)
+        findings += with_disagreement(tuple(one for one in refused if not (later and one.code == DROPPED_RANGES.code)))
     verdict = Verdict(question=own.question, findings=tuple(findings))
     ports.run.record(
         FeatureSupport(levels=targets, ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings))
@@ -445,7 +465,8 @@ def _raise_refusals(
 ) -> None:
     if all(result.accepted for result in results):
         return
-    found = refusals(levels_now(ports), levels_of_changes(batch), results)
+    levels = levels_of_changes(batch)
+    found = with_dropped_ranges(ports, refusals(levels_now(ports), levels, results), levels)
     raise RefusedError(
         " ".join(finding.sentence for finding in found),
         remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),

@@ -26,6 +26,7 @@ from kafka_rollout.base.findings import (
 )
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
+from kafka_rollout.features.registrations import registered_levels
 from kafka_rollout.features.requests import (
     DROPPED_RANGES,
     FEATURE_REFUSED,
@@ -81,6 +82,7 @@ from kafka_rollout.steps.features.levels import (
     refusals,
     refuse,
     with_disagreement,
+    with_dropped_ranges,
 )
 from kafka_rollout.steps.planning.check import check_plan
 from kafka_rollout.steps.planning.min_isr import plan_min_isr, refuse_changed_min_isr
@@ -277,7 +279,8 @@ def _answered(
         return _outcome(change, Result.ALREADY_THERE if already else Result.OK)
     if answer.error == NOT_SENT:
         return _outcome(change, Result.NOT_SENT, answer.message)
-    (found,) = refusals(levels_now(ports), {change.feature: change.target}, (answer,))
+    levels = {change.feature: change.target}
+    (found,) = with_dropped_ranges(ports, refusals(levels_now(ports), levels, (answer,)), levels)
     return _outcome(change, Result.FAILED, f"{found.sentence} {found.remedy}")
 
 
@@ -339,7 +342,13 @@ def _second_opinion(
 
 def _planned_outcome(plan: Plan, change: FeatureChange) -> FeatureOutcome:
     about = [f for f in plan.blockers if f.subject == f"feature {change.feature}"]
-    others = [f for f in plan.blockers if f not in about]
+    dropped = any(f.code == DROPPED_RANGES.code for f in plan.blockers)
+    others = [f for f in plan.blockers if f not in about and f.code != DROPPED_RANGES.code]
+    if dropped and not about and change.feature in registered_levels([change]):
+        # The finding names all features and brokers, once.
+        return _outcome(change, Result.FAILED, f"Registrations of brokers lack it ({DROPPED_RANGES.code}).")
+    if dropped and not about and not others:
+        return _outcome(change, Result.NOT_SENT, f"Another level is refused ({DROPPED_RANGES.code}).")
     if about:
         return _outcome(change, Result.FAILED, " ".join(f"{f.sentence} {f.remedy}" for f in about))
     if others:

@@ -512,7 +512,7 @@ def wait_for_gates(
         for gate, watch in zip(gates, watches, strict=True)
         if watch.status is not None and watch.status.state is WatchState.FAILED
     ]:
-        ways = "wait on, or retry the node" if plan.restarts else "wait on, retry the node, or roll back"
+        ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
         if plan.offline:
             ways = "fix the cause, then continue the same run"
         raise RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")

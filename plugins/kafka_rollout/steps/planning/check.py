@@ -176,7 +176,7 @@ def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> t
     Only in a downgrade the gate of the groups checks the logs, and the releases can be older than those that wrote
     tagged fields.
     """
-    path = [release_step.to_release for release_step in plan.release_steps]
+    path = plan.path[1:]
     if plan.direction is not Direction.DOWNGRADE:
         return path_findings(scan, plan.source, path)
     return (
@@ -234,5 +234,5 @@ def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
 def check_logs(ports: ClusterPorts, plan: Plan) -> Checked:
     """Check the run's scan from before the first stop for the plan."""
     return LOGS_CHECK.ran(
-        logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.release_steps else NO_RESTART
+        logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.changes_release else NO_RESTART
     )

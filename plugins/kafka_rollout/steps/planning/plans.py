@@ -11,7 +11,8 @@ from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
-from kafka_rollout.features.requests import FeatureRequest
+from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations, registered_levels
+from kafka_rollout.features.requests import FeatureRequest, feature_changes
 from kafka_rollout.gates.control import OUTSIDE_CHECK
 from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
@@ -34,12 +35,13 @@ from kafka_rollout.planning.release_path import (
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, Outcome, RehearsalResult, passed
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import Rehearsed
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
 from kafka_rollout.steps.common.control import find_outside
+from kafka_rollout.steps.common.registrations import observe_registrations
 from kafka_rollout.steps.planning.acls import check_acls
 from kafka_rollout.steps.planning.certificates import check_certificates
 from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
@@ -107,7 +109,8 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         java=java,
         directories=node_directories(ports, configs),
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
-        registrations=read_registrations(ports, state) if can_migrate(state) else None,
+        registrations=read_registrations(ports, _leader_id(state), state.cluster_id) if can_migrate(state) else None,
+        registered=_registered(ports, state, request) if run_of is RunOf.UPGRADE else None,
     )
 
 
@@ -115,7 +118,7 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request:
     """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
     planned = planned_configs(plan.path, observed.configs, plan.config_changes)
-    finalizes = request.finalizes(rolls=bool(plan.release_steps))
+    finalizes = request.finalizes(rolls=plan.changes_release)
     return (
         check_pending(ports, plan, observed.configs, observed.state),
         SNAPSHOT_CHECK.ran(
@@ -160,7 +163,7 @@ def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: Observation, requ
     configs = next_start if plan.release_steps else {}
     partitions = observed.state.partitions
     effects = plan_min_isr(ports, plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
-    return effects.of_later_run() if plan.release_steps and not request.finalizes(rolls=True) else effects
+    return effects.of_later_run() if plan.changes_release and not request.finalizes(rolls=True) else effects
 
 
 def check_min_isr(plan: Plan, effects: MinIsrEffects) -> Checked:
@@ -236,3 +239,19 @@ def releases_between(catalogue: Catalogue, source: Release, target: Release) -> 
     down = target < source
     steps = plan_release_steps(catalogue, source, target, down=down)
     return Direction.DOWNGRADE if down else Direction.UPGRADE, (source, *(to for _, to, _ in steps))
+
+
+def _leader_id(state: ClusterState) -> int | None:
+    return state.quorum.leader_id if state.quorum else None
+
+
+def _registered(ports: ClusterPorts, state: ClusterState, request: Request) -> SeenRegistrations | None:
+    """Return the registrations of brokers that run the target already, so that its roll does not restart them."""
+    target = request.target_release
+    if target not in ports.catalogue or not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+        return None
+    changes = feature_changes(ports.catalogue, state, target)
+    brokers = [node.node_id for node in ports.cluster.brokers if state.nodes[node.node_id].release == target]
+    if not brokers or not registered_levels(changes):
+        return None
+    return observe_registrations(ports, changes, brokers, cluster_id=state.cluster_id)

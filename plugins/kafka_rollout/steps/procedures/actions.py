@@ -130,7 +130,8 @@ def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
 
 def check_features(call: StepCall) -> dict[str, Any]:
     """Check that every broker and controller supports the levels to be finalized (KIP-584)."""
-    verdict = levels.check_support(call.ports, call.plan)
+    later = not call.request.finalizes(rolls=call.plan.changes_release)
+    verdict = levels.check_support(call.ports, call.plan, later=later)
     _log(call, verdict.findings)
     levels.refuse(verdict)
     return {"question": verdict.question, "findings": [str(finding) for finding in verdict.findings]}

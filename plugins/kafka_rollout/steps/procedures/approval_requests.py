@@ -239,7 +239,8 @@ def release_steps_part(plan: Plan) -> list[str]:
     for release_step in plan.release_steps:
         way = f"{release_step.from_release} → {release_step.to_release}"
         if release_step.restarts:
-            way = f"Restart on {release_step.to_release}"
+            again = "Second restart" if plan.changes_release else "Restart"
+            way = f"{again if release_step == plan.registration_step else 'Restart'} on {release_step.to_release}"
         if plan.offline:
             parts.append(heading(f"{way}, all nodes at once"))
         elif release_step.batches:

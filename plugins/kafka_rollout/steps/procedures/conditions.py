@@ -71,7 +71,7 @@ def finalizes_later(plan: Plan | None, request: Request, events: Events) -> str 
     """Skip finalizing in a run that rolled nodes. A later run that finds nothing to roll finalizes."""
     if reason := no_features(plan, request, events):
         return reason
-    if request.finalize is FinalizePolicy.LATER and plan is not None and plan.release_steps:
+    if request.finalize is FinalizePolicy.LATER and plan is not None and plan.changes_release:
         return (
             "Every node is rolled. Feature levels are not finalized in this run. After the soak, run the same upgrade "
             "again: it finds nothing to roll and continues with the features."

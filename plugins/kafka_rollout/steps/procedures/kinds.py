@@ -126,6 +126,7 @@ UPGRADE = Procedure(
             "First to a release that tolerates newer coordinator records (KIP-915).",
         ),
         parts.roll(parts.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
+        parts.register_again(),
         parts.COMPARE_AFTER_ROLL,
         parts.APPROVE_ROLL_DIFFERENCES,
         FINALIZING,

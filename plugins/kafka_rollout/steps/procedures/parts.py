@@ -231,6 +231,7 @@ def end_dry_run(past: str) -> Step:
 
 VIA = "via_tolerant_release"
 ROLL = "roll"
+REGISTER = "register_again"
 ROLL_BACK = "roll_back"
 OFFLINE = "offline"
 LIVE = "live"
@@ -305,10 +306,11 @@ def roll(
     doc: str,
     *,
     brokers_first: bool = False,
+    in_one_task: bool = False,
     steps: tuple[Step, ...] = _NODE,
 ) -> Section:
-    """Return a release step: all nodes, one after the other. `steps`: of one node."""
-    nodes = EachNode(steps=steps, position=position, brokers_first=brokers_first)
+    """Return a release step: all nodes, one after the other. `steps`: of one node. `in_one_task`: as in EachNode."""
+    nodes = EachNode(steps=steps, position=position, brokers_first=brokers_first, in_one_task=in_one_task)
     return Section(id=section, doc=doc, parts=(BEGIN, nodes), prefixes=True)
 
 
@@ -331,6 +333,19 @@ def roll_back(*, brokers_first: bool = False) -> Section:
         )
     )
     return Section(id=ROLL_BACK, doc=doc, parts=(begin, *back), prefixes=True, on_decision=True)
+
+
+def register_again() -> Section:
+    """Return the restart of the nodes whose registration lacks a level, before levels are raised (KAFKA-17492)."""
+    doc = "If the registration of {node} lacks a level, checks all findings again, then stops {node} and starts it."
+    replaced = replace(REPLACE, label="Second restart", doc=doc, progress="is stopped and started")
+    return roll(
+        REGISTER,
+        ReleaseStepPosition.REGISTRATION,
+        "The nodes that an old controller registered without ranges restart once more, before levels are raised.",
+        in_one_task=True,
+        steps=(GATE_BEFORE, replaced, GATE_AFTER, PASSED),
+    )
 
 
 def restart_steps() -> tuple[Step, ...]:

@@ -177,12 +177,27 @@ def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, N
     release.
     """
     refuse_restart(plan)
-    return tuple(
+    found = [
         (release_step, node_step)
         for release_step in rollback_release_steps(plan)
         for node_step in release_step.order
         if must_roll_back(ports, plan, release_step, ports.cluster.node(node_step.node_id))
-    )
+    ]
+    first = find_down_first(ports, plan)
+    return tuple(sorted(found, key=lambda one: one[1].node_id not in first))
+
+
+def find_down_first(ports: ClusterPorts, plan: Plan) -> frozenset[int]:
+    """Return the nodes that a rollback takes first: those without a process after a second restart.
+
+    A node that failed in its only restart is the first of the reversed order. One that failed in its second restart is
+    not, and the gates of the nodes before it would wait for it.
+    """
+    again = plan.registration_step
+    if again is None:
+        return frozenset()
+    ids = [one.node_id for one in again.order]
+    return frozenset(one for one in ids if ports.runtime.process(ports.cluster.node(one)).pid is None)
 
 
 def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
@@ -203,7 +218,7 @@ def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, n
 
 def refuse_restart(plan: Plan) -> None:
     """Raise RefusedError if the run restarts nodes on their own release: its configuration is not the run's."""
-    if plan.restarts:
+    if plan.release_steps and not plan.changes_release:
         raise RefusedError(
             f"The run restarts nodes on {plan.target}, so there is no release to return to.",
             remedy="Correct the configuration of the node, then run `kafka-rollout retry`.",

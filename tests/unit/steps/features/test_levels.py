@@ -123,7 +123,7 @@ def test_a_controller_that_disagrees_with_the_nodes_is_a_finding(
 
     verdict = check_support(replace(ports, admin=Refuses(cluster)), rolled)
     codes = {finding.code for finding in verdict.findings}
-    assert {"REGISTRATION-DROPPED-RANGES", "CONTROLLER-DISAGREES"} <= codes
+    assert {"REGISTRATION-DROPPED-RANGES", "FEATURE-REFUSED", "CONTROLLER-DISAGREES"} <= codes
     assert not verdict.ok
 
 
@@ -142,7 +142,7 @@ def test_a_range_that_a_registration_lacks_is_refused_before_metadata_version_is
     cluster.finalized["metadata.version"] = level
     verdict = check_support(replace(ports, admin=Lacks(cluster)), rolled)
     found = {finding.subject for finding in verdict.blockers if finding.code == "REGISTRATION-DROPPED-RANGES"}
-    assert found == ({"feature group.version"} if is_refused else set())
+    assert found == ({"broker registrations"} if is_refused else set())
 
 
 def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(

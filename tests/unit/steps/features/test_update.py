@@ -105,7 +105,11 @@ def test_ranges_that_a_registration_lacks_refuse_the_whole_plan(ports: ClusterPo
 
     cluster.finalized = {"metadata.version": 20}
     plan = plan_for(replace(ports, admin=Scripted(cluster, lacks)), up="metadata.version:30,group.version:1")
-    assert [(f.code, f.subject) for f in plan.blockers] == [("REGISTRATION-DROPPED-RANGES", "feature group.version")]
+    assert [(f.code, f.subject) for f in plan.blockers] == [("REGISTRATION-DROPPED-RANGES", "broker registrations")]
+    shown = planned_outcomes(plan)
+    assert results(shown) == {"metadata.version": Result.NOT_SENT, "group.version": Result.FAILED}
+    assert all("REGISTRATION-DROPPED-RANGES" in one.sentence for one in shown)
+    assert "KAFKA-17492" not in " ".join(one.sentence for one in shown), "the finding says it once"
 
 
 def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
