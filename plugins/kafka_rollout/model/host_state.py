@@ -46,6 +46,10 @@ def can_change(path: HostPath, user: str) -> bool:
     return not stat.S_ISLNK(path.mode) and (is_owner or shared)
 
 
+FIRST_WITH_FILTERS = Release(3, 7, 0)
+"""kafka-server-stop.sh of earlier releases ignores --node-id and --process-role (KIP-979)."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
@@ -55,10 +59,11 @@ class HostState:
     `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
     the run puts there; `unpinned`: those whose archive is verified only by a file next to it. `can_unpack`: whether the
     SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
-    process that shuts down; infinity: never; None: unknown. `runs_as_root`: the process. `denied`: commands that sudo
-    refuses. `excess`: rights with which the SSH user can become root. `paths`: of the files and folders that a run
-    changes, with every folder above. `free_bytes`: of the configuration's file system, if known. `unknown`: what the
-    host did not report.
+    process that shuts down; infinity: never; None: unknown. `stop_commands`: the words of each ExecStop= of the unit.
+    `filters_stops`: the installed release has a kafka-server-stop.sh with filters (KIP-979). `runs_as_root`: the
+    process. `denied`: commands that sudo refuses. `excess`: rights with which the SSH user can become root. `paths`: of
+    the files and folders that a run changes, with every folder above. `free_bytes`: of the configuration's file system,
+    if known. `unknown`: what the host did not report.
     """
 
     name: str
@@ -73,6 +78,8 @@ class HostState:
     unavailable: Mapping[Release, str] = field(default_factory=dict)
     can_unpack: bool = True
     login: str = ""
+    stop_commands: tuple[str, ...] = ()
+    filters_stops: bool = True
     runs_as_root: bool = False
     denied: tuple[str, ...] = ()
     excess: tuple[str, ...] = ()

@@ -13,10 +13,13 @@ from collections.abc import Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
-from kafka_rollout.base.wording import few, size
+from kafka_rollout.base.wording import few, nodes, size
 from kafka_rollout.model.host_state import HostPath, HostState, can_change
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Catalogue, Release
+
+_STOP_SCRIPT = "kafka-server-stop"
+_STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 
 HOST_PATH_UNSAFE = FindingCode(
     "HOST-PATH-UNSAFE",
@@ -212,6 +215,11 @@ STOP_TIMEOUT_SHORT = FindingCode(
     "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
     f"Set TimeoutStopSec={STOP_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
 )
+STOP_REACHES_OTHERS = FindingCode(
+    "STOP-REACHES-OTHER-NODES",
+    BLOCKER,
+    "The unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh.",
+)
 CLOCK_SKEW = FindingCode(
     "CLOCK-SKEW",
     BLOCKER,
@@ -249,6 +257,7 @@ HOSTS_CHECK = Check(
         ARCHIVE_NOT_PINNED,
         SYMLINK_IS_NO_LINK,
         STOP_TIMEOUT_SHORT,
+        STOP_REACHES_OTHERS,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
         HOST_VALUE_UNKNOWN,
@@ -282,8 +291,35 @@ def host_problems(
         finding
         for node in cluster.nodes
         if (host := hosts.get(node.node_id)) is not None
-        for finding in (*_problems(node, host, releases), *_of_process(catalogue, node, host, releases))
+        for finding in (
+            *_problems(node, host, releases),
+            *_stop_findings(cluster, node, host),
+            *_of_process(catalogue, node, host, releases),
+        )
     )
+
+
+def _stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """Yield a finding if the unit's own stop command also stops other nodes of the host, outside every gate.
+
+    kafka-server-stop.sh sends SIGTERM to every process of kafka.Kafka, or to those with a node id or with exactly these
+    roles (bin/kafka-server-stop.sh).
+    """
+    others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
+    for command in host.stop_commands:
+        filters = dict(_STOP_FILTER.findall(command)) if host.filters_stops else {}
+        if _STOP_SCRIPT not in command or filters.get("node-id") == str(node.node_id):
+            continue
+        roles = filters.get("process-role") if "node-id" not in filters else None
+        reached = [one for one in others if roles is None or set(roles.split(",")) == {str(r) for r in one.roles}]
+        if reached:
+            ids = nodes(one.node_id for one in reached)
+            yield STOP_REACHES_OTHERS.found(
+                f"node {node.node_id}",
+                f"{host.unit} on host {host.name} has ExecStop={command}, which also stops {ids} of this host.",
+                f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
+                "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
+            )
 
 
 def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterable[Finding]:

@@ -57,5 +57,16 @@ def test_the_stop_timeout_is_read_in_seconds(text: str, seconds: float | None) -
     assert parse_unit(RUNNING.replace("5min", text)).stop_s == seconds
 
 
+def test_the_commands_that_stop_a_unit_are_read_as_systemd_shows_them() -> None:
+    assert parse_unit(RUNNING).stop_commands == ()
+    script = "/opt/kafka/bin/kafka-server-stop.sh"
+    times = "ignore_errors=no ; start_time=[n/a] ; stop_time=[n/a] ; pid=0 ; code=(null) ; status=0/0 }"
+    shown = (
+        f"ExecStop={{ path={script} ; argv[]={script} --node-id=1 ; {times}\n"
+        f"ExecStop={{ path=/bin/sh ; argv[]=/bin/sh -c {script} ; sleep 1 ; {times}\n"
+    )
+    assert parse_unit(RUNNING + shown).stop_commands == (f"{script} --node-id=1", f"/bin/sh -c {script} ; sleep 1")
+
+
 def test_a_missing_unit_does_not_exist() -> None:
     assert not parse_unit("LoadState=not-found\nActiveState=inactive\nMainPID=0\n").exists

@@ -7,8 +7,9 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.host_state import HostFacts, HostState
+from kafka_rollout.model.topology import ClusterSpec, ServiceSpec
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import R391, R431, SEPARATE, catalogue
@@ -56,6 +57,53 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
     assert (found.code, found.severity.value) == (code, "blocker")
     assert found.subject.startswith("node 4")
     assert says in found.sentence
+
+
+SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
+
+
+def on_one_host() -> ClusterSpec:
+    """Broker 4 and controller 1 are on host kafka-4."""
+    service = ServiceSpec(
+        host="kafka-4",
+        unit="kafka.service",
+        user="kafka",
+        installation="/opt/kafka_2.13-{release}",
+        symlink="/opt/kafka",
+        configuration_file="/etc/kafka/server.properties",
+    )
+    nodes = (replace(node, service=service if node.node_id in (1, 4) else None) for node in SEPARATE.nodes)
+    return replace(SEPARATE, nodes=tuple(nodes))
+
+
+@pytest.mark.parametrize(
+    ("command", "reaches"),
+    [
+        (SCRIPT, True),
+        (f"/bin/sh -c '{SCRIPT}'", True),
+        (f"{SCRIPT} --node-id=4", False),
+        (f"{SCRIPT} --node-id=1", True),
+        (f"{SCRIPT} --node-id=${{NODE_ID}}", True),
+        (f"{SCRIPT} --process-role=broker", False),
+        (f"{SCRIPT} --process-role=controller", True),
+        ("/bin/kill -TERM $MAINPID", False),
+    ],
+)
+def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(command: str, *, reaches: bool) -> None:
+    host = replace(HEALTHY, stop_commands=(command,))
+    found = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
+    assert [finding.code for finding in found] == (["STOP-REACHES-OTHER-NODES"] if reaches else [])
+    if reaches:
+        assert found[0].severity is Severity.BLOCKER
+        assert f"has ExecStop={command}, which also stops node 1" in found[0].sentence
+        assert "`systemctl edit kafka.service`" in found[0].remedy
+
+
+def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_reaches_no_other() -> None:
+    host = replace(HEALTHY, stop_commands=(f"{SCRIPT} --node-id=4",), filters_stops=False)
+    (found,) = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
+    assert found.code == "STOP-REACHES-OTHER-NODES"
+    assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()
 
 
 def test_a_release_that_is_not_there_needs_space() -> None:

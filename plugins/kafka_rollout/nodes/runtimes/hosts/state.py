@@ -15,7 +15,15 @@ from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, StartFile, StartFileKind, can_change
+from kafka_rollout.model.host_state import (
+    FIRST_WITH_FILTERS,
+    HostFacts,
+    HostPath,
+    HostState,
+    StartFile,
+    StartFileKind,
+    can_change,
+)
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
@@ -27,7 +35,7 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState"
+    "UnitFileState,ExecStop"
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
@@ -37,6 +45,7 @@ _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a confi
 STAT = "stat --format=%f/%u/%U/%n"
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPTIONS = re.compile(r"KAFKA_\w*OPTS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS")
+_EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
 _CHAIN = f'while :; do {STAT} "$path" || exit 1; test "$path" != / || break; path=$(dirname "$path"); done'
@@ -47,7 +56,8 @@ class UnitState:
     """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
     process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
     requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported.
-    `is_root`: its process runs as root. `masked`: until the next boot, so that nothing can start it."""
+    `is_root`: its process runs as root. `masked`: until the next boot, so that nothing can start it. `stop_commands`:
+    the words of each ExecStop=, as systemd shows them."""
 
     exists: bool
     active: str
@@ -59,6 +69,7 @@ class UnitState:
     stop_s: float | None
     is_root: bool
     masked: bool = False
+    stop_commands: tuple[str, ...] = ()
 
     @property
     def waits_for_restart(self) -> bool:
@@ -89,6 +100,7 @@ def parse_unit(text: str) -> UnitState:
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
+        stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
     )
 
 
@@ -162,6 +174,8 @@ def read_host(
         login=values.get("login", ""),
         symlink_can_switch=service.package is not None or "link" in found,
         stop_timeout_s=unit.stop_s,
+        stop_commands=unit.stop_commands,
+        filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,
         denied=denied,
         excess=excess or (),
