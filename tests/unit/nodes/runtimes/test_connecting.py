@@ -9,26 +9,31 @@ from pathlib import Path
 import paramiko
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.nodes.runtimes.hosts.shells import (
     SshShell,
+    config_options,
     connect_as_user,
     known_hosts_files,
     proxy_command,
+    read_settings,
     revoked_keys,
 )
 from tests.fakes.ssh_host import SshHost, listening
 
 
-def lookup(text: str, host: str = "kafka-1") -> paramiko.SSHConfigDict:
-    return paramiko.SSHConfig.from_text(text).lookup(host)
+def settings(folder: Path, text: str | bytes, host: str = "kafka-1") -> paramiko.SSHConfigDict:
+    file = folder / "ssh_config"
+    file.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return read_settings(config_options(file), host)
 
 
 def test_keys_of_the_machine_are_read_after_those_of_the_user(tmp_path: Path) -> None:
     own, machine = tmp_path / "own", tmp_path / "machine"
     for path in (own, machine):
         path.write_text("")
-    found = lookup(f"Host *\n UserKnownHostsFile {own} {tmp_path}/none\n GlobalKnownHostsFile {machine}\n")
+    text = f"Host *\n UserKnownHostsFile {own} {tmp_path}/none\n GlobalKnownHostsFile {machine}\n"
+    found = settings(tmp_path, text)
     assert known_hosts_files(found) == (own, machine)
 
 
@@ -57,16 +62,77 @@ def test_a_host_with_a_revoked_key_is_refused_before_the_login(tmp_path: Path) -
             shell.run("kafka-1", ["true"])
 
 
+def test_a_host_of_an_included_file_has_the_settings_that_ssh_gives_it(tmp_path: Path) -> None:
+    (tmp_path / "config.d").mkdir()
+    (tmp_path / "config.d" / "kafka").write_text("Host kafka-1\n HostName 10.0.0.7\n Port 2299\n User ops\n")
+    text = f"Include {tmp_path}/config.d/*\nMatch originalhost kafka-1 user ops\n IdentityFile /keys/%h-%r\n"
+    found = settings(tmp_path, text)
+    assert (found["hostname"], found["port"], found["user"]) == ("10.0.0.7", "2299", "ops")
+    assert found["identityfile"] == ["/keys/10.0.0.7-ops"]
+
+
+def test_names_in_another_encoding_and_of_services_are_read_as_ssh_does(tmp_path: Path) -> None:
+    found = settings(tmp_path, "# Höst\nHost kafka-1\n Port ssh\n".encode("latin-1"))
+    assert found["port"] == "22"
+
+
+def test_a_file_with_host_keys_can_have_spaces_in_its_path(tmp_path: Path) -> None:
+    folder = tmp_path / "a b"
+    folder.mkdir()
+    own, second = folder / "known hosts", tmp_path / "second"
+    for path in (own, second):
+        path.write_text("")
+    found = settings(tmp_path, f'Host *\n UserKnownHostsFile "{own}" {tmp_path}/none {second}\n')
+    assert known_hosts_files(found)[:2] == (own, second)
+
+
+def test_the_key_of_a_host_is_looked_up_by_its_alias(tmp_path: Path) -> None:
+    key = paramiko.ECDSAKey.generate()
+    known = tmp_path / "known_hosts"
+    with listening(key, SshHost(tmp_path / "host")) as port:
+        config = tmp_path / "config"
+        config.write_text(
+            f"Host kafka-1\n HostName 127.0.0.1\n Port {port}\n User rollout\n IdentitiesOnly yes\n"
+            f" HostKeyAlias kafka-alias\n UserKnownHostsFile {known}\n GlobalKnownHostsFile {known}.none\n"
+        )
+        known.write_text(f"kafka-alias {key.get_name()} {key.get_base64()}\n")
+        with pytest.raises(paramiko.SSHException, match="No authentication methods"):  # its key is trusted
+            connect_as_user(config)("kafka-1")
+        known.write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
+        with pytest.raises(RefusedError, match="The host key of kafka-1 is not in known_hosts"):
+            SshShell(connect_as_user(config)).run("kafka-1", ["true"])
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("Host a\n HostName\n", r"ssh refuses its configuration for host kafka-1: .*line 2: no argument after"),
+        ("Host a\n Bogus x\n", r"line 2: Bad configuration option: bogus"),
+        ("\ufeffHost a\n", r"line 1: Bad configuration option"),
+        ("KnownHostsCommand /bin/keys %H\nKnownHostsCommand none\n", "has KnownHostsCommand, which this tool does not"),
+    ],
+)
+def test_what_ssh_refuses_is_one_sentence_with_its_own_line(tmp_path: Path, text: str, sentence: str) -> None:
+    with pytest.raises(UserError, match=sentence):
+        settings(tmp_path, text)
+
+
+def test_a_machine_without_ssh_gets_one_sentence(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))
+    with pytest.raises(UserError, match="The command ssh is not installed on this machine"):
+        settings(tmp_path, "")
+
+
 @pytest.mark.parametrize("text", ["", "ProxyJump none", "ProxyCommand none"])
-def test_a_host_without_a_jump_host_is_reached_directly(text: str) -> None:
-    assert proxy_command(lookup(f"Host *\n {text}\n"), Path("/none")) is None
+def test_a_host_without_a_jump_host_is_reached_directly(tmp_path: Path, text: str) -> None:
+    assert proxy_command(settings(tmp_path, f"Host *\n {text}\n"), []) is None
 
 
 def test_the_key_of_every_jump_host_is_checked(tmp_path: Path) -> None:
     config = tmp_path / "config"
     config.write_text("")
     text = "Host *\n ProxyJump ops@gate:2222,inner\n Port 23\n StrictHostKeyChecking no\n"
-    outer = shlex.split(proxy_command(lookup(text), config) or "")
+    outer = shlex.split(proxy_command(settings(tmp_path, text), config_options(config)) or "")
     assert outer[-3:] == ["-W", "[kafka-1]:23", "ssh://inner"]
     nested = next(word for word in outer if word.startswith("ProxyCommand="))
     inner = shlex.split(nested.partition("=")[2])

@@ -5,7 +5,7 @@ unknown or changed, a refused login, a missing right and a login shell that is n
 output, UserError for settings that switch off a check. The connections also carry HTTP to metrics agents that listen on
 the loopback interface of a host.
 
-The connections of a user come from ~/.ssh/config, the agent and known_hosts. Host keys are always verified, whatever
+The connections of a user come from `ssh -G`, the agent and known_hosts. Host keys are always verified, whatever
 StrictHostKeyChecking the configuration contains, also those of jump hosts.
 """
 
@@ -14,6 +14,7 @@ from __future__ import annotations
 import secrets
 import shlex
 import socket
+import subprocess
 import tempfile
 import threading
 import time
@@ -28,7 +29,7 @@ import httpx
 import paramiko
 from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
-from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.wording import size
 
 COMMAND_S = 30.0
@@ -47,6 +48,21 @@ _KEEPALIVE_S = 15
 _USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _GLOBAL_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _REVOKED = "@revoked"
+_SETTINGS_S = 10.0
+_SETTINGS = frozenset(
+    (
+        "hostname",
+        "port",
+        "user",
+        "identityfile",
+        "identitiesonly",
+        "proxycommand",
+        "proxyjump",
+        "userknownhostsfile",
+        "globalknownhostsfile",
+        "hostkeyalias",
+    )
+)
 _BROKEN = (paramiko.SSHException, HTTPException, OSError, EOFError)
 _SUDO_REFUSALS = (
     "a password is required",
@@ -399,12 +415,11 @@ class _MarkedOutput:
 
 
 def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
-    """Return a function that connects to a host with the settings of `config` (missing file: ssh's defaults)."""
-    config = config.expanduser()
-    ssh = paramiko.SSHConfig.from_path(str(config)) if config.exists() else paramiko.SSHConfig()
+    """Return a function that connects to a host with the settings that ssh has for it, as `read_settings`."""
+    options = config_options(config)
 
     def connect(host: str) -> paramiko.SSHClient:
-        found = ssh.lookup(host)
+        found = read_settings(options, host)
         client = paramiko.SSHClient()
         files = known_hosts_files(found)
         with tempfile.NamedTemporaryFile("w") as trusted:  # paramiko reads host keys from a file only
@@ -412,18 +427,24 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
             trusted.flush()
             client.load_system_host_keys(trusted.name)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        proxy = proxy_command(found, config)
+        proxy = proxy_command(found, options)
         identities = list(found.get("identityfile", []))
         keys = [path for path in (Path(name).expanduser() for name in identities) if path.is_file()]
+        # paramiko looks for the key of the name that it is given, so a HostKeyAlias needs an open connection.
+        alias = found.get("hostkeyalias")
+        place = found["hostname"], int(found["port"])
         try:
+            connection: Any = paramiko.ProxyCommand(proxy) if proxy is not None else None
+            if alias is not None and connection is None:
+                connection = socket.create_connection(place, timeout=CONNECT_S)
             client.connect(
-                found["hostname"],
-                port=int(found.get("port", 22)),
+                place[0] if alias is None else alias,
+                port=place[1] if alias is None else 22,
                 username=found.get("user"),
                 key_filename=[str(path) for path in keys] or None,  # type: ignore[arg-type]  # paramiko takes a list
                 allow_agent=found.get("identitiesonly", "no") != "yes",
                 look_for_keys=not identities,
-                sock=paramiko.ProxyCommand(proxy) if proxy is not None else None,
+                sock=connection,
                 timeout=CONNECT_S,
                 banner_timeout=CONNECT_S,
                 auth_timeout=CONNECT_S,
@@ -440,22 +461,84 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
     return connect
 
 
+def config_options(config: Path) -> list[str]:
+    """Return the options with which ssh reads the file. The user's own file is read with that of the machine, as by
+    `ssh HOST`; so is none, if the file is missing."""
+    config = config.expanduser().absolute()
+    is_own = config == Path("~/.ssh/config").expanduser().absolute()
+    return [] if is_own or not config.exists() else ["-F", str(config)]
+
+
+def read_settings(options: Sequence[str], host: str) -> paramiko.SSHConfigDict:
+    """Return what `ssh -G` prints for a host: it applies Include, Match and the defaults of the machine.
+
+    Tokens such as %h are replaced. Raises UserError with ssh's own line for a configuration that ssh refuses, and for a
+    setting that this tool does not have.
+    """
+    command = ["ssh", "-T", *options, "-G", "--", host]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SETTINGS_S, check=False, cwd="/"
+        )
+    except FileNotFoundError as error:
+        raise UserError(
+            "The command ssh is not installed on this machine, and the settings of a host are read with it.",
+            remedy="Install the OpenSSH client.",
+        ) from error
+    except subprocess.TimeoutExpired as error:
+        raise UserError(
+            f"`{shlex.join(command)}` did not end in {_SETTINGS_S:.0f} s.",
+            remedy="Check the commands of `Match exec` in the SSH configuration.",
+        ) from error
+    lines = done.stdout.decode(errors="replace").splitlines()
+    if done.returncode != 0:
+        said = done.stderr.decode(errors="replace").strip().splitlines() or [f"exit code {done.returncode}"]
+        raise UserError(
+            f"ssh refuses its configuration for host {host}: {said[0].strip()}",
+            remedy=f"Correct the file until `{shlex.join(command)}` prints the settings.",
+        )
+    settings = [(name.lower(), value) for name, _, value in (line.partition(" ") for line in lines) if value]
+    if any(name == "knownhostscommand" and value != "none" for name, value in settings):
+        raise UserError(
+            f"The SSH configuration of host {host} has KnownHostsCommand, which this tool does not support.",
+            remedy="Write the host key into a file of UserKnownHostsFile.",
+        )
+    # Only to replace the tokens: the lines apply to this host.
+    text = "".join(f"{name} {value}\n" for name, value in settings if name in _SETTINGS)
+    return paramiko.SSHConfig.from_text(f"Host *\n{text}").lookup(host)
+
+
 def known_hosts_files(found: paramiko.SSHConfigDict) -> tuple[Path, ...]:
     """Return the files with host keys that exist: of the user, then of the machine."""
     names = [found.get("userknownhostsfile", _USER_FILES), found.get("globalknownhostsfile", _GLOBAL_FILES)]
-    paths = [Path(name).expanduser() for one in names for name in (one.split() if isinstance(one, str) else list(one))]
-    return tuple(path for path in paths if path.is_file())
+    return tuple(path for one in names for path in _existing(one.split(" ")))
 
 
-def proxy_command(found: paramiko.SSHConfigDict, config: Path) -> str | None:
-    """Return the command that connects to the host: ProxyCommand, or ssh through the jump hosts of ProxyJump."""
+def _existing(words: Sequence[str]) -> Iterator[Path]:
+    """Yield the files that exist. ssh prints a path with spaces without quotes, so words can belong together."""
+    at = 0
+    while at < len(words):
+        for end in range(len(words), at, -1):
+            path = Path(" ".join(words[at:end])).expanduser()
+            if path.is_file():
+                yield path
+                at = end - 1
+                break
+        at += 1
+
+
+def proxy_command(found: paramiko.SSHConfigDict, config: Sequence[str]) -> str | None:
+    """Return the command that connects to the host: ProxyCommand, or ssh through the jump hosts of ProxyJump.
+
+    `config`: as `config_options`.
+    """
     command = found.get("proxycommand")
     if command is not None:
         return None if command == "none" else str(command)
     jumps = [jump.strip() for jump in str(found.get("proxyjump", "none")).split(",")]
     if jumps == ["none"]:
         return None
-    options = ["-o", "StrictHostKeyChecking=yes", *(["-F", str(config)] if config.exists() else [])]
+    options = ["-o", "StrictHostKeyChecking=yes", *config]
     through: list[str] = []
     for number, jump in enumerate(jumps):
         # An own ProxyCommand for each jump host: ssh does not pass on its options to those that it starts itself.
