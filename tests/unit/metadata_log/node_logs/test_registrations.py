@@ -106,6 +106,19 @@ def test_a_broker_in_zookeeper_mode_counts_until_it_registers_again(
     assert not read_registrations(folder, cache).migrates_from_zookeeper
 
 
+def test_the_newest_registration_of_a_broker_has_the_ranges_that_it_sent(
+    folder: MetadataFolder, cache: ReleaseCache
+) -> None:
+    metadata = {"name": "metadata.version", "minSupportedVersion": 7, "maxSupportedVersion": 30}
+    group = {"name": "group.version", "minSupportedVersion": 0, "maxSupportedVersion": 1}
+    append(folder, RecordType.REGISTER_BROKER, {**BROKER, "features": [metadata]}, version=2)
+    assert read_registrations(folder, cache).brokers[9] == {"metadata.version": VersionRange(7, 30)}
+    append(folder, RecordType.REGISTER_BROKER, {**BROKER, "features": [metadata, group]}, version=2)
+    assert read_registrations(folder, cache).brokers[9]["group.version"] == VersionRange(0, 1)
+    append(folder, RecordType.UNREGISTER_BROKER, {"brokerId": 9, "brokerEpoch": 1})
+    assert 9 not in read_registrations(folder, cache).brokers
+
+
 def test_an_unknown_version_is_refused(folder: MetadataFolder, cache: ReleaseCache) -> None:
     append(folder, RecordType.ZK_MIGRATION_STATE, {"zkMigrationState": 0}, version=0)
     log = folder.segments[-1]
