@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import hashlib
 import io
+import re
 import shlex
 import shutil
 import subprocess
@@ -37,6 +38,8 @@ pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
 _CHROOT = shutil.which("chroot") or "chroot"
 SUDOERS = "etc/sudoers.d/kafka-rollout"
+
+
 # Lines that an earlier version printed for `archive`.
 _DRAFT = r"/opt/kafka_2\.13\-[0-9]+\.[0-9]+\.[0-9]+\.kafka\-rollout"
 _UNPACK = r"\-\-extract \-\-gzip \-\-no\-same\-owner \-\-strip\-components=1 \-\-directory="
@@ -223,20 +226,50 @@ def test_an_archive_is_unpacked_with_the_rights_of_the_ssh_user(
     assert machine.run("", ["cat", jar], user=KAFKA).content == b"jar"
 
 
-def test_the_lines_of_an_earlier_version_are_found(machine: Machine, tmp_path: Path) -> None:
+EXCESS = (  # each made a shell of root with real sudo
+    "(root) NOPASSWD: /usr/bin/bash",
+    "(root, kafka) NOPASSWD: ALL",
+    "(#0) NOPASSWD: ALL",
+    "(%root) NOPASSWD: ALL",
+    "(ALL) ALL, !/usr/bin/su",
+    "(root) SETENV: NOPASSWD: /usr/bin/systemctl",
+    "(root) /usr/bin/systemctl stop x, /usr/bin/tee /etc/*",
+    "(ALL : ALL) NOPASSWD: sudoedit /etc/x",
+)
+
+
+def test_each_line_that_the_tool_did_not_print_is_found(machine: Machine, tmp_path: Path) -> None:
     node = node_with(tmp_path)
 
-    def excess() -> list[str]:
+    def excess() -> tuple[str, ...]:
         listed = machine.run("", ["sudo", "-n", "-l"])
         assert listed.code == 0
-        return [line.split()[2] for line in excess_rights(listed.out, service_of(node))]
+        return excess_rights(listed.out, [service_of(node)])
 
-    machine.permit(node, FORMER)
-    assert excess() == ["/usr/bin/mkdir", "/usr/bin/tar", "/usr/bin/cp"]
-    machine.permit(node, f"{LOGIN} ALL=(root) NOPASSWD: /usr/bin/id, /usr/bin/tar\n{LOGIN} ALL=NOPASSWD: ALL\n")
-    assert excess() == ["/usr/bin/tar", "ALL"]
-    machine.permit(node)
-    assert excess() == []
+    lines = (re.sub(r"^(\(.*?\)) SETENV: NOPASSWD:", r"\1 NOPASSWD: SETENV:", line) for line in EXCESS)
+    machine.permit(node, "".join(f"{LOGIN} ALL={line}\n" for line in lines))
+    assert excess() == EXCESS
+    machine.permit(node, f"{LOGIN} ALL=({KAFKA}) NOPASSWD: ALL\n")
+    assert excess() == ()
+    machine.permit(node, f"Defaults:{LOGIN} !env_reset, setenv, !secure_path\n")
+    assert excess() == ("Defaults: no secure_path", "Defaults: !env_reset", "Defaults: setenv")
+
+
+def test_root_runs_no_program_of_the_ssh_user(machine: Machine, tmp_path: Path) -> None:
+    """sudo itself has no secure_path: only the line of a distribution or the printed one sets it."""
+    sudoers = machine.root / "etc" / "sudoers"
+    sudoers.write_text(re.sub(r"^Defaults.*secure_path.*$", "", sudoers.read_text(), flags=re.MULTILINE))
+    (machine.root / "usr" / "local" / "bin" / "call").write_text("#!/bin/sh\nown-program\n")
+    own = machine.root / "home" / LOGIN / "bin"
+    own.mkdir(parents=True)
+    (own / "own-program").write_text("#!/bin/sh\nid -u\n")
+    machine.as_root(f"chmod 755 /usr/local/bin/call /home/{LOGIN}/bin/own-program")
+    node, more = node_with(tmp_path), f"{LOGIN} ALL=(root) NOPASSWD: /usr/local/bin/call\n"
+    line = f"PATH=/home/{LOGIN}/bin:$PATH sudo -n /usr/local/bin/call"
+    machine.permit(node, more)
+    assert machine.run("", line).code == 127
+    machine.permit(node, f"{more}Defaults:{LOGIN} !secure_path\n")
+    assert machine.run("", line).out == "0\n", "the test can fail"
 
 
 def test_a_link_in_the_folder_of_the_configuration_is_not_followed_by_root(machine: Machine, tmp_path: Path) -> None:

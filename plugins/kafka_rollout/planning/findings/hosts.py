@@ -34,8 +34,9 @@ UNIT_RUNS_AS_ROOT = FindingCode(
 HOST_RIGHT_EXCESS = FindingCode(
     "HOST-RIGHT-EXCESS",
     WARNING,
-    "sudo permits commands with which the SSH user can become root.",
-    "A run does not need them. Remove these lines from the sudoers file of the host (docs/hosts.md).",
+    "sudo permits the SSH user more as root than the printed file.",
+    "A run does not need them. Save the file that kafka-rollout inventory sudoers prints, and remove these lines "
+    "(docs/hosts.md).",
 )
 CONFIGURATION_OWNER = FindingCode(
     "CONFIGURATION-OWNER",
@@ -82,8 +83,8 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
     if host.excess:
         yield HOST_RIGHT_EXCESS.found(
             subject,
-            f"sudo on host {host.name} permits commands with which the SSH user {host.login} can become root: "
-            f"{'; '.join(host.excess)}.",
+            f"sudo on host {host.name} permits the SSH user {host.login} more as root than the file that this tool "
+            f"prints: {'; '.join(host.excess)}.",
         )
 
 

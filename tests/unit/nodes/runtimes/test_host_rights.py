@@ -49,26 +49,100 @@ def test_root_neither_unpacks_nor_copies_through_links() -> None:
         assert all(right.arguments[:2] == ("-aT", "--remove-destination") for right in written if right.program == "cp")
 
 
+SECURE = r"secure_path=/usr/sbin\:/usr/bin\:/sbin\:/bin"
+
+
+def listed_by_sudo(service: ServiceSpec, *more: str, defaults: str = f"env_reset, {SECURE}, env_reset, !setenv") -> str:
+    """As sudo 1.9.13 prints it without a terminal."""
+    own = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(service).all(DATA, ["/data2"])]
+    entries = "".join(f"    {line}\n" for line in (*own, *more))
+    head = f"Matching Defaults entries for rollout on kafka-1:\n    {defaults}\n\n" if defaults else ""
+    return f"{head}User rollout may run the following commands on kafka-1:\n{entries}"
+
+
 @pytest.mark.parametrize(
-    ("listed", "found"),
+    "more",
     [
-        ("(root) NOPASSWD: /usr/bin/tar ^\\-\\-extract \\-\\-gzip$", True),
-        (
-            "(root) NOPASSWD: /usr/bin/cp -a /etc/kafka/server.properties /etc/kafka/server.properties.kafka-rollout",
-            True,
-        ),
-        ("(ALL : ALL) NOPASSWD: ALL", True),
-        ("(ALL) ALL", False),
-        ("(kafka) NOPASSWD: /usr/bin/mkdir ^\\-m 700 /data/__cluster_metadata\\-0/kafka-rollout-[a-z0-9-]+$", False),
+        "(root) NOPASSWD: /usr/bin/bash",
+        "(root, kafka) NOPASSWD: ALL",
+        "(#0) NOPASSWD: ALL",
+        "(#-1) NOPASSWD: ALL",
+        "(#4294967295) NOPASSWD: ALL",
+        "(%root) NOPASSWD: ALL",
+        "(+hosts) NOPASSWD: ALL",
+        "(ADMINS) NOPASSWD: /usr/bin/id",
+        "(ALL) ALL, !/usr/bin/su",
+        "(ALL : ALL) NOPASSWD: ALL",
+        "(kafka : root) NOPASSWD: /usr/bin/id",
+        "(ALL, !root) NOPASSWD: ALL",
+        "(root) SETENV: NOPASSWD: /usr/bin/systemctl stop --no-block kafka.service",
+        "(root) PASSWD: /usr/bin/systemctl stop --no-block kafka.service",
+        "(root) /usr/bin/systemctl stop --no-block kafka.service",
+        "(root) NOPASSWD: /usr/bin/systemctl",
+        "(root) NOPASSWD: /usr/bin/systemctl stop --no-block kafka.service, /usr/bin/tee /etc/*",
+        "(root) NOPASSWD: sudoedit /etc/x",
+        "(root) NOPASSWD: /usr/bin/tar ^\\-\\-extract \\-\\-gzip$",
+        "(root) NOPASSWD: /usr/bin/cp -a /etc/kafka/server.properties /etc/kafka/server.properties.kafka-rollout",
+        "(root) sha256:abc /usr/bin/id",
     ],
 )
-def test_rights_that_make_the_ssh_user_root_are_found(listed: str, found: bool) -> None:
-    service = ServiceSpec(host="kafka-1")
-    own = "\n".join(f"    ({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(service).all(DATA))
-    text = f"User rollout may run the following commands on kafka-1:\n{own}\n    {listed}\n"
-    assert excess_rights(text, service) == ((listed,) if found else ())
-    root_writes = excess_rights(text, ServiceSpec(host="kafka-1", configuration_writer="user"))
-    assert {line.split()[2] for line in root_writes} >= {"/usr/bin/tee", "/usr/bin/mv"}
+def test_each_line_as_root_that_the_tool_did_not_print_is_found(more: str) -> None:
+    assert excess_rights(listed_by_sudo(ServiceSpec(host="kafka-1"), more), [ServiceSpec(host="kafka-1")]) == (more,)
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        "(kafka) NOPASSWD: ALL",
+        "(kafka, #1001) NOPASSWD: /usr/bin/id",
+        "(root) NOPASSWD: /usr/bin/systemctl stop --no-block kafka.service, /usr/bin/tee "
+        "/etc/kafka/server.properties.kafka-rollout",
+        "(root) NOPASSWD: /usr/bin/systemctl stop\n        --no-block kafka.service",
+    ],
+)
+def test_printed_lines_and_those_of_other_users_are_not(more: str) -> None:
+    assert excess_rights(listed_by_sudo(ServiceSpec(host="kafka-1"), more), [ServiceSpec(host="kafka-1")]) == ()
+
+
+def test_a_line_that_cannot_be_read_is_found() -> None:
+    listed = listed_by_sudo(ServiceSpec(host="kafka-1"), "root NOPASSWD ALL")
+    assert excess_rights(listed, [ServiceSpec(host="kafka-1")]) == ("a line that cannot be read: root NOPASSWD ALL",)
+
+
+def test_the_lines_of_every_node_of_the_host_are_known() -> None:
+    services = [ServiceSpec(host="kafka-1"), ServiceSpec(host="kafka-1", unit="controller.service")]
+    other = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(services[1]).all(DATA)]
+    listed = listed_by_sudo(services[0], *other)
+    assert excess_rights(listed, services) == ()
+    assert {line.split()[2] for line in excess_rights(listed, services[:1])} == {"/usr/bin/systemctl"}
+    node_s_user_writes = [ServiceSpec(host="kafka-1", configuration_writer="user")]
+    found = excess_rights(listed_by_sudo(services[0]), node_s_user_writes)
+    assert {line.split()[2] for line in found} == {"/usr/bin/tee", "/usr/bin/mv", "/usr/bin/cp"}
+
+
+@pytest.mark.parametrize(
+    ("defaults", "found"),
+    [
+        ("", "no secure_path"),
+        ("env_reset", "no secure_path"),
+        (f"{SECURE}, !secure_path", "no secure_path"),
+        (r"secure_path=/home/rollout/bin\:/usr/bin", "secure_path=/home/rollout/bin:/usr/bin"),
+        (rf"{SECURE}, secure_path=.\:/bin", "secure_path=.:/bin"),
+        (f"{SECURE}, env_reset, !env_reset", "!env_reset"),
+        (f"{SECURE}, !setenv, setenv", "setenv"),
+        (f"{SECURE}, exempt_group=admins", "exempt_group=admins"),
+        (f"mail_badpass, {SECURE}, use_pty", ""),
+        (r"secure_path=/usr/local/sbin\:/usr/local/bin\:/usr/sbin\:/usr/bin\:/sbin\:/bin, use_pty", ""),
+    ],
+)
+def test_defaults_with_which_root_runs_programs_of_the_ssh_user_are_found(defaults: str, found: str) -> None:
+    listed = listed_by_sudo(ServiceSpec(host="kafka-1"), defaults=defaults)
+    assert excess_rights(listed, [ServiceSpec(host="kafka-1")]) == ((f"Defaults: {found}",) if found else ())
+
+
+def test_the_printed_file_sets_the_path_of_root() -> None:
+    first, *_ = sudoers_file("rollout", Rights(ServiceSpec(host="kafka-1")).all(DATA)).splitlines()
+    assert first == ('Defaults:rollout secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !setenv, !requiretty')
 
 
 @pytest.mark.parametrize("versions", [{}, {"4.3.1": "8.3.1-1", "3.9.1": "7.9.1-1"}])

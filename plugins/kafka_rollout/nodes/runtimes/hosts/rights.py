@@ -11,7 +11,7 @@ can change, which a plan checks (planning/findings/hosts.py). An archive is unpa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
@@ -49,8 +49,6 @@ EXAMPLE = {
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the copy
-# Commands as root of earlier versions, without backslashes.
-_FORMER = re.compile(rf"{_BIN}/(tar( |$)|rm \^?-rf |mkdir \^?-m 755 |cp \^?-a |mv \^?-T \S*\[0-9\]\S*{DRAFT} )")
 
 
 @dataclass(frozen=True, slots=True)
@@ -231,30 +229,78 @@ def _with_parents(path: str) -> Iterable[str]:
     yield from ("/" + "/".join(parts[: number + 1]) for number in range(len(parts)) if parts[0])
 
 
-def excess_rights(listed: str, service: ServiceSpec) -> tuple[str, ...]:
-    """Return the entries of `sudo --list` with which the SSH user can become root: all commands, the commands of
-    earlier versions of this tool, and those that write the configuration as root where the node's user does it."""
-    entries = re.findall(r"\(([^)]*)\) (?:[A-Z_]+: )*NOPASSWD: (.*?)(?=\s\([^)]*\) |$)", " ".join(listed.split()))
-    return tuple(
-        f"({user}) NOPASSWD: {command}"
-        for user, commands in entries
-        for command in re.split(r", (?=/|ALL$)", commands)
-        if user.split(" : ")[0] in (_ROOT, "ALL") and _is_excess(command.replace("\\", ""), service)
+_ENTRY = re.compile(r"\(([^)]*)\) ((?:[A-Z_]+: )*)(\S.*)")
+_SYSTEM_FOLDERS = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin"}
+_DEFAULTS = 'secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !setenv, !requiretty'
+
+
+def excess_rights(listed: str, services: Iterable[ServiceSpec]) -> tuple[str, ...]:
+    """Return what `sudo --list` (in the locale C) shows beyond the file that this tool prints for the host.
+
+    These are the entries that can run as root and are not a line of the file, those that cannot be read, and Defaults
+    with which a command of root would run programs of the SSH user. `services`: of all nodes of the host.
+    """
+    rights = (right for service in services for right in Rights(service).all(_NOWHERE))
+    printed = {f"{right.as_user} NOPASSWD: {right.sudoers()}" for right in rights if right.as_user == _ROOT}
+    defaults, entries = _sections(listed)
+    found = [*_excess_defaults(defaults)]
+    for entry in entries:
+        match = _ENTRY.fullmatch(entry)
+        if match is None:
+            found.append(f"a line that cannot be read: {entry}")
+            continue
+        users, tags, text = match.groups()
+        commands = [f"{users} {tags}{command}" for command in re.split(r"(?<!\\), (?=[/!A-Z])", text)]
+        if _can_be_root(users) and not set(commands) <= printed:
+            found.append(entry)
+    return tuple(found)
+
+
+_NOWHERE = "/nowhere"  # directories of a node concern its own user only
+
+
+def _sections(listed: str) -> tuple[str, list[str]]:
+    """Return the Defaults, and one line for each entry: sudo can wrap long ones for a terminal."""
+    defaults, entries = "", list[str]()
+    in_entries = False
+    for line in listed.splitlines():
+        if line and not line[0].isspace():
+            in_entries = "may run the following commands" in line
+        elif in_entries and line.strip():
+            if line.startswith(" " * 8) and entries:
+                entries[-1] += f" {line.strip()}"
+            else:
+                entries.append(line.strip())
+        elif line.strip():
+            defaults += f"{line.strip()} "
+    return defaults, entries
+
+
+def _can_be_root(users: str) -> bool:
+    """Return whether a list of users of sudoers(5) can contain root: only plain names and ids of others cannot."""
+    names, _, group = (part.strip() for part in users.partition(":"))
+    known = re.compile(r"[a-z_][a-z0-9_.-]*\$?|#[1-9][0-9]{0,8}")
+    return bool(group) or any(
+        name == _ROOT or not known.fullmatch(name) for name in (one.strip() for one in names.split(","))
     )
 
 
-def _is_excess(command: str, service: ServiceSpec) -> bool:
-    writes = re.match(rf"{_BIN}/(cp|tee|mv) ", command) and f"{service.configuration_file}{DRAFT}" in command
-    return bool(
-        command == "ALL"
-        or _FORMER.match(command)
-        or (writes and (service.configuration_writer != _ROOT or service.managed_elsewhere))
-    )
+def _excess_defaults(defaults: str) -> Iterator[str]:
+    """Yield what a command of root would take from the SSH user. The last setting counts."""
+    settings = [one.strip() for one in re.split(r"(?<!\\),|\s(?=Defaults)", defaults)]
+    paths = [one.partition("=")[2].replace("\\", "").strip('"') for one in settings if "secure_path" in one]
+    if not paths or not set(paths[-1].split(":")) <= _SYSTEM_FOLDERS:
+        yield f"Defaults: {f'secure_path={paths[-1]}' if paths and paths[-1] else 'no secure_path'}"
+    for name, is_safe in (("env_reset", True), ("setenv", False)):
+        given = [not one.startswith("!") for one in settings if one.lstrip("!") == name]
+        if given and given[-1] is not is_safe:
+            yield f"Defaults: {name if not is_safe else f'!{name}'}"
+    yield from (f"Defaults: {one}" for one in settings if one.startswith(("exempt_group", "env_file")))
 
 
 def sudoers_file(login: str, rights: Iterable[Right]) -> str:
     """Return the sudoers file for the SSH user `login`; one line for each command."""
-    lines = [f"Defaults:{login} !requiretty"]
+    lines = [f"Defaults:{login} {_DEFAULTS}"]
     lines += dict.fromkeys(f"{login} ALL=({right.as_user}) NOPASSWD: {right.sudoers()}" for right in rights)
     return "\n".join(lines) + "\n"
 

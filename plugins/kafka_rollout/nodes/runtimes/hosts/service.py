@@ -126,7 +126,15 @@ class SshServiceRuntime(HostCommands):
             unavailable=self._unavailable(node, unit, installed, releases),
             now=self.now,
             read_config=lambda: self.config(node),
+            others=[
+                one.service for one in self.cluster.nodes if one.service and one.service.host == service_of(node).host
+            ],
         )
+
+    def _others_on_host(self, node: NodeSpec) -> list[ServiceSpec]:
+        """Return the other nodes of the cluster on the same host, whose commands its sudoers file has too."""
+        others = (one.service for one in self.cluster.nodes if one.node_id != node.node_id)
+        return [one for one in others if one is not None and one.host == service_of(node).host]
 
     def _unavailable(
         self, node: NodeSpec, unit: UnitState, installed: Release | None, releases: Sequence[Release]

@@ -129,9 +129,11 @@ def read_host(
     unavailable: Mapping[Release, str],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
+    others: Sequence[ServiceSpec] = (),
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
-    be installed. `now`: clock of this machine. `read_config`: reads the configuration of the node."""
+    be installed. `now`: clock of this machine. `read_config`: reads the configuration of the node. `others`: the other
+    nodes on the host."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node, folders.values())
@@ -145,7 +147,7 @@ def read_host(
     denied = _denied(commands, node, releases, read_config)
     seen, listed = commands.sudo(node, rights_of(node).see_paths), commands.run(node, ["sudo", "-n", "-l"])
     # The rights with which the SSH user can become root; None if sudo does not list its rights.
-    excess = excess_rights(listed.out, service) if listed.code == 0 else None
+    excess = excess_rights(listed.out, (service, *others)) if listed.code == 0 else None
     paths = parse_paths(seen.out)
     free = values.get("free", "")
     facts = read_facts(commands, node, folders, unit.pid, now)
