@@ -89,6 +89,7 @@ _VERSION = r"^[A-Za-z0-9][A-Za-z0-9.+:~^_-]*$"
 Version = Annotated[str, StringConstraints(pattern=_VERSION)]
 # Options with which dpkg asks no question about a changed configuration file (dpkg --force-help).
 _KEEPS = r"--force-([a-z-]+,)*conf(old|new)(,[a-z-]+)*"
+_NO_MENUS = {"DEBIAN_FRONTEND=noninteractive", "UCF_FORCE_CONFFOLD=1", "UCF_FORCE_CONFFNEW=1"}
 _APT_KEEPS = re.compile(rf" (-o ?|--option[ =])dpkg::options::={_KEEPS} ", re.IGNORECASE)
 # Pattern → the form in words.
 FORMS = {
@@ -206,8 +207,14 @@ def _refuse_questions(words: Sequence[str]) -> None:
             options = takewhile(lambda one: one.startswith("-"), after)
             is_quiet, fix = any(re.fullmatch(_KEEPS, one) for one in options), "--force-confold right after it"
         elif program in ("apt", "apt-get", "aptitude"):
-            is_quiet = _APT_KEEPS.search(f" {' '.join(after)} ") is not None or "--download-only" in after
+            only_loads = "--download-only" in after
+            is_quiet = _APT_KEEPS.search(f" {' '.join(after)} ") is not None or only_loads
             fix = "-o Dpkg::Options::=--force-confold"
+            if is_quiet and not only_loads and not _NO_MENUS.intersection(words[:number]):
+                raise ValueError(
+                    f"{word} can show a menu of debconf or ucf, which offers a root shell: begin with /usr/bin/env "
+                    "DEBIAN_FRONTEND=noninteractive"
+                )
         else:
             continue
         if not is_quiet:

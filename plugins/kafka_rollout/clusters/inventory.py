@@ -175,8 +175,12 @@ class ClusterEntry(_Strict):
     ] = 0.0
     min_checks: Annotated[int, Field(ge=1, description="least number of passing checks after a node's start")] = 1
     feature_approval: Annotated[
-        Literal["always", "where_needed"], Field(description="always: a feature run cannot choose where_needed")
-    ] = "where_needed"
+        Literal["always", "where_needed"] | None,
+        Field(
+            description="always: a feature run cannot choose where_needed. Default: always with approvers or "
+            "four_eyes, else where_needed"
+        ),
+    ] = None
     scan_schedule: Annotated[
         str,
         Field(
@@ -470,6 +474,8 @@ def _spec(entry: ClusterEntry, folder: Path) -> ClusterSpec:
             node["directory"] = str((folder / Path(node["directory"]).expanduser()).resolve())
         nodes.append(NodeSpec(node_id=node.pop("id"), roles=frozenset(node.pop("roles")), service=service, **node))
     data["approvers"] = tuple(entry.approvers)
+    needs_approvers = entry.approvers or entry.four_eyes
+    data["feature_approval"] = entry.feature_approval or ("always" if needs_approvers else "where_needed")
     data["conditions"] = tuple(OutsideCondition(**one.model_dump()) for one in entry.conditions)
     data["release_overrides"] = {str(Release.parse(key)): value for key, value in entry.release_overrides.items()}
     data["scan_releases"] = tuple(str(Release.parse(text)) for text in entry.scan_releases)

@@ -414,12 +414,14 @@ def undo_of(facts: ReleaseFacts, feature: str, current: int, target: int) -> tup
         return Undo.IMPOSSIBLE, f"Release {facts.release} supports {feature} {known.supported}, not {current}."
     if feature == ELR_VERSION:
         return Undo.POSSIBLE, (
-            "The controller accepts SAFE_DOWNGRADE for this feature. It keeps the cluster-wide default of "
-            "min.insync.replicas that was written when the feature was raised."
+            "The controller accepts SAFE_DOWNGRADE for this feature. That lowers the level alone: the cluster-wide "
+            "default of min.insync.replicas, which was written when the feature was raised, stays, and the "
+            "min.insync.replicas of brokers, which was removed, does not come back."
         )
     if feature != METADATA_VERSION:
         return Undo.POSSIBLE, (
-            "The controller accepts SAFE_DOWNGRADE for this feature. The records that it wrote stay in the logs."
+            "The controller accepts SAFE_DOWNGRADE for this feature. That lowers the level alone: the records of the "
+            "higher level stay in the logs, and a release that does not know them cannot load them."
         )
     between = {mv.level: mv for mv in facts.metadata_versions if current < mv.level <= target}
     if set(between) != set(range(current + 1, target + 1)):

@@ -273,7 +273,8 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
 
 PACKAGE = """\
   package:
-    install: [/usr/bin/apt-get, install, -o, "Dpkg::Options::=--force-confold", "kafka={version}"]
+    install: [/usr/bin/env, DEBIAN_FRONTEND=noninteractive, /usr/bin/apt-get, install, -o,
+      "Dpkg::Options::=--force-confold", "kafka={version}"]
     check: [/usr/bin/apt-get, install, --simulate, "kafka={version}"]
     versions: {4.3.1: 8.3.1-1}
 """
@@ -308,21 +309,31 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("before", "after", "says"),
     [
-        ("[/usr/bin/apt-get, install, -o", "[apt-get, install, -o", "apt-get is not the absolute path of a program"),
+        (
+            "DEBIAN_FRONTEND=noninteractive, ",
+            "",
+            "apt-get can show a menu of debconf or ucf, which offers a root shell",
+        ),
+        ("noninteractive", "readline", "begin with /usr/bin/env DEBIAN_FRONTEND=noninteractive"),
+        (
+            "/usr/bin/env, DEBIAN",
+            "env, DEBIAN",
+            "env is not the absolute path of a program",
+        ),
         ('confold", "kafka={version}"]', 'confold", kafka]', "does not contain {version}"),
         ("kafka={version}", "kafka={release}", "has a placeholder other than {version}"),
-        ("kafka={version}", "kafka={version};reboot", "service.package.install[4] must be a word of letters"),
+        ("kafka={version}", "kafka={version};reboot", "service.package.install[6] must be a word of letters"),
         ("8.3.1-1", '"8.3.1 -y"', "service.package.versions.4.3.1 must be the version of a package"),
         ("{4.3.1: ", "{latest: ", "latest"),
         ("  package:", "  symlink: /opt/kafka\n  package:", "package and symlink exclude each other"),
         (
-            "-o, ",
+            "-o,\n     ",
             "",
             "apt-get can ask about a changed configuration file, and the answer Z starts a root shell: add -o",
         ),
         ("--force-confold", "--force-confdef", "add -o Dpkg::Options::=--force-confold"),
         ('"kafka={version}"]', '"./kafka={version}"]', "`./kafka={version}` has a relative path or a URL"),
-        ("-o, ", "-o, Dir::Etc=etc/apt, -o, ", "at service.package.install, `Dir::Etc=etc/apt` has a relative path"),
+        ("-o,", "-o, Dir::Etc=etc/apt, -o,", "at service.package.install, `Dir::Etc=etc/apt` has a relative path"),
     ],
 )
 def test_a_wrong_package_is_one_sentence(tmp_path: Path, before: str, after: str, says: str) -> None:
@@ -349,8 +360,9 @@ def test_files_of_versions_need_the_versions() -> None:
         ("/usr/bin/dpkg --force-confdef,confnew --configure -a", True),
         ("/usr/bin/dpkg --install /srv/kafka.deb --force-confold", False),
         ("/usr/bin/env apt-get --fix-broken install", False),
-        ("/usr/bin/apt --fix-broken install -oDPkg::Options::=--force-confnew", True),
-        ("/usr/bin/apt-get --fix-broken install --option=Dpkg::Options::=--force-confold", True),
+        ("/usr/bin/apt --fix-broken install -oDPkg::Options::=--force-confnew", False),
+        ("/usr/bin/env DEBIAN_FRONTEND=noninteractive apt -f install -oDPkg::Options::=--force-confnew", True),
+        ("/usr/bin/env UCF_FORCE_CONFFOLD=1 apt-get install --option=Dpkg::Options::=--force-confold", True),
         ("/usr/bin/apt-get --fix-broken install --force-confold", False),
         ("/usr/bin/apt-get --fix-broken install Dpkg::Options::=--force-confold", False),
         ("/usr/bin/apt-get --fix-broken --download-only install", True),
@@ -364,7 +376,9 @@ def test_root_runs_dpkg_only_with_an_option_that_prevents_its_question(words: st
     if is_quiet:
         assert PackageEntry.model_validate(entry).repair == tuple(words.split())
         return
-    with pytest.raises(ValidationError, match=r"the answer Z starts a root shell: add (-o Dpkg|--force-confold right)"):
+    with pytest.raises(
+        ValidationError, match=r"starts a root shell: add (-o Dpkg|--force-confold right)|offers a root shell: begin"
+    ):
         PackageEntry.model_validate(entry)
 
 
@@ -403,3 +417,22 @@ def test_an_inventory_in_another_encoding_is_saved_again(tmp_path: Path) -> None
     with pytest.raises(UserError, match="is not UTF-8 text") as refused:
         load_cluster(path)
     assert refused.value.remedy == "Save it as UTF-8."
+
+
+@pytest.mark.parametrize(
+    ("fields", "policy"),
+    [
+        ({}, "where_needed"),
+        ({"approvers": ["alice", "ben"]}, "always"),
+        ({"four_eyes": True}, "always"),
+        ({"four_eyes": True, "feature_approval": "where_needed"}, "where_needed"),
+        ({"feature_approval": "always"}, "always"),
+    ],
+)
+def test_with_approvers_a_change_of_features_needs_one_unless_the_inventory_says_otherwise(
+    tmp_path: Path, fields: dict[str, Any], policy: str
+) -> None:
+    spec = load_cluster(write(tmp_path, inventory(**fields)))
+    assert spec.feature_approval == policy
+    (tmp_path / "again.yaml").write_text(dump_cluster(spec))
+    assert load_cluster(tmp_path / "again.yaml").feature_approval == policy
