@@ -26,11 +26,13 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 
 from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
+from kafka_rollout.base.outside_text import escape_invisible, parse_number
 from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 
 Decode = Callable[[memoryview], Any]
 CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
+_LEAST_ITERATIONS = 4096
 _MOST_AT_ONCE = 1 << 20
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
@@ -238,10 +240,35 @@ class NodeConnection:
                     f"{self.who} refused the authentication of user {self._security.username} ({name}).",
                     remedy=f"Check the user name and the password ({_SETTINGS}).",
                 )
-            mechanism.receive(response.auth_bytes)
+            if name.startswith("SCRAM-"):
+                self._check_scram(bytes(response.auth_bytes), name)
+            try:
+                mechanism.receive(response.auth_bytes)
+            except (KeyError, TypeError, AttributeError) as error:  # an answer without a field of the mechanism
+                raise ValueError(f"{self.who} sent an unusable answer of {name}: {error}") from None
             lifetime_ms = response.session_lifetime_ms or 0
             if lifetime_ms > 0:
                 link.renew_at = asked_at + 0.8 * lifetime_ms / 1000
+
+    def _check_scram(self, message: bytes, name: str) -> None:
+        """Refuse an error of the server, and a proof of the password that could be guessed (RFC 5802, section 5.1).
+
+        The least number of iterations is that of RFC 7677 and of Kafka (ScramMechanism).
+        """
+        for part in message.split(b","):
+            value = escape_invisible(part[2:].decode(errors="replace"), limit=80)
+            if part.startswith(b"e="):
+                raise CredentialsError(
+                    f"{self.who} refused the authentication of user {self._security.username} ({name}): {value}.",
+                    remedy=f"Check the user name and the password ({_SETTINGS}).",
+                )
+            if part.startswith(b"i=") and (parse_number(value) or 0) < _LEAST_ITERATIONS:
+                raise CredentialsError(
+                    f"{self.who} asks for {value} iterations of {name}. Fewer than {_LEAST_ITERATIONS:,} do not "
+                    "protect the password.",
+                    remedy="Check that this is the broker. Create the SCRAM credentials again with at least "
+                    f"{_LEAST_ITERATIONS} iterations.",
+                )
 
 
 def _is_end_of_stream(error: Exception) -> bool:
