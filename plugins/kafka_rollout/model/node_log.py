@@ -195,13 +195,26 @@ def _with(found: tuple[str, ...], one: str) -> tuple[str, ...]:
     return found if one in found or len(found) >= _MOST_OTHERS else (*found, one)
 
 
-# `ssl.key.password=x`, `"token": "x"`, a JAAS configuration, and the user part of an address.
+# `ssl.key.password=x`, `"token": "x"`, Java's `secret\=x`, options of PlainLoginModule. Without quotes, the value ends
+# where another setting begins.
+_NAME = (
+    r"pass(?:w(?:or)?d|phrase)?\b|passw(?:or)?d|passphrase|pwd|secret|token|credential|api[._-]?key|access[._-]?key"
+    r"|account[._-]?key|private[._-]?key|keystore\.key|signature|\buser_[^\s=:]+"
+)
 _SECRET = re.compile(
-    r"([\w.-]*(?:passw(?:or)?d|passphrase|secret|token|credential|api[._-]?key)[\w.-]*[\"']?\s*[=:]\s*)"
-    r"(\"[^\"]*\"|'[^']*'|[^\s,;]+)",
+    rf"([\w.-]*(?:{_NAME})[\w.-]*\\?[\"']?\s*\\?[=:]\s*)"
+    r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|.+?(?=[,;]\s*[\w.-]+\s*\\?[=:]|\s+\w+=|$))",
     re.IGNORECASE,
 )
-_JAAS = re.compile(r"(jaas\S*\s*[=:]\s*).*", re.IGNORECASE)
+_OPTION = re.compile(rf"((?:^|\s)-{{1,2}}[\w-]*(?:{_NAME}|pass)[\w-]*\s+)(\"[^\"]*\"|'[^']*'|\S+)", re.IGNORECASE)
+_REST = re.compile(
+    r"(jaas\S*\s*\\?[=:]\s*|authorization\b[\"']?\s*\\?[=:]?\s*|-----BEGIN [A-Z0-9 ]+-----).*", re.IGNORECASE
+)
+_SCHEME = re.compile(r"\b((?:Bearer|Basic|Negotiate)\s+)[A-Za-z0-9._~+/=-]{6,}")
+_INVALID = re.compile(rf"(Invalid value )(.*)( for configuration \S*(?:{_NAME}|jaas|\.key\b))", re.IGNORECASE)
+_BASE64 = re.compile(
+    r"\s*(?:[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9+/]+={1,2}|-----END [A-Z0-9 ]+-----)\s*"
+)  # of a PEM block
 _ADDRESS = re.compile(r"://[^/\s@]+@")
 
 
@@ -272,8 +285,10 @@ def _first_error(lines: Sequence[str]) -> str:
 
 def hide_credentials(line: str) -> str:
     """Return the line with `[hidden]` for each value of a setting that can be a credential."""
-    line = _ADDRESS.sub("://[hidden]@", _JAAS.sub(r"\1[hidden]", line))
-    return _SECRET.sub(r"\1[hidden]", line)
+    if _BASE64.fullmatch(line):
+        return "[hidden]"
+    line = _ADDRESS.sub("://[hidden]@", _REST.sub(r"\1[hidden]", _INVALID.sub(r"\1[hidden]\3", line)))
+    return _SECRET.sub(r"\1[hidden]", _OPTION.sub(r"\1[hidden]", _SCHEME.sub(r"\1[hidden]", line)))
 
 
 _REQUEST = "Completed request:"

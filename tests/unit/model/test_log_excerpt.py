@@ -20,6 +20,22 @@ def test_the_excerpt_has_the_last_error_with_its_stack_trace_and_what_was_before
     assert cut_excerpt([]) == ()
 
 
+NAMES = (
+    *(
+        "ssl.key.password",
+        "ssl.key.pass",
+        "pwd",
+        "passwd",
+        "passphrase",
+        "client_secret",
+        "oauth.token",
+        "apiKey",
+        "AccountKey",
+    ),
+    *("aws.access-key", "ssl.keystore.key", "user_admin", "sasl.password", "db.credentials", "SharedAccessSignature"),
+)
+
+
 @pytest.mark.parametrize(
     ("line", "shown"),
     [
@@ -27,8 +43,64 @@ def test_the_excerpt_has_the_last_error_with_its_stack_trace_and_what_was_before
         ('{"token": "a b", "id": 1}', '{"token": [hidden], "id": 1}'),
         ("\tsasl.jaas.config = ScramLoginModule required username=u password=p;", "\tsasl.jaas.config = [hidden]"),
         ("connect to https://u:p@host/x", "connect to https://[hidden]@host/x"),
+        ("Authorization: Bearer abc.def", "Authorization: [hidden]"),
+        ('{"Authorization": "Basic dTpw"}', '{"Authorization": [hidden]'),
+        ("ssl.keystore.key=-----BEGIN PRIVATE KEY-----MIIEvQ", "ssl.keystore.key=[hidden]"),
+        ("MIIEvQIBADANBgkqhkiG9w0BAQEFAASCBKcwggSjAgEAAoIBAQ==", "[hidden]"),
+        ('user_admin="hunter2" user_bob="bobsecret"', "user_admin=[hidden] user_bob=[hidden]"),
+        ("sasl.password\\:x", "sasl.password\\:[hidden]"),
+        ("keytool -storepass abc -list", "keytool -storepass [hidden] -list"),
+        (
+            "Invalid value hunter2 for configuration ssl.keystore.password: bad",
+            "Invalid value [hidden] for configuration ssl.keystore.password: [hidden]",
+        ),
         ("Login failure: the password is not valid", "Login failure: the password is not valid"),
     ],
 )
 def test_possible_credentials_are_hidden(line: str, shown: str) -> None:
     assert hide_credentials(line) == shown
+
+
+SECRETS = ("hunter2", "two words", "a,b;c", 'quo"te', "p\\=q", "x=y", "äö")
+PATTERNS = (
+    *(f"{name}{sign}{{}}" for name in NAMES for sign in ("=", ": ", " = ", "\\=", "\\:")),
+    "Authorization: {}",
+    "proxy-authorization: Digest {}",
+    "sasl.jaas.config=org.apache.kafka.PlainLoginModule required username=u password={};",
+    "-----BEGIN ENCRYPTED PRIVATE KEY-----{}",
+    "Invalid value {} for configuration ssl.key.password",
+)
+
+
+@pytest.mark.parametrize("pattern", PATTERNS)
+@pytest.mark.parametrize("before", ["", "ERROR ", "x=1, ", "(a.B) {"])
+def test_no_part_of_a_credential_is_shown(pattern: str, before: str) -> None:
+    for secret in SECRETS:
+        shown = hide_credentials(before + pattern.format(secret))
+        assert "[hidden]" in shown
+        assert secret not in shown.removeprefix(before).replace("[hidden]", "").replace(
+            pattern.partition("{")[0], ""
+        ), shown
+
+
+@pytest.mark.parametrize(
+    "option", ["-storepass", "-keypass", "-srcstorepass", "--password", "--client-secret", "-token"]
+)
+def test_the_value_of_an_option_is_not_shown(option: str) -> None:
+    assert "hunter2" not in hide_credentials(f"keytool {option} hunter2 -v")
+    assert "two words" not in hide_credentials(f"keytool {option} 'two words' -v")
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        INFO,
+        ERROR,
+        *TRACE,
+        "Loaded 3 log segments in 5 ms",
+        "node.id=1, log.dirs=/data",
+        "keys=5, partitions=3",
+    ],
+)
+def test_other_lines_are_shown(line: str) -> None:
+    assert hide_credentials(line) == line
