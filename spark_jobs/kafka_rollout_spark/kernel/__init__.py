@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any, TypeVar
 
+from kafka_rollout.base.system.files import is_private
 from kafka_rollout.base.system.settings import Settings
 
 Function = TypeVar("Function", bound=Callable[..., Any])
@@ -24,8 +25,17 @@ def _hash_sources() -> str:
     return state.hexdigest()[:16]
 
 
-_FOLDER = Path(os.environ.get("NUMBA_CACHE_DIR") or Settings.from_environment().cache / "numba")
-CACHE = _FOLDER / _hash_sources()
+def _folder() -> Path:
+    """Return the folder of the compiled kernel, whose index is a pickle: reading it executes what it contains.
+
+    The cache of releases can be a folder that several users write. Then it is below the private home of this user.
+    """
+    settings = Settings.from_environment()
+    chosen = Path(os.environ.get("NUMBA_CACHE_DIR") or settings.cache / "numba")
+    return chosen if is_private(chosen / _hash_sources()) and is_private(chosen) else settings.home / "numba"
+
+
+CACHE = _folder() / _hash_sources()
 COMPLETE = CACHE / "whole"  # exists when every function is compiled
 
 

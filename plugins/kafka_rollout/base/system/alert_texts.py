@@ -1,6 +1,6 @@
 """Texts of notifications, from templates that an operator writes into a Variable of Airflow.
 
-Whoever may edit Variables of Airflow may not read its Connections. So a template sees nothing but `alert`: not the
+Users who may edit Variables of Airflow may not read its Connections. So a template sees nothing but `alert`: not the
 context of a task, in which Airflow has every Connection and Variable. A text is rendered once: the names in it are
 chosen by clients of Kafka, and can look like a template.
 """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import hashlib
 import os
 import secrets
@@ -145,6 +146,50 @@ def open_regular(path: Path, *, follow_links: bool = True) -> int:
         os.close(descriptor)
         raise
     return descriptor
+
+
+def open_below(folder: Path, *parts: str, flags: int, mode: int = 0o644) -> int:
+    """Return the descriptor of a file to write below a folder that another user can change, such as a node's home.
+
+    This process can have more rights than that user. So no part of the path is followed as a link, nothing is
+    truncated, and a file with another name, which can belong to another user, is refused. Raises UserError for these,
+    and OSError as os.open does.
+    """
+    path = folder.joinpath(*parts)
+    parent = os.open(folder, os.O_RDONLY | os.O_DIRECTORY | os.O_CLOEXEC)
+    try:
+        for part in parts[:-1]:
+            inner = os.open(part, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC, dir_fd=parent)
+            os.close(parent)
+            parent = inner
+        safe = os.O_NOFOLLOW | os.O_NONBLOCK | os.O_CLOEXEC  # opening a FIFO would wait
+        descriptor = os.open(parts[-1], (flags & ~os.O_TRUNC) | safe, mode, dir_fd=parent)
+    except OSError as error:
+        if error.errno not in (errno.ELOOP, errno.ENOTDIR, errno.ENXIO):
+            raise
+        raise UserError(f"{path} is a link, or not a file.", remedy="Remove it: nothing was written.") from None
+    finally:
+        os.close(parent)
+    try:
+        status = os.fstat(descriptor)
+        check_regular(path, status)
+        if status.st_nlink > 1:
+            raise UserError(f"{path} has another name.", remedy="Remove it: nothing was written.")
+    except BaseException:
+        os.close(descriptor)
+        raise
+    return descriptor
+
+
+def is_private(folder: Path) -> bool:
+    """Return whether only this process's user and root can change the files of a folder, which need not exist yet."""
+    existing = [path for path in (folder, *folder.parents) if path.exists()]
+    for path in existing:
+        status = path.stat()
+        is_sticky = path != existing[0] and status.st_mode & stat.S_ISVTX  # others cannot replace what is in it
+        if status.st_uid not in (0, os.geteuid()) or (status.st_mode & 0o022 and not is_sticky):
+            return False
+    return True
 
 
 def read_regular(path: Path) -> bytes:

@@ -11,6 +11,8 @@ from pathlib import Path
 
 import psutil
 
+from kafka_rollout.base.system.files import open_below
+
 _POLL_S = 0.02
 _ENVIRONMENT = ("PATH", "HOME", "LANG", "LC_ALL", "TZ", "TMPDIR")
 
@@ -27,14 +29,18 @@ def start_session(
     environment: Mapping[str, str],
     cwd: Path,
     stdin: bytes | None = None,
+    within: Path | None = None,
 ) -> subprocess.Popen[bytes]:
     """Start a process that neither Ctrl-C at our terminal nor the end of our process group reaches; what it prints is
     appended to a file. Returns once its command line is there, by which others find it: Popen returns in the middle of
     the exec, and a process that is looked for just then seems to have ended.
 
-    `stdin`: all of its standard input, such as credentials that no file and no argument may hold.
+    `stdin`: all of its standard input, such as credentials that no file and no argument may hold. `within`: a folder
+    above the file, below which no link is followed; by default its own.
     """
-    with output.open("ab") as log:
+    parts = output.relative_to(within or output.parent).parts
+    descriptor = open_below(within or output.parent, *parts, flags=os.O_WRONLY | os.O_APPEND | os.O_CREAT)
+    with os.fdopen(descriptor, "ab") as log:
         started = subprocess.Popen(
             list(command),
             stdin=subprocess.DEVNULL if stdin is None else subprocess.PIPE,

@@ -21,7 +21,7 @@ from typing import Any
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
-from kafka_rollout.base.system.files import check_regular, open_regular, read_regular, reading
+from kafka_rollout.base.system.files import check_regular, open_below, open_regular, read_regular, reading
 from kafka_rollout.kafka.codecs import crc32c
 from kafka_rollout.kafka.files import server_properties
 from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
@@ -364,7 +364,7 @@ def stopped_node(folder: MetadataFolder) -> Iterator[None]:
     path = folder.root / _LOCK
     existed = path.exists()
     with reading(path):
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW | os.O_CLOEXEC, 0o644)
+        descriptor = open_below(folder.root, _LOCK, flags=os.O_RDWR | os.O_CREAT)
     try:
         # The kernel releases the locks of a process a moment after the process has exited.
         deadline = time.monotonic() + _LOCK_S

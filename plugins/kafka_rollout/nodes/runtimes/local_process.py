@@ -37,6 +37,7 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import (
+    open_below,
     open_regular,
     read_if_exists,
     read_regular,
@@ -412,7 +413,7 @@ def _lock(home: Path) -> Iterator[None]:
     """One change of the node at a time; the kernel releases the lock when its holder exits."""
     if not home.is_dir():
         raise UserError(f"The node's home {home} does not exist.", remedy="Correct the directory in the inventory.")
-    with (home / ".lock").open("w") as file:
+    with os.fdopen(open_below(home, ".lock", flags=os.O_RDWR | os.O_CREAT), "r+b") as file:
         fcntl.flock(file, fcntl.LOCK_EX)
         yield
 
@@ -469,7 +470,7 @@ def _is_running(process: psutil.Process) -> bool:
 def _spawn(command: Sequence[str], home: Path) -> psutil.Process:
     logs = home / "logs"
     logs.mkdir(exist_ok=True)
-    started = start_session(command, logs / "stdout.log", environment=child_environment(), cwd=home)
+    started = start_session(command, logs / "stdout.log", environment=child_environment(), cwd=home, within=home)
     return psutil.Process(started.pid)
 
 

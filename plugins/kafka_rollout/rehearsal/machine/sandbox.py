@@ -6,8 +6,10 @@ removes the folder.
 
 from __future__ import annotations
 
+import os
 import secrets
 import shutil
+import stat
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -96,10 +98,16 @@ def new_sandbox(below: Path) -> Iterator[Sandbox]:
 
 def remove_leftovers(below: Path) -> int:
     """Remove the sandboxes whose process has ended, with their nodes; return their number."""
-    left = [path for path in sorted(below.glob(f"{_NAME}-*")) if path.is_dir() and not _is_used(path)]
+    left = [path for path in sorted(below.glob(f"{_NAME}-*")) if _is_own_folder(path) and not _is_used(path)]
     for path in left:
-        Sandbox(path.resolve()).end()
+        Sandbox(below.resolve() / path.name).end()
     return len(left)
+
+
+def _is_own_folder(path: Path) -> bool:
+    """Return whether this is a folder of this user, not a link that another user left in a shared folder."""
+    status = path.lstat()
+    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
 
 
 def _is_used(path: Path) -> bool:

@@ -13,7 +13,14 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.system.files import open_regular, read_regular, write_whole, writing_whole
+from kafka_rollout.base.system.files import (
+    is_private,
+    open_below,
+    open_regular,
+    read_regular,
+    write_whole,
+    writing_whole,
+)
 
 NOBODY = 65534
 needs_root = pytest.mark.skipif(os.geteuid() != 0, reason="only root gives files to others")
@@ -113,3 +120,53 @@ def test_what_is_no_file_is_named_and_not_opened(tmp_path: Path, kind: str) -> N
     for read in (open_regular, read_regular):
         with pytest.raises(UserError, match=rf"x\.yaml is a {kind}, not a file"):
             read(path)
+
+
+@pytest.mark.parametrize("parts", [(".lock",), ("logs", "stdout.log")])
+@pytest.mark.parametrize("trap", ["link", "hard link", "folder of a link", "fifo", "folder"])
+def test_a_file_below_a_folder_of_another_user_is_not_that_of_a_third_one(
+    tmp_path: Path, parts: tuple[str, ...], trap: str
+) -> None:
+    victim, home = tmp_path / "victim", tmp_path / "home"
+    victim.write_bytes(b"secret")
+    (tmp_path / "of-others").mkdir()
+    path = home.joinpath(*parts)
+    path.parent.mkdir(parents=True)
+    match trap:
+        case "link":
+            path.symlink_to(victim)
+        case "hard link":
+            path.hardlink_to(victim)
+        case "folder of a link":
+            if len(parts) == 1:
+                return
+            path.parent.rmdir()
+            path.parent.symlink_to(tmp_path / "of-others")
+        case "fifo":
+            os.mkfifo(path)
+        case "folder":
+            path.mkdir()
+    with pytest.raises((UserError, IsADirectoryError)):
+        open_below(home, *parts, flags=os.O_WRONLY | os.O_CREAT | os.O_TRUNC)
+    assert victim.read_bytes() == b"secret"
+    assert not list((tmp_path / "of-others").iterdir())
+
+
+def test_a_file_below_a_folder_is_not_truncated(tmp_path: Path) -> None:
+    (tmp_path / "log").write_bytes(b"one ")
+    with os.fdopen(open_below(tmp_path, "log", flags=os.O_WRONLY | os.O_APPEND | os.O_TRUNC), "ab") as file:
+        file.write(b"two")
+    assert (tmp_path / "log").read_bytes() == b"one two"
+
+
+@pytest.mark.parametrize(
+    ("mode", "private"), [(0o700, True), (0o755, True), (0o775, False), (0o777, False), (0o1777, False)]
+)
+def test_a_folder_is_private_if_nobody_else_can_write_it(tmp_path: Path, mode: int, private: bool) -> None:
+    folder = tmp_path / "cache"
+    folder.mkdir()
+    folder.chmod(mode)
+    assert is_private(folder) is private
+    assert is_private(folder / "new") is private
+    (folder / "own").mkdir(mode=0o700)
+    assert is_private(folder / "own") is (private or mode == 0o1777)

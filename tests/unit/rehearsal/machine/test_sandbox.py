@@ -78,3 +78,14 @@ def test_a_sandbox_within_or_around_a_real_directory_is_refused(tmp_path: Path, 
         config(tmp_path / box / "0", tmp_path / box / "1"), tmp_path / box, [str(tmp_path / real)]
     )
     assert "contain each other" in found[0]
+
+
+def test_a_link_that_looks_like_a_leftover_is_not_followed(tmp_path: Path) -> None:
+    """A folder of --folder can be shared, such as /tmp."""
+    victim, shared = tmp_path / "victim", tmp_path / "shared"
+    victim.mkdir()
+    shared.mkdir()
+    (victim / "file").write_text("of another user")
+    (shared / "rehearsal-1-1-aa").symlink_to(victim)
+    assert remove_leftovers(shared) == 0
+    assert (victim / "file").exists()
