@@ -126,7 +126,7 @@ def test_the_lines_of_every_node_of_the_host_are_known() -> None:
         ("", "no secure_path"),
         ("env_reset", "no secure_path"),
         (f"{SECURE}, !secure_path", "no secure_path"),
-        (r"secure_path=/home/rollout/bin\:/usr/bin", "secure_path=/home/rollout/bin:/usr/bin"),
+        (r"secure_path=/srv/rollout/bin\:/usr/bin", "secure_path=/srv/rollout/bin:/usr/bin"),
         (rf"{SECURE}, secure_path=.\:/bin", "secure_path=.:/bin"),
         (f"{SECURE}, env_reset, !env_reset", "!env_reset"),
         (f"{SECURE}, !setenv, setenv", "setenv"),
