@@ -65,7 +65,7 @@ def test_one_host_with_its_own_directories_and_user(capsys: pytest.CaptureFixtur
     words = ("--log-dir", "/data/a, /data/b", "--metadata-log-dir", "/meta", "--host", "kafka-1", "--user", "deploy")
     assert sudoers(*words) == 0
     printed = capsys.readouterr().out
-    assert printed.startswith("# kafka-1\nDefaults:deploy !requiretty\n")
+    assert printed.startswith("# kafka-1\nDefaults:deploy secure_path=")
     assert "kafka-2" not in printed
     for directory in ("/data/a", "/data/b"):
         assert f"deploy ALL=(kafka) NOPASSWD: /usr/bin/cat {directory}/meta.properties\n" in printed

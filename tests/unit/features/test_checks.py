@@ -138,7 +138,7 @@ def test_the_undo_of_elr_keeps_the_default_that_was_written_when_it_was_raised()
     known = replace(catalogue().get(R431), features={elr: feature(elr, 0, 1)})
     change = feature_change(known, elr, 0, 1)
     assert change.undo is Undo.POSSIBLE
-    assert "keeps the cluster-wide default of min.insync.replicas that was written" in change.undo_source
+    assert "the cluster-wide default of min.insync.replicas, which was written" in change.undo_source
     assert "deleted values of single brokers do not come back" in change.loss
     assert feature_change(catalogue().get(R431), "brand.new.version", 0, 1).loss
 
