@@ -15,6 +15,7 @@ OTHERS = {
     "base/system/files.py",
     "metadata_log/changes/places.py",
     "metadata_log/changes/trimmer.py",
+    "metadata_log/classes/authentication.py",
     "metadata_log/classes/kafka_classes.py",
     "metadata_log/classes/replay.py",
     "nodes/metadata_places.py",
