@@ -43,6 +43,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
         return st.sampled_from(args)
     if origin is tuple:
         return st.lists(values_of(args[0]), max_size=3).map(tuple)
+    if origin is frozenset:
+        return st.frozensets(values_of(args[0]), max_size=3)
     if origin is Mapping:
         return st.dictionaries(values_of(args[0]), values_of(args[1]), max_size=3)
     if isinstance(hint, type) and issubclass(hint, Enum):
