@@ -40,6 +40,7 @@ from kafka_rollout.run.store.entries import KINDS
 from kafka_rollout.steps.checks import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import EachNode, Procedure, Section, Step
+from tests.architecture.principles import PRINCIPLES
 from tests.architecture.rooms import ORDER, row_of
 
 ROOT = Path(__file__).resolve().parents[1]
@@ -212,6 +213,22 @@ def _rooms() -> Iterator[str]:
     return _table(("room", "subject", "folders that touch the outside"), [row_of(room) for room in reversed(ORDER)])
 
 
+def _code(texts: Iterable[str]) -> str:
+    return ", ".join(f"`{text}`" for text in texts)
+
+
+def _principles() -> Iterator[str]:
+    for kind in dict.fromkeys(one.kind for one in PRINCIPLES):
+        yield f"### {kind}\n"
+        rows = [
+            (one.holds, _code(one.places), _code(f"tests/{test}" for test in one.tests))
+            for one in PRINCIPLES
+            if one.kind == kind
+        ]
+        yield from _table(("principle", "kept in", "held by"), rows)
+        yield ""
+
+
 def _rights() -> Iterator[str]:
     users: dict[Right, list[str]] = {}
     for of, rights in RIGHTS.items():
@@ -300,6 +317,7 @@ PARTS: Mapping[str, Callable[[], Iterator[str]]] = {
     "notifications": _notifications,
     "parameters": parameters,
     "phases": _phases,
+    "principles": _principles,
     "rights": _rights,
     "rooms": _rooms,
     "settings": _settings,

@@ -1,0 +1,205 @@
+"""The principles of evidence: what holds, where the code keeps it, and the test that fails without it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Principle:
+    """`places`: `path below plugins/kafka_rollout:name`. `tests`: path below tests, with `::name` of a test."""
+
+    kind: str
+    holds: str
+    places: tuple[str, ...]
+    tests: tuple[str, ...]
+
+
+def _of(kind: str, holds: str, places: str, tests: str) -> Principle:
+    return Principle(kind=kind, holds=holds, places=tuple(places.split()), tests=tuple(tests.split()))
+
+
+ABSENCE = "Absence is not evidence"
+MEANING = "Meaning, not text"
+START = "What a node reads at its start"
+BETWEEN = "What must agree between nodes"
+HALF = "Files between two states"
+TRUST = "Who could have written it"
+PRINCIPLES = (
+    _of(
+        ABSENCE,
+        "A condition of a gate is met by something that was seen. An id that is gone needs the finished load of its "
+        "partition, or the broker's own counter.",
+        "gates/coordinators.py:coordinators_condition gates/remote_storage.py:check_tiered_storage",
+        "unit/gates/test_coordinators.py unit/gates/test_remote_storage.py",
+    ),
+    _of(
+        ABSENCE,
+        "A text of a client proves nothing: one module concludes from lines of logs, and one reads them for the steps.",
+        "model/node_log.py steps/common/node_logs.py",
+        "architecture/test_node_logs.py unit/model/test_node_log.py",
+    ),
+    _of(
+        ABSENCE,
+        "The log of a process begins at a time or an offset that the run knows, never at a line.",
+        "nodes/runtimes/log_files.py nodes/runtimes/hosts/logs.py",
+        "unit/nodes/runtimes/test_log_files.py",
+    ),
+    _of(
+        ABSENCE,
+        "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
+        "run/step_events.py:LogSeen gates/check.py:Condition",
+        "unit/steps/common/test_node_logs.py",
+    ),
+    _of(
+        ABSENCE,
+        "Expected errors are counted. One expected error excuses no other.",
+        "gates/counters.py",
+        "unit/gates/test_counters.py",
+    ),
+    _of(
+        ABSENCE,
+        "A node that one source names and nobody has seen is a finding.",
+        "clusters/discovery.py:merge",
+        "unit/clusters/test_discovery.py integration/check/test_silent_nodes.py",
+    ),
+    _of(
+        ABSENCE,
+        "A check that could not look is no result: it is unknown, and the exit code says so.",
+        "report/check_report.py:CheckReport",
+        "unit/report/test_check_report.py",
+    ),
+    _of(
+        ABSENCE,
+        "What is true of the cluster is read from a current broker.",
+        "steps/common/cluster_ports.py:read_current_levels",
+        "architecture/test_current_brokers.py",
+    ),
+    _of(
+        ABSENCE,
+        "A known defect applies, does not apply, or is unknown on this cluster. The list says until when it was "
+        "reviewed.",
+        "planning/findings/advisories.py releases/conditions.py",
+        "unit/planning/findings/test_advisories.py",
+    ),
+    _of(
+        ABSENCE,
+        "What a process registered is observed before the process is restarted for it. Unknown is not complete.",
+        "steps/common/registrations.py:registration_is_complete planning/registration.py",
+        "unit/steps/roll/test_registration.py",
+    ),
+    _of(
+        MEANING,
+        "Equal ACLs are compared by what the authorizer of each release decides.",
+        "metadata_log/classes/authorizers.py steps/planning/acls.py",
+        "integration/metadata_log/test_meaning_of_metadata.py unit/steps/planning/test_acls.py",
+    ),
+    _of(
+        MEANING,
+        "What an older release does not keep is named before that release runs.",
+        "steps/planning/metadata.py",
+        "unit/steps/planning/test_metadata.py unit/steps/roll/test_rollback.py",
+    ),
+    _of(
+        MEANING,
+        "A release must refuse wrong credentials, shown beside right ones that it accepts.",
+        "metadata_log/classes/authentication.py",
+        "integration/metadata_log/test_authentication_probes.py",
+    ),
+    _of(
+        MEANING,
+        "The effects of new settings come from the jars.",
+        "planning/findings/new_settings.py",
+        "unit/planning/findings/test_new_settings.py",
+    ),
+    _of(
+        START,
+        "What a configuration names is validated by the classes that will read it.",
+        "metadata_log/classes/start_files.py steps/planning/starts.py",
+        "integration/metadata_log/test_start_files.py",
+    ),
+    _of(
+        START,
+        "A class of others is judged by the jars of the node. No remedy removes an authorizer.",
+        "planning/findings/starts.py model/starts.py:KEEP_AUTHORIZER",
+        "unit/planning/findings/test_starts.py",
+    ),
+    _of(
+        START,
+        "The options of a node are tried by the node's own Java, which also has a newest version.",
+        "releases/jvm/java.py:harmless_options planning/findings/configuration.py:java_maximum_findings",
+        "unit/nodes/runtimes/test_node_starts.py unit/planning/findings/test_java.py",
+    ),
+    _of(
+        START,
+        "What changed on disk since the start is in each run that restarts the node.",
+        "planning/findings/pending.py",
+        "unit/planning/findings/test_pending_files.py",
+    ),
+    _of(
+        START,
+        "A certificate in use is read from its listener.",
+        "kafka/client/certificates.py",
+        "unit/kafka/client/test_certificates.py",
+    ),
+    _of(
+        BETWEEN,
+        "A value that must agree between nodes is compared between nodes, or has a reason why not.",
+        "planning/findings/agreement.py:BETWEEN_NODES planning/findings/agreement.py:PER_NODE",
+        "unit/planning/findings/test_agreement.py",
+    ),
+    _of(
+        BETWEEN,
+        "A replica of the quorum is a node id and a directory id, and is back as what it was before its stop.",
+        "model/state.py:QuorumState gates/check.py:BeforeStop",
+        "unit/gates/test_node.py",
+    ),
+    _of(
+        BETWEEN,
+        "A setting with which a gate cannot pass is named before the first stop.",
+        "planning/findings/unreachable.py",
+        "unit/planning/findings/test_unreachable.py",
+    ),
+    _of(
+        HALF,
+        "Segments and checkpoints are read as strictly as Kafka reads them, also between two renames.",
+        "kafka/formats/log_files.py kafka/formats/checkpoint_files.py",
+        "integration/coordinator_logs/test_log_loader_oracle.py architecture/test_log_files.py",
+    ),
+    _of(
+        TRUST,
+        "A Python child runs no code of the current folder.",
+        "base/system/python.py",
+        "architecture/test_child_processes.py",
+    ),
+    _of(
+        TRUST,
+        "Credentials go to the server that was configured, and to no other.",
+        "base/system/http.py",
+        "architecture/test_http.py",
+    ),
+    _of(
+        TRUST,
+        "Who answers is checked where the answer is recorded, and Airflow's record of this request alone approves.",
+        "steps/common/approval.py:refuse_answer airflow/approvals/records.py:AirflowRecords",
+        "architecture/test_answers.py dags/runs/test_answers.py",
+    ),
+    _of(
+        TRUST,
+        "A template of an alert sees the alert alone, once.",
+        "base/system/alert_texts.py",
+        "architecture/test_templates.py",
+    ),
+    _of(
+        TRUST,
+        "A file in a folder of others is opened without links and without truncation.",
+        "base/system/files.py:open_below",
+        "architecture/test_files_of_others.py",
+    ),
+    _of(
+        TRUST,
+        "A right on a host that the tool did not print is excess.",
+        "nodes/runtimes/hosts/rights.py:excess_rights",
+        "unit/nodes/runtimes/test_host_rights.py",
+    ),
+)
