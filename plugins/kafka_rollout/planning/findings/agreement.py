@@ -219,7 +219,10 @@ def _bootstrap(found: Files) -> Iterator[Finding]:
 
 
 def _controller_listeners(found: Files) -> Iterator[Finding]:
-    """A node connects to the controllers by its first name; they send their addresses by the names of listeners."""
+    """A node connects to the controllers by its first name; they send their addresses by the names of listeners.
+
+    Not to the brokers of a static quorum, which take the addresses from their own voters (KafkaRaftManager.voterNode).
+    """
     of_controllers = {
         node.node_id: frozenset(names)
         for node in found.cluster.controllers
@@ -229,6 +232,7 @@ def _controller_listeners(found: Files) -> Iterator[Finding]:
         node_id: names[0]
         for node_id, config in found.configs.items()
         if (names := controller_listener_names(config)) is not None
+        and (found.state.has_dynamic_quorum or node_id in of_controllers)
     }
     for name, node_ids, without in _lacking(used, of_controllers):
         yield CONTROLLER_LISTENERS_DIFFER.found(

@@ -36,6 +36,8 @@ def _spec(**ports: int) -> ClusterSpec:
 
 
 SPEC = _spec()
+_LEVELS = {"metadata.version": 21, "kraft.version": 1}
+DYNAMIC = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=_LEVELS) for node in SPEC.nodes})
 
 
 def _configs(**changed: Mapping[str, str] | str) -> dict[int, dict[str, str]]:
@@ -97,9 +99,7 @@ def test_a_leader_that_counts_by_a_wrong_file_does_not_make_it_right() -> None:
 
 
 def test_voters_in_files_do_not_count_in_a_dynamic_quorum() -> None:
-    levels = {"metadata.version": 21, "kraft.version": 1}
-    seen = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=levels) for node in SPEC.nodes})
-    assert _told(_configs(n3="3@kafka3:20398"), state=seen) == []
+    assert _told(_configs(n3="3@kafka3:20398"), state=DYNAMIC) == []
 
 
 @pytest.mark.parametrize(
@@ -148,7 +148,7 @@ def test_a_static_quorum_needs_the_voters_in_every_file() -> None:
 
 
 def test_the_listener_of_the_controllers_has_the_same_name_on_all_nodes() -> None:
-    (found,) = _found(_configs(n5={"controller.listener.names": "CTL"}))
+    (found,) = _found(_configs(n5={"controller.listener.names": "CTL"}), state=DYNAMIC)
     assert (found.code, found.severity, found.subject) == (
         "CONTROLLER-LISTENERS-DIFFER",
         Severity.BLOCKER,
@@ -156,7 +156,17 @@ def test_the_listener_of_the_controllers_has_the_same_name_on_all_nodes() -> Non
     )
     assert "of node 5 begins with CTL, which the files of controllers 1, 2, 3 do not have" in found.sentence
     two = {"controller.listener.names": "CONTROLLER,CTL", "listeners": "CONTROLLER://:9093,CTL://:9095"}
-    assert _told(_configs(n1=two, n2=two, n3=two, n5={"controller.listener.names": "ctl"})) == []
+    assert _told(_configs(n1=two, n2=two, n3=two, n5={"controller.listener.names": "ctl"}), state=DYNAMIC) == []
+
+
+def test_a_broker_of_a_static_quorum_can_give_the_controllers_a_name_of_its_own() -> None:
+    """It pairs its own name with the addresses of its own voters, and no controller sends it names of listeners."""
+    assert _told(_configs(n5={"controller.listener.names": "CTL"})) == []
+    own = {"controller.listener.names": "CTL", "listeners": "CTL://:9093"}
+    assert [one[:2] for one in _told(_configs(n3=own))] == [
+        ("CONTROLLER-LISTENERS-DIFFER", "listener CONTROLLER"),
+        ("CONTROLLER-LISTENERS-DIFFER", "listener CTL"),
+    ], "the leader sends its addresses to the other voters by name"
 
 
 def test_a_broker_replicates_through_a_listener_that_the_others_have() -> None:

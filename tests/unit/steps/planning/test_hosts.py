@@ -94,7 +94,7 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
         (12, {VOTERS: "2@127.0.0.1:9002,3@127.0.0.1:9003"}, "VOTERS-DIFFER"),
         (12, {VOTERS: ALL_VOTERS.replace("9003", "9002")}, "CONTROLLER-ADDRESS-DIFFERS"),
         (12, {"node.id": "13"}, "NODE-DIFFERS"),
-        (12, {"controller.listener.names": "OTHER"}, "CONTROLLER-LISTENERS-DIFFER"),
+        (3, {"controller.listener.names": "OTHER"}, "CONTROLLER-LISTENERS-DIFFER"),
     ],
 )
 def test_a_file_that_disagrees_with_the_others_blocks_the_check_the_plan_and_every_stop(
