@@ -55,7 +55,7 @@ PENDING_CHECK = Check(
 )
 NEEDS_APPROVAL = frozenset({FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})
 """Codes of changes that no run brings into effect unless the approved plan has them."""
-_DERIVED = frozenset({"broker.id"})  # Kafka shows node.id under this name too (KafkaConfig)
+_SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
 _STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
 _WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
@@ -210,13 +210,13 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
 
 def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[_Change]:
     for name, setting in used.items():
-        line = lines.get(name)
+        line = lines.get(name, lines.get(_SYNONYMS.get(name, "")))
         if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and is_reference(line)):
             continue
         if line is not None and _plain(line) != _plain(setting.value or ""):
             can_be_secret = setting.value is None and name not in _DATA | _MEMBERSHIP
             yield _Change(name, _shown(setting.value), "as in the file" if can_be_secret else line)
-        elif line is None and setting.source is ConfigSource.FILE and name not in _DERIVED:
+        elif line is None and setting.source is ConfigSource.FILE:
             yield _Change(name, _shown(setting.value), "the default")
 
 

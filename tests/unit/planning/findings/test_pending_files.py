@@ -63,6 +63,12 @@ def test_a_new_line_of_a_setting_without_a_value_is_not_quoted_because_it_can_be
 def test_a_value_that_kafka_derives_from_another_line_is_no_finding() -> None:
     used = {"broker.id": Setting("1", FILE), "node.id": Setting("1", FILE)}
     assert sentences({1: {"node.id": "1"}}, {"1": used}) == []
+    assert sentences({1: {"broker.id": "1"}}, {"1": used}) == []
+    (found,) = findings({1: {"broker.id": "2"}}, {"1": {"node.id": Setting("1", FILE)}})
+    assert (found.code, found.sentence) == (
+        "FILE-CHANGES-MEMBERSHIP",
+        "node.id of node 1 is 1 now, and 2 after the restart.",
+    )
 
 
 def test_a_controller_whose_values_kafka_does_not_show_is_no_finding() -> None:
