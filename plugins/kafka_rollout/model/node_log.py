@@ -47,8 +47,10 @@ _FINISHED = {
 }
 _SIGNAL_HANDLER = "org.apache.kafka.common.utils.LoggingSignalHandler"
 _STARTED = re.compile(r"Registered signal handlers for [A-Z]+(, [A-Z]+)*")
-# Agents and the JVM can write before Kafka does, and 3.x its MBean. No port is open before this line.
+# Agents and the JVM can write before Kafka does, 3.x its MBean, and metrics reporters their clients' values (logAll of
+# AbstractConfig), which are not counted. No port is open before this line.
 _FIRST_LINES = 100
+_OF_VALUES = "\t"
 REMOTE_LOG_MANAGER = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 _INITIALISED = "Initialized topic-based RLMM resources successfully"
 # The manager tries this again by itself, and logs the success or another error.
@@ -85,11 +87,12 @@ class LogPart:
 class SeenLog:
     """What the log of one process has shown so far. `pid`, `started_at`: the process. `position`: as in LogPart.
 
-    `lines`: how many of its first lines were read while the layout was unknown. `problem`: why successes do not count
-    (any more), as in LogPart. `loaded`: coordinator partitions (`topic-partition`) whose load has finished. `failed`:
-    coordinator partition → the error of a failed load with its cause. `has_initialised`: TopicBasedRemoteLogMetadata-
-    Manager; `remote_errors`: its errors. `config_faults`: `topic NAME` and `client metrics NAME` of settings that the
-    process could not apply. `refusal`: why its registration was refused last; empty after it was registered.
+    `lines`: how many of its first lines were read while the layout was unknown, without those of values. `problem`: why
+    successes do not count (any more), as in LogPart. `loaded`: coordinator partitions (`topic-partition`) whose load
+    has finished. `failed`: coordinator partition → the error of a failed load with its cause. `has_initialised`:
+    TopicBasedRemoteLogMetadataManager; `remote_errors`: its errors. `config_faults`: `topic NAME` and `client metrics
+    NAME` of settings that the process could not apply. `refusal`: why its registration was refused last; empty after it
+    was registered.
     """
 
     pid: int
@@ -147,11 +150,18 @@ def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
 def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> SeenLog:
     if seen.layout is not None or seen.problem:
         return seen
-    first = (event for event in events if seen.lines + event.number < _FIRST_LINES)
-    starts = (e for e in first if e.logger == _SIGNAL_HANDLER and e.level == "INFO" and _STARTED.fullmatch(e.text))
-    if (found := next(starts, None)) is not None:
-        return replace(seen, layout=found.layout)
-    lines = seen.lines + len(part.lines)
+    starts = {
+        event.number: event.layout
+        for event in events
+        if event.logger == _SIGNAL_HANDLER and event.level == "INFO" and _STARTED.fullmatch(event.text)
+    }
+    lines = seen.lines
+    for number, line in enumerate(part.lines):
+        if lines >= _FIRST_LINES:
+            break
+        if number in starts:
+            return replace(seen, layout=starts[number])
+        lines += not line.startswith(_OF_VALUES)
     problem = "" if lines < _FIRST_LINES else "is in a layout or at a level that is not known"
     return replace(seen, lines=lines, problem=problem)
 

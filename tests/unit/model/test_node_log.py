@@ -146,6 +146,17 @@ def test_no_text_makes_a_layout_known(forged: tuple[str, ...], line: str) -> Non
     assert not is_met(read((*[line] * (node_log._FIRST_LINES - 1), line), forged)), "in parts, too"
 
 
+def test_the_settings_that_a_plugin_logs_at_the_start_do_not_hide_it() -> None:
+    """A metrics reporter with a producer logs its values before Kafka registers signal handlers, a line for each."""
+    values = (
+        STARTED.replace("Registered signal handlers for TERM, INT, HUP", "ProducerConfig values: "),
+        *[f"\tsetting.{number} = null" for number in range(2 * node_log._FIRST_LINES)],
+        "",
+    )
+    assert read((*values, STARTED)).layout is Layout.KAFKA
+    assert read(values[:50], values[50:], (STARTED,)).layout is Layout.KAFKA, "in parts, too"
+
+
 @given(events())
 @settings(deadline=None)
 def test_the_events_of_these_texts_are_those_of_the_parser(line: str) -> None:
