@@ -324,7 +324,8 @@ def _many_keys(bench: Bench) -> None:
         process = subprocess.Popen(
             [
                 *(str(Path(sys.executable).with_name("kafka-rollout")), "scan", "--live"),
-                *("--log-dir", str(bench.folder / "keys"), "--json", str(out), "--master", "local[2]"),
+                *("--log-dir", str(bench.folder / "keys"), "--json", "--output", str(out)),
+                *("--master", "local[2]"),
             ],
             stdout=sys.stderr,
             start_new_session=True,  # Ctrl-C reaches it once, through this process
