@@ -110,7 +110,7 @@ def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) ->
     # The SSH user cannot see every file.
     assert [one for one in pending_findings(ids, seen) if one.code != "FILE-CHANGE-UNKNOWN"] == []
     node = world.spec.controllers[0]
-    lines = {**seen.configs[node.node_id], "num.io.threads": "3", "log.retention.ms": "1"}
+    lines = {**seen.configs[node.node_id], "num.io.threads": "3", "log.retention.bytes": "1"}
     changed = pending_findings({node.node_id}, replace(seen, configs={node.node_id: lines}))
     assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {"FILE-NOT-READ", "FILE-CHANGES-DATA"}
     assert world.admin.settings_in_use(node, ["num.io.threads"]).keys() == {"num.io.threads"}
@@ -303,7 +303,11 @@ def test_without_a_quorum_nobody_answers_for_it(world: World) -> None:
     # A leader that is left alone answers until it resigns: its voters have not fetched for 1.5 fetch timeouts.
     assert world.until(lambda: _refused(world.admin.quorum))
     assert world.until(lambda: _refused(lambda: world.admin.update_features({"group.version": 1}, validate_only=True)))
-    assert len(world.orders()) == 3  # brokers still tell what they know
+    # What brokers know is old from now on: only who names the brokers is told it.
+    assert _refused(world.orders)
+    assert _refused(world.admin.registered)
+    brokers = [node.node_id for node in world.spec.brokers]
+    assert len([one for one in world.admin.partitions(through=brokers) if one.topic == TOPIC]) == 3
 
 
 def _refused(ask: Callable[[], object]) -> bool:

@@ -38,6 +38,7 @@ from kafka_rollout.model.state import (
     ReplicaState,
     RequestCount,
     TransactionState,
+    find_current_brokers,
 )
 from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
@@ -121,7 +122,7 @@ class FakeAdmin:
         )
 
     def registered(self, *, through: Collection[int] | None = None) -> RegisteredNodes:
-        self._any_broker()
+        self._through(through)
         world = self._cluster
         brokers = {node.node_id for node in world.spec.brokers}
         up = {node_id for node_id in brokers if world.runs(node_id) and world.nodes[node_id].behind == 0}
@@ -138,7 +139,7 @@ class FakeAdmin:
         )
 
     def setting(self, name: str) -> SettingValues:
-        self._any_broker()
+        self._through()
         world = self._cluster
         up = [n.node_id for n in world.spec.brokers if world.runs(n.node_id) and n.node_id not in world.silent]
         dynamic = world.dynamic_configs
@@ -179,7 +180,7 @@ class FakeAdmin:
         topics: Collection[str] | None = None,
         min_isr_age_s: float | None = 0.0,
     ) -> tuple[PartitionState, ...]:
-        self._any_broker()
+        self._through(through)
         self._cluster.advance()
         found = sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition))
         return tuple(
@@ -207,19 +208,19 @@ class FakeAdmin:
         )
 
     def movements(self) -> Movements:
-        self._any_broker()
+        self._through()
         return self._cluster.movements
 
     def groups(self) -> tuple[GroupState, ...]:
-        self._any_broker()
+        self._through()
         return tuple(self._cluster.groups)
 
     def transactions(self) -> tuple[TransactionState, ...]:
-        self._any_broker()
+        self._through()
         return tuple(self._cluster.transactions)
 
     def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
-        self._any_broker()
+        self._through()
         world = self._cluster
         gone = world.lost_in_the_roll
         topics: dict[str, dict[str, object]] = {}
@@ -247,17 +248,17 @@ class FakeAdmin:
         )
 
     def acls(self) -> tuple[Acl, ...] | None:
-        self._any_broker()
+        self._through()
         if self._cluster.acls_problem:
             raise NotObservableError(self._cluster.acls_problem, remedy="Delete that ACL.")
         return tuple(sorted(self._cluster.acls)) or None
 
     def settings(self) -> Mapping[str, Mapping[str, Mapping[str, str]]]:
-        self._any_broker()
+        self._through()
         return {"group_configs": self._cluster.group_configs, "subscriptions": {}}
 
     def dynamic_configs(self) -> DynamicConfigs:
-        self._any_broker()
+        self._through()
         return self._cluster.dynamic_configs
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
@@ -327,6 +328,12 @@ class FakeAdmin:
         world = self._cluster
         if not any(world.runs(node.node_id) and node.node_id not in world.silent for node in world.spec.brokers):
             raise TransientError("No broker can be reached: connection refused.")
+
+    def _through(self, through: Collection[int] | None = None) -> None:
+        """None: only brokers whose metadata is current by the quorum are believed, as by KafkaAdmin."""
+        self._any_broker()
+        if through is None and not find_current_brokers(self._cluster.spec, self.quorum(), {}):
+            raise TransientError("No broker has fetched the newest metadata.")
 
 
 class FakeMetrics:
