@@ -87,8 +87,12 @@ def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the
     dag = dags_with(inventory, 6)["kafka_upgrade_fake"]
     follow_each_other(dag, "roll.in_batches")
     ends = {"roll.broker-13.passed", "roll.in_batches.other_nodes"}
-    assert dag.get_task("compare_after_roll").upstream_task_ids == ends
-    assert dag.get_task("roll_back.begin").upstream_task_ids >= ends
+    assert dag.get_task("register_again.begin").upstream_task_ids == ends
+    registered = {"register_again.begin", "register_again.nodes"}
+    assert dag.get_task("compare_after_roll").upstream_task_ids == registered
+    begin = dag.get_task("roll_back.begin")
+    assert begin.upstream_task_ids >= registered
+    assert {"roll.in_batches.other_nodes", "register_again.nodes"} < set(begin.deciders)
     assert dag.get_task("roll_back.in_batches.nodes").upstream_task_ids == {"roll_back.begin"}
     assert "roll_back.in_batches.nodes" in dag.get_task("stop_traffic").upstream_task_ids
     without = dags_with(inventory, 5)["kafka_upgrade_fake"]
@@ -98,9 +102,10 @@ def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the
 def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> None:
     dag = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
     order = follow_each_other(dag, "roll")
+    assert dag.get_task("register_again.begin").upstream_task_ids == {"roll.other_nodes"}
     begin = dag.get_task("roll_back.begin")
-    assert "roll.other_nodes" in begin.upstream_task_ids
-    assert set(order) < set(begin.deciders)
+    assert "register_again.nodes" in begin.upstream_task_ids
+    assert {*order, "register_again.nodes"} < set(begin.deciders)
     assert dag.get_task("roll_back.nodes").upstream_task_ids == {"roll_back.begin"}
 
 
