@@ -15,6 +15,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 CONFIGURATION = "/etc/kafka/server.properties"
 JAVA = "/usr/lib/jvm/java-11"
 _JAVA_FILES = {f"{JAVA}/release": 'IMPLEMENTOR="Debian"\nJAVA_VERSION="11.0.2"\nJAVA_VERSION_DATE="2019-01-15"\n'}
+_PIPED = re.compile(r"""\{ (sudo .+) \|\| echo "(.+) \$\?" >&2; \} (\| .+)""")
 _FENCED = re.compile(
     r"""in_time\(\) \{ case .+ esac; test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+)"""
     r""" \|\| \{ echo '([^']+)' \$1 >&2; exit 76; }; }"""
@@ -86,6 +87,9 @@ class FakeHost:
     ) -> Done:
         """`on_command` is called with each line when it arrives, before the host looks at its clock."""
         line = command if isinstance(command, str) else shlex.join(command)
+        if (piped := _PIPED.fullmatch(line)) is not None:
+            done = self.run(host, f"{piped[1]} {piped[3]}")
+            return done if done.code == 0 else done_with(0, done.out, f"{done.err}\n{piped[2]} {done.code}\n")
         self.on_command(line)
         if line == "cut -d. -f1 /proc/uptime":
             return done_with(0, f"{self.uptime}\n", "")

@@ -13,29 +13,34 @@ import shutil
 import subprocess
 import tarfile
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, nullcontext, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError
-from kafka_rollout.model.host_state import HostState
+from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.model.host_state import HostState, StartRecord
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Rights, excess_rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.logs import end_of_log, read_file_on
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, EXAMPLE, Rights, excess_rights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.nodes.runtimes.hosts.state import parse_paths
+from kafka_rollout.nodes.runtimes.log_files import NO_FILE, ROTATED, log_part
 from kafka_rollout.planning.findings.hosts import path_findings
 from kafka_rollout.releases.facts import Release
 from tools.testbed.bed import DATA, missing
 from tools.testbed.hosts import Host
 from tools.testbed.image import KAFKA, LOGIN, base_image
 from tools.testbed.installation import OWN_FILES
+from tools.testbed.packages import PACKAGE
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
+LOG = "/var/log/kafka/server.log"
 _CHROOT = shutil.which("chroot") or "chroot"
 SUDOERS = "etc/sudoers.d/kafka-rollout"
 
@@ -89,17 +94,29 @@ class Machine:
 
     def permit(self, node: NodeSpec, more: str = "") -> None:
         """Save the printed file, and let visudo parse it."""
-        file = self.root / SUDOERS
-        file.unlink(missing_ok=True)
-        file.write_text(sudoers_file(LOGIN, Rights(service_of(node)).all(DATA)) + more)
-        file.chmod(0o440)
+        _write(self.root / SUDOERS, sudoers_file(LOGIN, Rights(service_of(node)).all(DATA)) + more)
         self.as_root(f"visudo -cf /{SUDOERS} >&2")
+
+    @contextmanager
+    def without_right(self, text: str) -> Iterator[None]:
+        """Remove the lines with this text."""
+        file = self.root / SUDOERS
+        before = file.read_text()
+        _write(file, "".join(line for line in before.splitlines(keepends=True) if text not in line))
+        yield
+        _write(file, before)
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
 
     def close(self) -> None:
         """Nothing is open."""
+
+
+def _write(sudoers: Path, text: str) -> None:
+    sudoers.unlink(missing_ok=True)
+    sudoers.write_text(text)
+    sudoers.chmod(0o440)
 
 
 def service_of(node: NodeSpec) -> ServiceSpec:
@@ -325,3 +342,56 @@ def test_rights_end_at_the_metadata_directory(machine: Machine, tmp_path: Path) 
     for path in (f"{DATA}/../../../../etc/hostname", f"{DATA}/__cluster_metadata-0/../../x", "/etc/hostname"):
         done = machine.run("", f"sudo -n -u {KAFKA} /usr/bin/sync {path}")
         assert "a password is required" in done.err, path
+
+
+@pytest.mark.parametrize(
+    "service",
+    [
+        {"log_file": LOG},
+        {"configuration_writer": "user"},
+        {"managed_elsewhere": True},
+        {"archive": None, "package": PACKAGE},
+    ],
+    ids=["log_file", "user_writes", "managed_elsewhere", "package"],
+)
+def test_sudo_permits_each_command_of_an_installation(
+    service: dict[str, object], machine: Machine, tmp_path: Path
+) -> None:
+    node = node_with(tmp_path, **service)
+    machine.permit(node)
+    for right in Rights(service_of(node)).all(DATA):
+        done = machine.run("", right.allowed_command(**EXAMPLE))
+        assert done.code == 0, (right, done)
+    machine.permit(node_with(tmp_path, unit="other.service"))
+    assert machine.run("", Rights(service_of(node)).stop.allowed_command()).code != 0, "the test can fail"
+
+
+def test_the_log_file_of_the_broker_is_read_on_from_a_byte(machine: Machine, tmp_path: Path) -> None:
+    """Only the user of the broker enters the folder of the log."""
+    node = node_with(tmp_path, log_file=LOG)
+    machine.permit(node)
+    runtime, folder = runtime_on(machine, node), LOG.rpartition("/")[0]
+    machine.as_root(f"install -d -o {KAFKA} -g {KAFKA} -m 700 {folder}")
+    assert end_of_log(runtime, node) == str(NO_FILE)
+    assert read_file_on(runtime, node, 0) is None
+
+    log = machine.root / LOG[1:]
+    log.write_text("of the earlier process\n" * 30)
+    machine.as_root(f"chown {KAFKA}:{KAFKA} {LOG} && chmod 600 {LOG}")
+    place = end_of_log(runtime, node)
+    assert place != str(NO_FILE)
+    with log.open("a") as file:
+        file.write("first\nsecond\n")
+    start = StartRecord(started_at=1.0, pid=51, release=R421, log_place=place)
+    part = log_part(51, 1.0, start, "", partial(read_file_on, runtime, node))
+    assert (part.lines, part.problem) == (("first", "second"), "")
+    log.unlink()
+    log.write_text("of a new file\n")
+    machine.as_root(f"chown {KAFKA}:{KAFKA} {LOG} && chmod 600 {LOG}")
+    rotated = log_part(51, 1.0, start, part.position, partial(read_file_on, runtime, node))
+    assert (rotated.lines, rotated.problem) == (("of a new file",), ROTATED)
+
+    with machine.without_right("bytes"):
+        for read in (partial(end_of_log, runtime, node), partial(read_file_on, runtime, node, 0)):
+            with pytest.raises(RefusedError, match=r"cannot read its log"):
+                read()

@@ -395,6 +395,15 @@ def test_a_log_file_that_the_first_start_makes_is_read_from_its_begin() -> None:
     assert (part.lines, part.problem) == (("first",), "")
 
 
+def test_a_log_file_that_sudo_does_not_permit_is_never_an_empty_log() -> None:
+    host = FakeHost()
+    host.files[LOG] = "of the earlier process\n"
+    runtime = restart(host, LOGS)
+    host.refused = {"tail"}
+    with pytest.raises(RefusedError, match=r"cannot read its log"):
+        runtime.process_log(LOGS)
+
+
 def test_a_process_that_systemd_started_has_no_known_begin_in_a_log_file() -> None:
     host = FakeHost()
     host.files[LOG] = "whose line?\n"

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 import shlex
 from contextlib import suppress
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import TransientError
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 _NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
 _NO_ENTRIES = "-- No entries --"
+_FAILED = "kafka-rollout: not read, exit code"
+_FAILED_LINE = re.compile(rf"^{_FAILED} (\d+)\s*\Z", re.MULTILINE)
 _CURSOR = re.compile(r"-- cursor: (\S+)")
 # SD_MESSAGE_JOURNAL_DROPPED: journald has not kept entries of a unit that wrote too many (RateLimitBurst).
 _DROPPED = "MESSAGE_ID=a596d6fe7bfa4994828e72309e95d61e"
@@ -105,9 +108,15 @@ def read_file_on(commands: HostCommands, node: NodeSpec, offset: int) -> tuple[i
 
 
 def _read_log(commands: HostCommands, node: NodeSpec, right: Right, offset: int, limit: str) -> Done | None:
-    """Read the log file from a byte on, through a command that limits it; None without a file."""
-    line = f"{shlex.join(right.command(offset=offset + 1))} | {limit}"
+    """Read the log file from a byte on, through a command that limits it; None without a file.
+
+    The status of a pipe is that of its last command, so the shell prints the status of the first one.
+    """
+    line = f'{{ {shlex.join(right.command(offset=offset + 1))} || echo "{_FAILED} $?" >&2; }} | {limit}'
     done = commands.run(node, line, within_s=transfer_s(MOST_BYTES))
+    failed = _FAILED_LINE.search(done.err)
+    if failed and len(done.content) < BYTES_BEFORE + MOST_BYTES:  # with all of them, `head` has ended the pipe
+        done = replace(done, code=int(failed[1]), err=done.err[: failed.start()])
     commands.refuse_missing_right(node, right, done)
     return None if MISSING in done.err else commands.expect(node, right, done)
 
