@@ -65,6 +65,10 @@ def find_listeners(config: Mapping[str, str]) -> Listeners:
     unknown = [name for name in wanted if is_reference(config.get(name, ""))]
     known = {name: "" if name in unknown else config.get(name, "") for name in wanted}
     protocols = {name: name for name in _PROTOCOLS}
+    if not config.get(_MAP, "").strip():  # KRaft's default (effectiveListenerSecurityProtocolMap)
+        protocols |= {
+            name.upper(): "PLAINTEXT" for name in _split(known[_CONTROLLERS]) if name.upper() not in protocols
+        }
     protocols |= {name: protocol.upper() for name, protocol in _pairs(known[_MAP])}
     roles = set(_split(known[_ROLES]))
     names = [entry.partition("://")[0].upper() for entry in _split(known[_LISTENERS])]
