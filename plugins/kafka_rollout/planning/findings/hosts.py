@@ -10,6 +10,7 @@ import posixpath
 import re
 import stat
 from collections.abc import Iterable, Mapping, Sequence
+from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
@@ -18,6 +19,7 @@ from kafka_rollout.model.host_state import HostPath, HostState, can_change
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
+_MAIN_CLASS = "kafka.Kafka"
 _STOP_SCRIPT = "kafka-server-stop"
 _STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 
@@ -245,6 +247,12 @@ LOG_CONFIG_UNREADABLE = FindingCode(
     WARNING,
     "The logging library of the next release does not read the logging configuration of the process.",
 )
+CONFIGURATION_NOT_READ = FindingCode(
+    "CONFIGURATION-NOT-READ",
+    WARNING,
+    "The process was started with another file than configuration_file of the inventory, or with --override. The plan "
+    "knows configuration_file alone.",
+)
 HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
 HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
 HOSTS_CHECK = Check(
@@ -264,6 +272,7 @@ HOSTS_CHECK = Check(
         HOST_VALUE_UNKNOWN,
         FOREIGN_JARS,
         LOG_CONFIG_UNREADABLE,
+        CONFIGURATION_NOT_READ,
         *PATH_CODES,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
@@ -296,6 +305,7 @@ def host_problems(
             *_problems(node, host, releases),
             *_stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
+            *_configuration_findings(node, host),
         )
     )
 
@@ -411,6 +421,36 @@ def _of_process(
                 f"Write a file for {library}, and set -D{_LOGGING[library]} in the environment of the unit "
                 "(KAFKA_LOG4J_OPTS). Without this option, the node uses the file of the release.",
             )
+
+
+def _configuration_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """Yield what the command line of the process (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings.
+
+    An override counts more than the file. Its value can be a password, so only names are shown.
+    """
+    arguments = host.facts.arguments
+    if node.service is None or _MAIN_CLASS not in arguments:
+        return
+    read, *options = arguments[arguments.index(_MAIN_CLASS) + 1 :] or ("",)
+    file = node.service.configuration_file
+    # The folder of a relative path is not known.
+    is_it = f"/{file}".endswith(f"/{posixpath.normpath(read)}") if read[:1] != "/" else posixpath.normpath(read) == file
+    if read and not is_it:
+        yield CONFIGURATION_NOT_READ.found(
+            f"node {node.node_id}, configuration_file",
+            f"The process of node {node.node_id} was started with {read}, and the inventory has {file}.",
+            "Write the file that the unit names into the inventory (configuration_file), unless one is a link to the "
+            "other.",
+        )
+    names = [option.removeprefix("--override=").partition("=")[0] for option in options if "--override=" in option]
+    names += [value.partition("=")[0] for option, value in pairwise(options) if option == "--override"]
+    if names:
+        yield CONFIGURATION_NOT_READ.found(
+            f"node {node.node_id}, --override",
+            f"The process of node {node.node_id} was started with --override of {few(names, limit=_SHOWN)}, which "
+            f"counts more than {file}.",
+            "Move these settings from the unit into the file, and restart the node (kafka-rollout restart).",
+        )
 
 
 def find_foreign_jars(host: HostState) -> tuple[str, ...]:

@@ -59,6 +59,34 @@ def test_each_obstacle_blocks_before_anything_is_stopped(change: dict[str, objec
     assert says in found.sentence
 
 
+@pytest.mark.parametrize(
+    ("arguments", "says"),
+    [
+        (["/etc/kafka/server.properties"], []),
+        (["/etc/kafka/../kafka/server.properties"], []),
+        (["kafka/server.properties"], []),
+        (["../config/kafka/server.properties"], ["started with ../config/kafka/server.properties"]),
+        (
+            ["/opt/kafka/config/kraft/server.properties"],
+            ["started with /opt/kafka/config/kraft/server.properties, and the inventory has /etc/kafka/server.propert"],
+        ),
+        (["other.properties"], ["started with other.properties, and the inventory has /etc/kafka/server.properties"]),
+        (
+            ["/etc/kafka/server.properties", "--override", "log.dirs=/data", "--override", "ssl.key.password=never"],
+            ["with --override of log.dirs, ssl.key.password, which counts more than /etc/kafka/server.properties"],
+        ),
+        (["/etc/kafka/server.properties", "--override=log.dirs=/data"], ["with --override of log.dirs, which counts"]),
+        ([], []),
+    ],
+)
+def test_a_process_that_was_started_with_other_settings_is_a_warning(arguments: list[str], says: list[str]) -> None:
+    facts = HostFacts(arguments=("java", "-cp", "/opt/kafka/libs/*", "kafka.Kafka", *arguments))
+    found = host_problems(on_one_host(), catalogue(), {4: replace(HEALTHY, facts=facts)}, [R431])
+    assert [(one.code, one.severity.value) for one in found] == [("CONFIGURATION-NOT-READ", "warning") for _ in says]
+    assert all(text in one.sentence for text, one in zip(says, found, strict=True))
+    assert "never" not in str(found)
+
+
 SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
 
 
