@@ -213,7 +213,7 @@ def test_the_inventory_of_a_secured_cluster_is_written_with_the_file(
     (found,) = load_cluster(path).nodes
     assert (found.roles, found.broker_address) == (node.roles, node.broker_address)
     assert found.controller_address == (node.controller_address if knows_controllers else None)
-    assert ("Controller 1 is a voter" in path.read_text()) != knows_controllers
+    assert ("Controller 1 is in the quorum: " in path.read_text()) != knows_controllers
 
 
 @pytest.mark.parametrize("mechanism", ["PLAIN", "SCRAM-SHA-512"])
@@ -234,7 +234,7 @@ def test_a_mechanism_that_is_not_offered_names_those_that_are(secured: Secured) 
 def test_a_certificate_nobody_vouches_for_is_refused(secured: Secured, tmp_path: Path) -> None:
     stranger, _ = _self_signed(tmp_path)
     security = secured.security(**{"ssl.ca.location": str(stranger)})
-    with KafkaAdmin(secured.spec, security) as admin, pytest.raises(RefusedError, match="Check the CA file"):
+    with KafkaAdmin(secured.spec, security) as admin, pytest.raises(RefusedError, match="Correct the CA file"):
         admin.cluster_id()
 
 
@@ -270,7 +270,7 @@ def test_what_the_page_cannot_read_is_unknown_with_a_remedy_and_without_a_secret
     for security, told in (
         (secured.security(password="wrong-and-secret"), "user admin (PLAIN). Check the user name and the password"),
         (ClientSecurity(), "this port speaks TLS. Set security.protocol to SSL or SASL_SSL"),
-        (secured.security(**stranger), "self-signed certificate. Check the CA file"),
+        (secured.security(**stranger), "self-signed certificate. Correct the CA file"),
         (secured.security(**missing), "missing.pem of the TLS settings cannot be read"),
     ):
         found = read_cluster_now(secured.spec, security)
