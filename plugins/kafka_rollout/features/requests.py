@@ -462,7 +462,7 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
         code = DROPPED_RANGES
         remedy = "Restart every broker whose registration lacks the level, so that it registers again."
         if not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
-            remedy = "Finalize metadata.version first, so that the brokers register again."
+            remedy = _RAISE_FIRST
     else:
         of_message = next((remedy for words, remedy in _BY_MESSAGE if words in message), None)
         remedy = of_message or _BY_ERROR.get(error, code.remedy)
@@ -473,15 +473,22 @@ def refused_by_controller(state: ClusterState, feature: str, level: int, error: 
     )
 
 
+_RAISE_FIRST = "Finalize metadata.version first, so that the brokers register again."
 _BROKER = re.compile(r"\bBroker (\d+)\b")
 
 
 def dropped_ranges(
-    cluster: ClusterSpec, seen: SeenRegistrations, levels: Mapping[str, int], refused: Sequence[Finding]
+    cluster: ClusterSpec,
+    seen: SeenRegistrations,
+    levels: Mapping[str, int],
+    refused: Sequence[Finding],
+    *,
+    metadata_level: int,
 ) -> Finding:
     """Return one finding for all levels that registrations lack. `refused`: the DROPPED_RANGES finding of each level.
 
     `levels`: those that the controller refuses. `seen`: the registrations of all brokers.
+    `metadata_level`: the finalized metadata.version. Where raising it renews registrations, no node has to restart.
     """
     listed = ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
     named = {int(number) for finding in refused for number in _BROKER.findall(finding.sentence)}
@@ -489,7 +496,9 @@ def dropped_ranges(
     which = f"The registrations of {nodes(sorted(named | set(seen.lacking)))} lack {listed}"
     if seen.unknown:
         which += f", and those of {nodes(seen.unknown)} could not be read"
-    if cluster.manages_nodes:
+    if not keeps_registrations(metadata_level):
+        remedy = _RAISE_FIRST
+    elif cluster.manages_nodes:
         options = "".join(f" --node {node_id}" for node_id in ids)
         remedy = f"Run `kafka-rollout restart --cluster {cluster.name}{options}`."
     else:

@@ -278,14 +278,16 @@ def test_one_finding_names_every_broker_every_level_and_the_reason_once() -> Non
         for feature, level in levels.items()
     ]
     seen = SeenRegistrations(complete=(4,), lacking={5: ("group.version", "share.version")}, unknown=(6,))
-    found = dropped_ranges(SEPARATE, seen, levels, refused)
+    found = dropped_ranges(SEPARATE, seen, levels, refused, metadata_level=20)
     assert found.sentence.startswith(
         "The registrations of node 5 lack group.version 1, share.version 1, and those of node 6 could not be read"
     )
     assert (found.sentence.count("KAFKA-17492"), found.sentence.count("group.version")) == (1, 1)
     assert found.remedy.startswith(f"Run `kafka-rollout restart --cluster {SEPARATE.name} --node 5 --node 6`.")
-    without = dropped_ranges(replace(SEPARATE, runtime="none"), seen, levels, refused)
+    without = dropped_ranges(replace(SEPARATE, runtime="none"), seen, levels, refused, metadata_level=20)
     assert without.remedy.startswith("Restart nodes 5, 6, one after the other, while every controller runs 3.9")
+    raised = dropped_ranges(SEPARATE, seen, levels, refused, metadata_level=16)
+    assert raised.remedy.startswith("Finalize metadata.version first, so that the brokers register again. Then repeat")
 
 
 def test_the_controllers_refusal_gets_the_remedy_it_lacks() -> None:

@@ -139,11 +139,12 @@ def find_refusals(
         for feature, level in (one for levels in later for one in levels.items() if one[1] > 0):
             answer = _ask_controller(ports, state, {feature: level}, unsafe=False)
             found += tuple(finding for finding in answer if finding.code == DROPPED_RANGES.code)
-    return with_dropped_ranges(ports, found, {name: level for one in (first, *later) for name, level in one.items()})
+    levels = {name: level for one in (first, *later) for name, level in one.items()}
+    return with_dropped_ranges(ports, state, found, levels)
 
 
 def with_dropped_ranges(
-    ports: ClusterPorts, found: tuple[Finding, ...], levels: Mapping[str, int]
+    ports: ClusterPorts, state: ClusterState, found: tuple[Finding, ...], levels: Mapping[str, int]
 ) -> tuple[Finding, ...]:
     """Return the refusals; those because of registrations as one finding that names every such broker."""
     dropped = [finding for finding in found if finding.code == DROPPED_RANGES.code]
@@ -155,7 +156,8 @@ def with_dropped_ranges(
         ports, lacking, [node.node_id for node in ports.cluster.brokers], cluster_id=ports.admin.cluster_id()
     )
     rest = tuple(finding for finding in found if finding not in dropped)
-    return (*rest, dropped_ranges(ports.cluster, seen, lacking, dropped))
+    level = state.finalized.get(METADATA_VERSION, 0)
+    return (*rest, dropped_ranges(ports.cluster, seen, lacking, dropped, metadata_level=level))
 
 
 def _ask_controller(
@@ -466,7 +468,8 @@ def _raise_refusals(
     if all(result.accepted for result in results):
         return
     levels = levels_of_changes(batch)
-    found = with_dropped_ranges(ports, refusals(levels_now(ports), levels, results), levels)
+    state = levels_now(ports)
+    found = with_dropped_ranges(ports, state, refusals(state, levels, results), levels)
     raise RefusedError(
         " ".join(finding.sentence for finding in found),
         remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),

@@ -279,8 +279,8 @@ def _answered(
         return _outcome(change, Result.ALREADY_THERE if already else Result.OK)
     if answer.error == NOT_SENT:
         return _outcome(change, Result.NOT_SENT, answer.message)
-    levels = {change.feature: change.target}
-    (found,) = with_dropped_ranges(ports, refusals(levels_now(ports), levels, (answer,)), levels)
+    levels, state = {change.feature: change.target}, levels_now(ports)
+    (found,) = with_dropped_ranges(ports, state, refusals(state, levels, (answer,)), levels)
     return _outcome(change, Result.FAILED, f"{found.sentence} {found.remedy}")
 
 
