@@ -40,12 +40,17 @@ def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
 
 
 def unkept_metadata(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
-    """Return what a release to roll back to does not keep of the metadata, by the log of one controller.
+    """Return why a release to roll back to cannot start with the metadata, or what it does not keep of it.
+
+    By the log of one controller.
 
     Empty if no controller's log can be read now, for example because its host is gone: a rollback must stay possible,
     and `unkept_acls` reports what the brokers know.
     """
     try:
+        scan = scan_log(ports, plan, _readable_controller(ports), release_step.to_release)
+        if found := upgrade_metadata_findings([scan]):
+            return found  # nothing could be compared with it
         report = read_losses(
             ports, plan, None, {}, source=release_step.from_release, targets=(release_step.to_release,)
         )

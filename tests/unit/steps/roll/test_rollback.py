@@ -166,9 +166,11 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
-@pytest.mark.parametrize("what", ["acl", "metadata"])
+@pytest.mark.parametrize(
+    ("what", "why"), [("acl", "TWO_PHASE_COMMIT"), ("metadata", "TWO_PHASE_COMMIT"), ("log", "would stop at offset 7")]
+)
 def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before_its_first_stop(
-    tmp_path: Path, what: str
+    tmp_path: Path, what: str, why: str
 ) -> None:
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
@@ -176,17 +178,20 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(ports, plan, QUICK)
     stopped = list(cluster.stops)
-    if what == "acl":
+    if what == "log":
+        assert cluster.leader is not None
+        cluster.unreadable = {(cluster.leader, R391)}
+    elif what == "acl":
         cluster.acls = {read_acl("User:bob", resource_type=5, operation=15)}
         cluster.acl_differences[R391] = AclDifferences(unknown=tuple(cluster.acls))
     else:
         cluster.losses = [Loss("operation", "User:bob on tx", "User:bob on tx loses its operation: TWO_PHASE_COMMIT.")]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
-    with pytest.raises(RefusedError, match=r"A rollback to 3\.9\.1 is not possible now.*TWO_PHASE_COMMIT") as refused:
+    with pytest.raises(RefusedError, match=rf"A rollback to 3\.9\.1 is not possible now.*{why}") as refused:
         roll_back(ports, plan, QUICK)
     assert "bug" not in refused.value.remedy
     assert cluster.stops == stopped
-    cluster.acls, cluster.acl_differences, cluster.losses = set(), {}, []
+    cluster.acls, cluster.acl_differences, cluster.losses, cluster.unreadable = set(), {}, [], set()
     assert roll_back(ports, plan, QUICK)
 
 
