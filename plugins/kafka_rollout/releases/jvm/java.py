@@ -67,16 +67,23 @@ _NOISE = re.compile(r"Error: (Could not create the Java|A fatal exception)|Picke
 def harmless_options(arguments: Sequence[str]) -> list[str]:
     """Return the options of a command line with which a second Java can try whether it accepts them.
 
-    Left out: properties, agents, logs, and what reserves or touches the memory of the heap.
+    Left out: properties, agents, logs, what reserves or touches the memory of the heap, and everything from the main
+    class on: `--override` of kafka-server-start.sh is an argument of Kafka.
     """
     found: list[str] = []
+    has_options = False
     words = iter(arguments)
     for word in words:
+        if not word.startswith(("-", "@")):
+            if has_options:
+                break
+            continue  # the path of Java
+        has_options = True
         if word in _WITH_VALUE:
             next(words, None)
         elif word.startswith(_PAIRED) and "=" not in word:
             found += [word, next(words, "")]
-        elif word.startswith("-") and not _WITH_EFFECTS.fullmatch(word):
+        elif not word.startswith("@") and not _WITH_EFFECTS.fullmatch(word):
             found.append(word)
     return found
 

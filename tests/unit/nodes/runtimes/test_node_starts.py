@@ -159,6 +159,12 @@ def test_only_options_without_an_effect_are_tried() -> None:
     assert refusal_of(REFUSED) == "Unrecognized VM option 'UseConcMarkSweepGC'"
 
 
+def test_the_arguments_of_kafka_are_no_options_of_its_java() -> None:
+    """kafka-server-start.sh passes `--override` on to Kafka's main class."""
+    command = "/usr/bin/java @/etc/kafka/options -Xmx1g -cp /libs/* -d64 kafka.Kafka /etc/x --override node.id=1 -x"
+    assert harmless_options(command.split()) == ["-Xmx1g", "-d64"]
+
+
 @pytest.fixture
 def runtime(tmp_path: Path) -> LocalProcessRuntime:
     node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}), directory=str(tmp_path))
