@@ -21,6 +21,8 @@ from kafka_rollout.releases.facts import Catalogue, Release
 
 _MAIN_CLASS = "kafka.Kafka"
 _STOP_SCRIPT = "kafka-server-stop"
+# Commands that find processes by name: they reach every Kafka of the host.
+_STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
 _STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 
 HOST_PATH_UNSAFE = FindingCode(
@@ -221,7 +223,8 @@ STOP_TIMEOUT_SHORT = FindingCode(
 STOP_REACHES_OTHERS = FindingCode(
     "STOP-REACHES-OTHER-NODES",
     BLOCKER,
-    "The unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh.",
+    "The unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh, or finds "
+    "processes by name.",
 )
 CLOCK_SKEW = FindingCode(
     "CLOCK-SKEW",
@@ -319,9 +322,12 @@ def _stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Ite
     others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
     for command in host.stop_commands:
         filters = dict(_STOP_FILTER.findall(command)) if host.filters_stops else {}
-        if _STOP_SCRIPT not in command or filters.get("node-id") == str(node.node_id):
+        is_script = _STOP_SCRIPT in command
+        if not is_script and _STOP_BY_NAME.search(command) is None:
             continue
-        roles = filters.get("process-role") if "node-id" not in filters else None
+        if is_script and filters.get("node-id") == str(node.node_id):
+            continue
+        roles = filters.get("process-role") if is_script and "node-id" not in filters else None
         reached = [one for one in others if roles is None or set(roles.split(",")) == {str(r) for r in one.roles}]
         if reached:
             ids = nodes(one.node_id for one in reached)

@@ -114,7 +114,11 @@ def on_one_host() -> ClusterSpec:
         (f"{SCRIPT} --node-id=${{NODE_ID}}", True),
         (f"{SCRIPT} --process-role=broker", False),
         (f"{SCRIPT} --process-role=controller", True),
+        ("/usr/bin/pkill -f kafka.Kafka", True),
+        ("/usr/bin/killall java", True),
+        ("/bin/sh -c 'ps ax | grep kafka.Kafka | xargs kill'", True),
         ("/bin/kill -TERM $MAINPID", False),
+        ("/opt/drain --topics kafka-1", False),
     ],
 )
 def test_a_unit_whose_stop_script_reaches_another_node_of_the_host_is_a_blocker(command: str, *, reaches: bool) -> None:
