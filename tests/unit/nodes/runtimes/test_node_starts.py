@@ -122,6 +122,10 @@ def test_names_of_classes_are_found_in_the_jars_of_the_next_start(tmp_path: Path
     assert places.unknown == ""
     later = find_node_classes(_commands(shell), _node(tmp_path), _unit(), Release(4, 4, 0), classes)
     assert "has no folder" in later.unknown
+    refusing = ShellOfThisMachine({"/proc/50/fd": _out("", 1, "sudo: a password is required")})
+    unseen = find_node_classes(_commands(refusing), _node(tmp_path), _unit(), NEW, classes)
+    assert unseen.unknown == "the jars that the process has loaded cannot be listed"
+    assert "com.example.Copied" in unseen.jars
 
 
 def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tmp_path: Path) -> None:

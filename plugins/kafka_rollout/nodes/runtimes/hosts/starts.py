@@ -84,7 +84,9 @@ def find_node_classes(
             jars_of[one.name] = stays
         elif old:
             left_behind[one.name] = tuple(dict.fromkeys(old))
-    unknown = "" if "there" in lines else f"host {service.host} has no folder {folder} yet"
+    unknown = "" if loaded else "the jars that the process has loaded cannot be listed"  # Kafka itself is one of them
+    if "there" not in lines:
+        unknown = f"host {service.host} has no folder {folder} yet"
     return ClassPlaces(folder=folder, jars=jars_of, left_behind=left_behind, unknown=unknown)
 
 
