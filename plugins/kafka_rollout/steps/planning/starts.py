@@ -11,7 +11,7 @@ from dataclasses import replace
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
 from kafka_rollout.model.configs import with_inventory_values
 from kafka_rollout.model.endpoints import endpoints_of
-from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, named_files
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, login_file, named_files
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.starts import ObservedFiles, ObservedPlugin, ObservedStarts
 from kafka_rollout.releases.facts import Release
@@ -75,6 +75,9 @@ def _observe(
     if any(listener.uses_sasl for listener in endpoints_of(config)):
         with suppress(*_UNKNOWN):
             arguments = ports.runtime.jvm_arguments(node)
+            # Without a process, files with an environment are not read, and one can name the JAAS file.
+            if not login_file(arguments) and ports.runtime.process(node).pid is None:
+                arguments = None
     names = named_files(config, arguments)
     files = _named_files(ports, node, names)
     start = NodeStart(
