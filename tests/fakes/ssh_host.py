@@ -137,8 +137,9 @@ def listening(key: paramiko.PKey, host: SshHost) -> Iterator[int]:
                     client, _ = server.accept()
                     transport = paramiko.Transport(client)
                     transport.add_server_key(key)
-                    transport.start_server(server=host)
                     transports.append(transport)
+                    with suppress(paramiko.SSHException, EOFError):  # the client has left: the next one must be served
+                        transport.start_server(server=host)
 
         threading.Thread(target=accept, daemon=True).start()
         try:

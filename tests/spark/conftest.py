@@ -30,7 +30,9 @@ TOPICS = ("__consumer_offsets", "__transaction_state", "__share_group_state")
 @pytest.fixture(scope="session")
 def spark() -> Iterator[SparkContext]:
     with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(Settings.from_environment()).items():
+        found = environment(Settings.from_environment())
+        del found["PYTHONSAFEPATH"]  # the session lasts to the end, and later tests start Python in this folder
+        for name, value in found.items():
             patch.setenv(name, value)
         options = [word for key, value in configuration(MASTER).items() for word in ("--conf", f"{key}={value}")]
         patch.setenv("PYSPARK_SUBMIT_ARGS", shlex.join(["--master", MASTER, *options, "pyspark-shell"]))
