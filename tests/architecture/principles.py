@@ -59,13 +59,13 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A node that one source names and nobody has seen is a finding.",
+        "A node that one source names, and that does not respond, is a finding.",
         "clusters/discovery.py:merge",
         "unit/clusters/test_discovery.py integration/check/test_silent_nodes.py",
     ),
     _of(
         ABSENCE,
-        "A check that could not look is no result: it is unknown, and the exit code says so.",
+        "A check that could not be made is unknown, and the exit code shows it.",
         "report/check_report.py:CheckReport",
         "unit/report/test_check_report.py",
     ),
@@ -77,8 +77,8 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A known defect applies, does not apply, or is unknown on this cluster. The list says until when it was "
-        "reviewed.",
+        "A known defect applies, does not apply, or is unknown on this cluster. The list has the day "
+        "of its last review.",
         "planning/findings/advisories.py releases/conditions.py",
         "unit/planning/findings/test_advisories.py",
     ),
@@ -192,7 +192,7 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
-        "A file in a folder of others is opened without links and without truncation.",
+        "A file in a folder of another user is opened without following a link and without truncation.",
         "base/system/files.py:open_below",
         "architecture/test_files_of_others.py",
     ),

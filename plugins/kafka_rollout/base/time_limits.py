@@ -15,7 +15,7 @@ KILL_S = 20.0
 STOP_S = 180.0
 """A controlled shutdown. A unit of systemd must allow as much (TimeoutStopSec)."""
 WITHOUT_QUORUM_S = 60.0
-"""A combined node without a quorum waits in its controlled shutdown for no one: it is killed after this time."""
+"""A combined node without a quorum can hang in its controlled shutdown. It is killed after this time."""
 STOP_UNDER_WAY_S = STOP_S + KILL_S + 10.0
 """A stop that a killed call requested can still be in progress for this time, so the node can look degraded."""
 SAFE_AGAIN_WITHIN_S = 60.0
