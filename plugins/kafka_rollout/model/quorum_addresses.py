@@ -88,12 +88,11 @@ def _entries(config: Mapping[str, str], name: str) -> list[str] | None:
 
 
 class Place(StrEnum):
-    """Where an address leads. DOUBTFUL: no file or inventory shows this host, so only a resolver knows it."""
+    """Where an address leads. DOUBTFUL: only a resolver or a mapping of ports shows it."""
 
     RIGHT = "right"
     OTHER = "another controller"
-    WRONG = "no controller"
-    DOUBTFUL = "unknown host"
+    DOUBTFUL = "unknown"
 
 
 @dataclass(frozen=True)
@@ -137,27 +136,39 @@ class ControllerAddresses:
         listeners = [parse_listeners(config, name) or {} for name in ("listeners", "advertised.listeners")]
         return [one.get(name) for one in listeners for name in names]
 
-    def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[Place, int | None]:
+    def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[Place, int]:
         """Return where the address of controller `node_id` in the file of `of_node` leads, and to which controller.
 
-        The host can have several names, so a name that most files have is right. The port must be that of the
-        controller's own listener or of the inventory; if every file has another one, it can be mapped.
+        The host can have several names, and a port can be mapped, so an address that most files have is right, and
+        another one is wrong only if it is that of another controller.
         """
-        known, named = self.known.get(node_id, frozenset()), self.named.get(node_id, Counter())
-        if address in known:
+        if address in self.known.get(node_id, ()):
             return Place.RIGHT, node_id
+        is_usual = self._is_usual(node_id, address)
         for other, addresses in self.known.items():
-            if other != node_id and address in addresses:
+            if other != node_id and (address in addresses or (not is_usual and self._is_at(other, address, node_id))):
                 return Place.OTHER, other
-        is_usual = named[address] * 2 > named.total()
-        ports = {one.port for one in self._all.get(node_id, ())}
-        if not ports or address.port in ports:
+        if not self.ports(node_id) or address.port in self.ports(node_id):
             is_own = node_id == of_node and address.host in _OWN_HOSTS
             return (Place.RIGHT if is_usual or is_own else Place.DOUBTFUL), node_id
-        if is_usual and not any(self._listening(node_id)):  # its own file does not show where it listens
-            return Place.RIGHT, node_id
-        is_mapped = len(named) == 1 and named[address] > 1
-        return (Place.DOUBTFUL, node_id) if is_mapped else (Place.WRONG, None)
+        # Its own file does not show where it listens.
+        is_right = is_usual and not any(self._listening(node_id))
+        return (Place.RIGHT if is_right else Place.DOUBTFUL), node_id
+
+    def ports(self, node_id: int) -> frozenset[int]:
+        """Return the ports of a controller, in the inventory and its own file."""
+        return frozenset(one.port for one in self._all.get(node_id, ()))
+
+    def _is_usual(self, node_id: int, address: Address) -> bool:
+        named = self.named.get(node_id, Counter())
+        return named[address] * 2 > named.total()
+
+    def _is_at(self, other: int, address: Address, node_id: int) -> bool:
+        """Return whether `other` is at an address, and not `node_id`: most files say so, or only `other` has this port
+        on that host."""
+        hosts = {one.host for one in (*self.known.get(other, ()), *self.named.get(other, ()))}
+        has_port = address.port in self.ports(other) - self.ports(node_id)
+        return self._is_usual(other, address) or (has_port and address.host in hosts)
 
     def owner(self, address: Address) -> int | None:
         """Return the controller at an address of controller.quorum.bootstrap.servers; None if none is known there."""
@@ -167,12 +178,12 @@ class ControllerAddresses:
         return None
 
     def is_lost(self, named: tuple[Address, ...]) -> bool:
-        """Return whether a node with these bootstrap servers finds no controller that is known, and differs from most
-        files: a name that most of them have can be that of a load balancer."""
+        """Return whether no controller is known at these bootstrap servers, and most files have others: a name that
+        most of them have can be that of a load balancer."""
         if not named or any(self.owner(address) is not None for address in named):
             return False
         lists = [found for config in self.configs.values() if (found := parse_bootstrap(config)) is not None]
         return 2 * sum(set(one) == set(named) for one in lists) <= len(lists)
 
     def is_controllers_port(self, port: int) -> bool:
-        return any(address.port == port for addresses in self._all.values() for address in addresses)
+        return any(port in self.ports(node_id) for node_id in self._all)

@@ -346,8 +346,8 @@ class ClusterState:
     inventory lacks a registered controller, empty if unknown.
     `active_controller`: the metrics of the leader of the quorum, read before `partitions`; None: not read.
     `read_from`: the broker that reported `registered` and `partitions` was one of these, whose metadata is current;
-    empty: the quorum shows none. `voters_in_use`: node id → controller.quorum.voters that its process has read; only of
-    a static quorum, without nodes that do not report it.
+    empty: the quorum shows none. `quorum_in_use`: node id → the settings of controller.quorum.* that its process has
+    read (voters and bootstrap servers); without nodes that do not report them.
     `is_partial`: `partitions` are those of some topics only, without min.insync.replicas.
     """
 
@@ -367,7 +367,7 @@ class ClusterState:
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
     active_controller: NodeMetrics | None = None
     read_from: tuple[int, ...] = ()
-    voters_in_use: Mapping[int, str] = field(default_factory=dict)
+    quorum_in_use: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
     is_partial: bool = False
 
     @property

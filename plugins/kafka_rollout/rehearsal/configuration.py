@@ -14,7 +14,6 @@ from kafka_rollout.model.quorum_addresses import (
     QUORUM_BOOTSTRAP,
     QUORUM_VOTERS,
     ControllerAddresses,
-    parse_bootstrap,
     parse_voters,
 )
 from kafka_rollout.model.starts import AUTHORIZER, STANDARD_AUTHORIZER
@@ -203,7 +202,7 @@ def _addresses(
     if QUORUM_VOTERS in config:
         lines[QUORUM_VOTERS] = _voters(config, node, copies, real)
     if QUORUM_BOOTSTRAP in config:
-        lines[QUORUM_BOOTSTRAP] = _bootstrap(config, copies, real)
+        lines[QUORUM_BOOTSTRAP] = ",".join(copies.values())
     return lines
 
 
@@ -214,14 +213,7 @@ def _voters(config: Mapping[str, str], node: NodeSpec, copies: Mapping[int, str]
     if voters is None:
         return ",".join(f"{node_id}@{address}" for node_id, address in copies.items())
     leads_to = {voter: real.place_of(voter, address, of_node=node.node_id)[1] for voter, address in voters.items()}
-    return ",".join(f"{voter}@{_NOBODY if to is None else copies.get(to, _NOBODY)}" for voter, to in leads_to.items())
-
-
-def _bootstrap(config: Mapping[str, str], copies: Mapping[int, str], real: ControllerAddresses) -> str:
-    named = parse_bootstrap(config) or ()
-    if not real.is_lost(named):
-        return ",".join(copies.values())
-    return _NOBODY
+    return ",".join(f"{voter}@{copies.get(to, _NOBODY)}" for voter, to in leads_to.items())
 
 
 def _directories(config: Mapping[str, str], node: NodeSpec, directories: Mapping[str, str]) -> dict[str, str]:

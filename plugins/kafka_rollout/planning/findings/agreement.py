@@ -43,8 +43,8 @@ VOTERS_DIFFER = FindingCode(
 CONTROLLER_ADDRESS_DIFFERS = FindingCode(
     "CONTROLLER-ADDRESS-DIFFERS",
     (BLOCKER, WARNING),
-    "A node's file has an address for a controller at which it does not listen. A warning if only the name of the host "
-    "is unknown, or if all files agree.",
+    "A node's file has an address for a controller that is not known to be its own. A blocker if another controller "
+    "listens there, or for new bootstrap servers at which no controller is known.",
     "Write the address at which this controller listens into the file of the node.",
 )
 CONTROLLER_LISTENERS_DIFFER = FindingCode(
@@ -182,7 +182,7 @@ def _addresses(found: Files) -> Iterator[Finding]:
     if found.state.has_dynamic_quorum:
         return
     addresses = ControllerAddresses(found.cluster, found.configs)
-    wrong: defaultdict[tuple[int, Address, Place, int | None], list[int]] = defaultdict(list)
+    wrong: defaultdict[tuple[int, Address, Place, int], list[int]] = defaultdict(list)
     for node_id, config in sorted(found.configs.items()):
         for voter, address in (parse_voters(config) or {}).items():
             place, other = addresses.place_of(voter, address, of_node=node_id)
@@ -190,30 +190,42 @@ def _addresses(found: Files) -> Iterator[Finding]:
                 wrong[voter, address, place, other].append(node_id)
     for (voter, address, place, other), node_ids in wrong.items():
         right = sorted({*addresses.known.get(voter, ()), *addresses.named[voter]} - {address})
-        instead = f" Controller {other} listens there." if place is Place.OTHER else ""
+        known = f"its address is {few(map(str, right))}" if right else f"its port is {_ids(addresses.ports(voter))}"
+        is_wrong = place is Place.OTHER
+        instead = f" Controller {other} listens there." if is_wrong else ""
         yield CONTROLLER_ADDRESS_DIFFERS.found(
             f"controller {voter} in the file of {nodes(node_ids)}",
             f"{QUORUM_VOTERS} of {nodes(node_ids)} has {address} for controller {voter}.{instead} By the inventory and "
-            f"the other files, its address is {few(map(str, right))}. After a restart, "
-            f"{nodes(node_ids)} cannot reach the quorum while controller {voter} leads it.",
-            severity=WARNING if place is Place.DOUBTFUL else BLOCKER,
+            f"the other files, {known}. After a restart, "
+            f"{nodes(node_ids)} cannot reach the quorum while controller {voter} leads it"
+            f"{'' if is_wrong else ', unless this address leads to it'}.",
+            CONTROLLER_ADDRESS_DIFFERS.remedy
+            if is_wrong
+            else f"Compare {address} with the listener of controller {voter} from the host of {nodes(node_ids)}: the "
+            "name, and a mapping of ports.",
+            severity=BLOCKER if is_wrong else WARNING,
         )
 
 
 def _bootstrap(found: Files) -> Iterator[Finding]:
-    """A node finds the quorum through any of these addresses, so one of them must be that of a controller."""
+    """A node finds the quorum through any of these addresses. They can be those of a load balancer, so they are only
+    wrong if the process has found the quorum through others."""
     addresses = ControllerAddresses(found.cluster, found.configs)
     for node_id, config in sorted(found.configs.items()):
         named = parse_bootstrap(config) or ()
         if not addresses.is_lost(named):
             continue
-        is_doubtful = any(addresses.is_controllers_port(address.port) for address in named)
+        is_used = set(parse_bootstrap(found.state.quorum_in_use.get(node_id, {})) or ()) == set(named)
+        is_doubtful = is_used or any(addresses.is_controllers_port(address.port) for address in named)
         yield CONTROLLER_ADDRESS_DIFFERS.found(
             f"{QUORUM_BOOTSTRAP} of node {node_id}",
             f"{QUORUM_BOOTSTRAP} of node {node_id} is {few(map(str, named))}. No controller of the inventory is known "
-            "to listen there, and the other nodes have other addresses. After a restart, the node cannot find the "
-            "quorum.",
-            "Write the addresses of the controllers into the file of the node, as the other nodes have them.",
+            f"to listen there, and the other nodes have other addresses. "
+            f"{'But its process uses it now. ' if is_used else ''}After a restart, the node cannot find the quorum"
+            f"{', unless these addresses lead to a controller' if is_doubtful else ''}.",
+            "Check from the host of the node that these addresses lead to the controllers."
+            if is_doubtful
+            else "Write the addresses of the controllers into the file of the node, as the other nodes have them.",
             severity=WARNING if is_doubtful else BLOCKER,
         )
 

@@ -33,7 +33,7 @@ from kafka_rollout.features.support import (
 from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.plan import find_acceptance
-from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, parse_voters
+from kafka_rollout.model.quorum_addresses import parse_voters
 from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
@@ -461,8 +461,8 @@ def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
                 severity=BLOCKER if unknown else WARNING,
             )
 
-    for node_id, line in sorted(state.voters_in_use.items()):
-        read = parse_voters({QUORUM_VOTERS: line})
+    for node_id, in_use in sorted(({} if state.has_dynamic_quorum else state.quorum_in_use).items()):
+        read = parse_voters(in_use)
         if read is not None and read.keys() != quorum.voter_ids:
             yield VOTERS_IN_USE_DIFFER.found(
                 f"node {node_id}",

@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.records import MetadataRegistrations
-from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS
+from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
     FETCH_TIMEOUT_MS,
@@ -123,7 +123,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
     transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
     return replace(
         with_registered_levels(ports, state),
-        voters_in_use=_voters_in_use(ports, state),
+        quorum_in_use=_quorum_in_use(ports, state),
         groups=groups,
         transactions=transactions,
         unanswered=(*state.unanswered, *unanswered),
@@ -134,20 +134,18 @@ def observe(ports: ClusterPorts) -> ClusterState:
     )
 
 
-def _voters_in_use(ports: ClusterPorts, state: ClusterState) -> dict[int, str]:
+def _quorum_in_use(ports: ClusterPorts, state: ClusterState) -> dict[int, dict[str, str]]:
     """Ask the processes: the leader of a static quorum counts by its own file, and a follower can have read another."""
-    if state.quorum is None or state.has_dynamic_quorum:
-        return {}
     answering = [node for node in ports.cluster.nodes if state.nodes[node.node_id].features is not None]
 
-    def ask(node: NodeSpec) -> str | None:
+    def ask(node: NodeSpec) -> dict[str, str]:
         with suppress(NotObservableError, TransientError, RefusedError):
-            setting = ports.admin.settings_in_use(node, [QUORUM_VOTERS]).get(QUORUM_VOTERS)
-            return None if setting is None else setting.value
-        return None
+            settings = ports.admin.settings_in_use(node, [QUORUM_VOTERS, QUORUM_BOOTSTRAP])
+            return {name: setting.value for name, setting in settings.items() if setting.value}
+        return {}
 
     found = zip(answering, at_once(ask, answering), strict=True)
-    return {node.node_id: value for node, value in found if value}
+    return {node.node_id: in_use for node, in_use in found if in_use}
 
 
 def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterState:

@@ -105,7 +105,7 @@ def test_voters_in_files_do_not_count_in_a_dynamic_quorum() -> None:
 @pytest.mark.parametrize(
     ("voters", "severity", "sentence"),
     [
-        ("1@kafka1:9093,2@kafka2:20398,3@kafka3:9093", "blocker", "its address is kafka2:9093"),
+        ("1@kafka1:9093,2@kafka2:20398,3@kafka3:9093", "warning", "its address is kafka2:9093"),
         ("1@kafka2:9093,2@kafka2:9093,3@kafka3:9093", "blocker", "kafka2:9093 for controller 1. Controller 2 listens"),
         ("1@kafka1:9093,2@kafka-2:9093,3@kafka3:9093", "warning", "kafka-2:9093 for controller 2"),
         ("1@KAFKA1:9093,2@kafka2.:9093,3@localhost:9093", "", ""),
@@ -118,6 +118,38 @@ def test_an_address_is_compared_with_that_at_which_the_controller_listens(
     found = _found(_configs(n3=voters))
     assert [one.severity.value for one in found] == ([severity] if severity else [])
     assert all(one.code == "CONTROLLER-ADDRESS-DIFFERS" and sentence in one.sentence for one in found)
+
+
+def test_an_address_is_wrong_where_another_controller_listens_and_nowhere_else() -> None:
+    """A mapped port or an alias can lead to the right controller: only a resolver knows."""
+    mapped = _told(_configs(n5=RIGHT.replace("kafka2:9093", "nat.example:29093")))
+    assert [(code, severity) for code, _, severity in mapped] == [("CONTROLLER-ADDRESS-DIFFERS", Severity.WARNING)]
+    (found,) = _found(_configs(n5=RIGHT.replace("kafka2:9093", "nat.example:29093")))
+    assert "kafka2:9093" in found.sentence
+    assert "Compare nat.example:29093" in found.remedy
+    behind = "1@nat.example:19093,2@nat.example:29093,3@nat.example:39093"
+    swapped = "1@nat.example:29093,2@nat.example:19093,3@nat.example:39093"
+    told = _told(_configs(n1=behind, n2=behind, n3=behind, n4=behind, n5=swapped))
+    wrong = [subject for _, subject, severity in told if severity is Severity.BLOCKER]
+    assert wrong == ["controller 1 in the file of node 5", "controller 2 in the file of node 5"]
+
+
+def test_the_port_of_another_controller_on_the_same_machine_is_wrong() -> None:
+    spec = replace(SPEC, nodes=tuple(replace(node, controller_address=None) for node in SPEC.nodes))
+    here = "1@127.0.0.1:9093,2@127.0.0.1:9094,3@127.0.0.1:9095"
+    own = {f"n{number}": {"listeners": f"CONTROLLER://:{9092 + number}", VOTERS: here} for number in (1, 2, 3)}
+    assert _told(_configs(**own, n4=here, n5=here), cluster=spec) == []
+    (found,) = _found(_configs(**own, n4=here, n5=here.replace("1@127.0.0.1:9093", "1@127.0.0.1:9095")), cluster=spec)
+    assert (found.severity, found.subject) == (Severity.BLOCKER, "controller 1 in the file of node 5")
+    assert "Controller 3 listens there." in found.sentence
+
+
+def test_a_node_alone_whose_address_is_mapped_is_not_refused() -> None:
+    spec = cluster(controllers=[1], brokers=[1])
+    lines = {"listeners": "CONTROLLER://:9093,PLAINTEXT://:9092", "controller.listener.names": "CONTROLLER"}
+    configs = {1: {**lines, VOTERS: "1@kafka.example:19093"}}
+    told = _told(configs, cluster=spec, state=state(spec, quorum=quorum([1], 1, [])))
+    assert {severity for _, _, severity in told} == {Severity.WARNING}
 
 
 def test_a_name_that_every_file_has_is_right_although_the_inventory_has_another() -> None:
@@ -137,6 +169,15 @@ def test_a_node_needs_the_address_of_one_controller_to_find_the_quorum() -> None
         Severity.BLOCKER,
         f"{setting} of node 5",
     )
+    in_use = {5: {setting: "other:1234"}}
+    (found,) = _found(_configs(**others, n5={setting: "other:1234"}), state=state(SPEC, quorum_in_use=in_use))
+    assert found.severity is Severity.WARNING, "a load balancer of its zone: its process has found the quorum with it"
+    assert "its process uses it now" in found.sentence
+    (found,) = _found(_configs(**others, n5={setting: "other:1234"}), state=state(SPEC, quorum_in_use={5: {}}))
+    assert found.severity is Severity.BLOCKER, "a new line"
+    in_use = {5: {setting: "other:1, zone:2"}}
+    (found,) = _found(_configs(**others, n5={setting: "zone:2,OTHER:1"}), state=state(SPEC, quorum_in_use=in_use))
+    assert found.severity is Severity.WARNING, "the same addresses"
     balanced = {f"n{number}": {setting: "quorum.example:443"} for number in (1, 2, 3, 4, 5)}
     assert _told(_configs(**balanced)) == [], "the name of a load balancer, that every file has"
 

@@ -74,9 +74,9 @@ def test_a_controller_that_runs_with_another_directory_is_not_waited_for() -> No
 
 
 def test_a_process_that_has_read_other_voters_is_named_although_its_file_was_corrected() -> None:
-    right = "1@c1:9093,2@c2:9093,3@c3:9093"
-    assert _findings(state(voters_in_use={1: right, 4: right})) == {}
-    found = _findings(state(voters_in_use={1: right, 4: "1@c1:9093,3@c3:9093"}))
+    line, right = "controller.quorum.voters", "1@c1:9093,2@c2:9093,3@c3:9093"
+    assert _findings(state(quorum_in_use={1: {line: right}, 4: {line: right}})) == {}
+    found = _findings(state(quorum_in_use={1: {line: right}, 4: {line: "1@c1:9093,3@c3:9093"}}))
     (one,) = found.values()
     assert (one.code, one.subject, one.severity) == ("VOTERS-IN-USE-DIFFER", "node 4", Severity.WARNING)
     assert "Node 4 runs with the voters 1, 3. Those of the quorum are 1, 2, 3" in one.sentence

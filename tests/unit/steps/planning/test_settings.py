@@ -111,17 +111,16 @@ def test_a_plan_of_either_direction_names_known_defects_and_what_no_gate_checks(
     assert any("RemoteFetchErrorsPerSec" in sentence for sentence in lacking)
 
 
-def test_the_voters_in_use_are_those_that_the_processes_report(tmp_path: Path) -> None:
+def test_the_quorum_in_use_is_what_the_processes_report(tmp_path: Path) -> None:
     cluster = FakeCluster(R431)
+    voters, bootstrap = "controller.quorum.voters", "controller.quorum.bootstrap.servers"
     for fake in cluster.nodes.values():
-        fake.config["controller.quorum.voters"] = "1@a:1,2@b:1,3@c:1"
-    cluster.nodes[12].in_use = {"controller.quorum.voters": "1@a:1"}
-    ports = fake_ports(cluster, tmp_path)
-    used = observe(ports).voters_in_use
+        fake.config |= {voters: "1@a:1,2@b:1,3@c:1", bootstrap: "a:1"}
+    cluster.nodes[12].in_use = {voters: "1@a:1"}
+    used = observe(fake_ports(cluster, tmp_path)).quorum_in_use
     assert used.keys() == cluster.nodes.keys()
-    assert {node_id for node_id, line in used.items() if line == "1@a:1"} == {12}
-    cluster.finalized["kraft.version"] = 1
-    assert observe(ports).voters_in_use == {}, "the voters are in the metadata log"
+    assert {node_id for node_id, lines in used.items() if lines[voters] == "1@a:1"} == {12}
+    assert {node_id for node_id, lines in used.items() if lines.get(bootstrap) == "a:1"} == used.keys() - {12}
 
 
 @pytest.mark.parametrize("joins", ["true", "false"])
