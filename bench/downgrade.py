@@ -55,8 +55,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from bench import many_partitions
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.check import GateKind
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

@@ -26,8 +26,8 @@ from multiprocessing.connection import Connection
 from pathlib import Path
 from typing import Any
 
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.check import BeforeStop, Gate, GateKind, GatePolicy, GateWatch, gates_of_nodes
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.steps.gates.checks import check_gates
 from tools.demo.folder import PROJECT_ROOT

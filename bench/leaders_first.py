@@ -35,7 +35,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import AlterPartitionReassignmentsRequest, ElectLeadersRequest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

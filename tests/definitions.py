@@ -5,8 +5,8 @@ from __future__ import annotations
 import json
 from functools import cache
 
-from kafka_rollout.kafka.documents.definitions import Definitions
-from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.formats.documents.definitions import Definitions
+from kafka_rollout.formats.layouts import MessageSchema
 from tests.paths import INCLUDE
 
 _DEFINITIONS = Definitions(INCLUDE)

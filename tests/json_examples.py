@@ -25,9 +25,9 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.metadata_log.trim import TrimPlan

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
-from kafka_rollout.kafka.formats.messages import encode, unsigned_varint
+from kafka_rollout.formats.messages import encode, unsigned_varint
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_schemas
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, encode_batch, read_log
 from kafka_rollout.metadata_log.records import RecordType

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.kafka.client.requests import ClusterConnections
+from kafka_rollout.client.requests import ClusterConnections
 
 
 class AnyRequests(ClusterConnections):

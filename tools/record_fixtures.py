@@ -16,7 +16,7 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parents[1]
 sys.path[:0] = [str(ROOT / "plugins"), str(ROOT)]
 
-from kafka_rollout.kafka.client.fetch import FetchSource  # noqa: E402
+from kafka_rollout.client.fetch import FetchSource  # noqa: E402
 from tools.coordinator_traffic import (  # noqa: E402
     CONSUMER_OFFSETS,
     SHARE_GROUP_STATE,

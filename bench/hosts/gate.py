@@ -18,8 +18,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.clusters.inventory import load_cluster
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.state import check_caught_up, check_spare_voters
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 

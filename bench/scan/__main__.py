@@ -40,7 +40,7 @@ from bench.scan.rivals import RELEASE, BareKernel, DumpLog, cat_s, consumer_s
 from bench.scan.session import WarmSession
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.formats.log_types import Codec
+from kafka_rollout.formats.log_types import Codec
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tools.demo.folder import PROJECT_ROOT
 

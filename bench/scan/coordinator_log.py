@@ -28,9 +28,9 @@ import numpy.typing as npt
 from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
-from kafka_rollout.kafka.formats.log_types import Codec
-from kafka_rollout.kafka.formats.messages import encode
+from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
+from kafka_rollout.formats.log_types import Codec
+from kafka_rollout.formats.messages import encode
 from kafka_rollout.releases.facts import Release
 
 TOPIC = "__consumer_offsets"

@@ -19,11 +19,11 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from kafka_rollout.kafka.codecs import MOST_PAYLOAD_BYTES
-from kafka_rollout.kafka.formats.coordinator_records import KindCounts, decode_checked
-from kafka_rollout.kafka.formats.log_types import Batch, LogFormatError, RecordSpan
-from kafka_rollout.kafka.formats.messages import MessageFormatError, zigzag_varint
-from kafka_rollout.kafka.formats.record_batch import batches, check_crc, header_at, payload, records
+from kafka_rollout.formats.codecs import MOST_PAYLOAD_BYTES
+from kafka_rollout.formats.coordinator_records import KindCounts, decode_checked
+from kafka_rollout.formats.log_types import Batch, LogFormatError, RecordSpan
+from kafka_rollout.formats.messages import MessageFormatError, zigzag_varint
+from kafka_rollout.formats.record_batch import batches, check_crc, header_at, payload, records
 from kafka_rollout_spark.kernel import COMPLETE, keys, noting, scanning
 from kafka_rollout_spark.kernel import tables as t
 from kafka_rollout_spark.kernel.hashing import hashes_of_name

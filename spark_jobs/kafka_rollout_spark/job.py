@@ -29,11 +29,11 @@ from kafka_rollout.base.errors import RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.security.carried_security import CarriedSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.coordinator_logs.executor_credentials import SETTINGS, protect_credentials
 from kafka_rollout.coordinator_logs.reading.directories import SegmentGoneError
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SecurityProtocol
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout_spark.kernel import COMPLETE

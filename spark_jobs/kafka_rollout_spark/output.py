@@ -27,7 +27,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
     TaggedFields,
 )
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 
 if TYPE_CHECKING:
     from _typeshed import DataclassInstance

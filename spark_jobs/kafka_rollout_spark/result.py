@@ -38,13 +38,13 @@ from kafka_rollout.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.coordinator_logs.verdicts import GROUP_METADATA_KEY
-from kafka_rollout.kafka.documents.definitions import Schemas
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.group_replay import FirstRecords, PendingCommits, may_be_refused, text_at
-from kafka_rollout.kafka.formats.layouts import StructLayout
-from kafka_rollout.kafka.formats.log_types import LogFormatError, LogRange, RecordKind
-from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError, decode, join
-from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.formats.documents.definitions import Schemas
+from kafka_rollout.formats.group_replay import FirstRecords, PendingCommits, may_be_refused, text_at
+from kafka_rollout.formats.layouts import StructLayout
+from kafka_rollout.formats.log_types import LogFormatError, LogRange, RecordKind
+from kafka_rollout.formats.messages import Decoded, MessageFormatError, decode, join
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.programs import MOST_GROUPS, LayoutUse, RecordUse
 from kafka_rollout_spark.merge.merged import MergedRows

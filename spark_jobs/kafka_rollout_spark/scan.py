@@ -31,9 +31,9 @@ from kafka_rollout.coordinator_logs.verdicts import (
     unknown_ends,
     unloadable_groups,
 )
-from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
-from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
+from kafka_rollout.formats.layouts import Layout
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark import result as parts

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.client.security.carried_security import CarriedSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.reading.directories import (
     SegmentGoneError,
     SegmentRange,
@@ -24,16 +26,14 @@ from kafka_rollout.coordinator_logs.reading.directories import (
 )
 from kafka_rollout.coordinator_logs.reading.partitions import Bounded
 from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.formats.log_types import LogRange, UnreadableOffsetError
-from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
+from kafka_rollout.formats.record_batch import BatchHeader, header_at
 from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.rows import LogBytes, damage_row
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.fetch import FetchSource
+    from kafka_rollout.client.fetch import FetchSource
 
 Range = LogRange | SegmentRange
 Split = tuple[Range, ...]
@@ -152,7 +152,7 @@ class LiveLogs:
     security: Path | CarriedSecurity | None = None
 
     def connect(self) -> FetchSource:
-        from kafka_rollout.kafka.client.fetch import FetchSource
+        from kafka_rollout.client.fetch import FetchSource
 
         match self.security:
             case CarriedSecurity() as carried:

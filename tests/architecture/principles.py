@@ -139,8 +139,8 @@ PRINCIPLES = (
     _of(
         START,
         "A certificate in use is read from its listener.",
-        "kafka/client/certificates.py",
-        "unit/kafka/client/test_certificates.py",
+        "client/certificates.py",
+        "unit/client/test_certificates.py",
     ),
     _of(
         BETWEEN,
@@ -163,7 +163,7 @@ PRINCIPLES = (
     _of(
         HALF,
         "Segments and checkpoints are read as strictly as Kafka reads them, also between two renames.",
-        "kafka/formats/log_files.py kafka/formats/checkpoint_files.py",
+        "formats/log_files.py formats/checkpoint_files.py",
         "integration/coordinator_logs/test_log_loader_oracle.py architecture/test_log_files.py",
     ),
     _of(

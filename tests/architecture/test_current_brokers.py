@@ -64,7 +64,7 @@ def first_brokers(source: str) -> Iterator[int]:
 
 
 def test_only_these_methods_may_ask_any_broker() -> None:
-    assert set(users_of_all_connections((PACKAGE / "kafka" / "client" / "admin.py").read_text())) <= ANY_BROKER.keys()
+    assert set(users_of_all_connections((PACKAGE / "client" / "admin.py").read_text())) <= ANY_BROKER.keys()
 
 
 def test_nothing_believes_the_first_broker_of_the_inventory() -> None:

@@ -15,7 +15,7 @@ from tests.paths import ROOT
 
 WITH_A_LIBRARY = {
     "base/json_forms.py": {"pydantic"},
-    "kafka/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
+    "formats/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
 }
 STEPS = sorted((PACKAGE / "steps").rglob("*.py"))
 PURE = sorted(

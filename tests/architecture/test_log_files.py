@@ -11,8 +11,8 @@ import pytest
 from tests.paths import ROOT
 
 KEPT = {
-    "plugins/kafka_rollout/kafka/formats/log_files.py": (".swap", ".cleaned"),
-    "plugins/kafka_rollout/kafka/formats/checkpoint_files.py": (
+    "plugins/kafka_rollout/formats/log_files.py": (".swap", ".cleaned"),
+    "plugins/kafka_rollout/formats/checkpoint_files.py": (
         "leader-epoch-checkpoint",
         "log-start-offset-checkpoint",
         "recovery-point-offset-checkpoint",

@@ -27,11 +27,9 @@ USED = {
         "pyspark", "spark_jobs/kafka_rollout_spark/application/scan_coordinator_logs.py", ("conf",)
     ),
     "pyspark.daemon.manager": Use("pyspark", "spark_jobs/kafka_rollout_spark/worker_daemon.py", ()),
-    "kafka.net.sasl.get_sasl_mechanism": Use(
-        "kafka-python", "plugins/kafka_rollout/kafka/client/connection.py", ("name",)
-    ),
+    "kafka.net.sasl.get_sasl_mechanism": Use("kafka-python", "plugins/kafka_rollout/client/connection.py", ("name",)),
     "kafka.net.sasl.oauth.AbstractTokenProvider": Use(
-        "kafka-python", "plugins/kafka_rollout/kafka/client/security/tokens.py", ()
+        "kafka-python", "plugins/kafka_rollout/client/security/tokens.py", ()
     ),
 }
 PRIVATE = ("pyspark.java_gateway", "pyspark.daemon", "pyspark.worker", "kafka.net", "kafka.conn", "kafka.client_async")

@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.state import GroupState, PartitionState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime

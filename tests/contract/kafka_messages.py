@@ -7,9 +7,9 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.kafka.formats.messages import UNKNOWN_TAGS
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
+from kafka_rollout.formats.messages import UNKNOWN_TAGS
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _PACKAGES = (

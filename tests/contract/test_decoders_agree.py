@@ -11,18 +11,18 @@ import pytest
 from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.documents.definitions import load_schemas
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
-from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode, encode
-from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES, RecordLayouts
+from kafka_rollout.formats.documents.definitions import load_schemas
+from kafka_rollout.formats.layouts import Layout
+from kafka_rollout.formats.messages import MessageFormatError, decode, encode
+from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.contract.kafka_messages import KafkaMessages
 from tests.examples import examples
 from tests.paths import INCLUDE, ROOT
-from tests.unit.kafka.formats.message_strategies import values
+from tests.unit.formats.message_strategies import values
 
 pytestmark = pytest.mark.jvm
 

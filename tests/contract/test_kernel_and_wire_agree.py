@@ -16,14 +16,14 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.codecs import crc32c
-from kafka_rollout.kafka.documents.definitions import load_schemas
-from kafka_rollout.kafka.formats.coordinator_records import KindCounts, classify, decode_checked
-from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.log_types import Codec, LogFormatError
-from kafka_rollout.kafka.formats.messages import Decoded, MessageFormatError
-from kafka_rollout.kafka.formats.messages import encode as encode_message
-from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.formats.codecs import crc32c
+from kafka_rollout.formats.coordinator_records import KindCounts, classify, decode_checked
+from kafka_rollout.formats.documents.definitions import load_schemas
+from kafka_rollout.formats.layouts import Layout
+from kafka_rollout.formats.log_types import Codec, LogFormatError
+from kafka_rollout.formats.messages import Decoded, MessageFormatError
+from kafka_rollout.formats.messages import encode as encode_message
+from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.decode import worker_rows
 from kafka_rollout_spark.kernel import tables
@@ -33,9 +33,9 @@ from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, of_kind
 from kafka_rollout_spark.scan import make_spec
 from tests.examples import examples
 from tests.paths import FIXTURES
-from tests.unit.kafka.formats.message_strategies import values
-from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
-from tests.unit.kafka.test_codecs import GIGABYTE, of_zeros
+from tests.unit.formats.message_strategies import values
+from tests.unit.formats.test_codecs import GIGABYTE, of_zeros
+from tests.unit.formats.test_record_batch import ATTRIBUTES_AT, CRC_AT, HEADER_BYTES, a_record, encode
 
 FETCHES = [
     *sorted(FIXTURES.glob("coordinator-logs-*/*.fetch")),

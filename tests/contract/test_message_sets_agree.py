@@ -11,10 +11,10 @@ from hypothesis import HealthCheck, Phase, given, settings
 from hypothesis import strategies as st
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.kafka.formats.log_types import Codec, LogFormatError
+from kafka_rollout.formats.log_types import Codec, LogFormatError
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
-from tests.unit.kafka.formats.test_message_sets import COMPRESS, LEGACY_CODECS, Content, decode, message
+from tests.unit.formats.test_message_sets import COMPRESS, LEGACY_CODECS, Content, decode, message
 from tools.record_message_sets import APPEND_TIME, FOLDER, RECORDS, RELEASE, write_message_set
 
 pytestmark = pytest.mark.jvm

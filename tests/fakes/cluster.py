@@ -10,10 +10,10 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.registrations import drops_zero_ranges, renews_registrations
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import ids_for
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.acls import Acl, AclDifferences

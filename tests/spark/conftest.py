@@ -14,7 +14,7 @@ from pyspark import SparkContext
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import configuration, environment
-from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout_spark.job import start_spark
 from kafka_rollout_spark.scan import Documents, make_result, read_logs
 from kafka_rollout_spark.source import LogsToRead, logs_in_directories

@@ -16,8 +16,8 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
-from kafka_rollout.kafka.formats.coordinator_records import ClassKey, classify
-from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.formats.coordinator_records import ClassKey, classify
+from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark.scan import Documents

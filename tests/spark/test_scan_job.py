@@ -27,6 +27,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
 from kafka_rollout.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
@@ -36,8 +37,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity, SaslMechanism, SecurityProtocol
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.programs import DecodingSpec

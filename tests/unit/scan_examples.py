@@ -20,7 +20,7 @@ from kafka_rollout.coordinator_logs.scan import (
     TaggedFields,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
 
 OFFSETS, TRANSACTIONS, SHARE_STATE = "__consumer_offsets", "__transaction_state", "__share_group_state"

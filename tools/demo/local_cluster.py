@@ -24,11 +24,11 @@ from kafka.protocol.admin import DescribeClusterRequest
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.requests import ClusterConnections
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ClusterConnections
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.local_process import (

@@ -25,7 +25,7 @@ from confluent_kafka.admin import (
 )
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.contents import ClusterInventory, compare_inventories
 from kafka_rollout.model.topology import ClusterSpec
 

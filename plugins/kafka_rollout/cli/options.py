@@ -30,7 +30,7 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.client_security import ClientSecurity
 
 
 def _known_clusters() -> list[str]:
@@ -133,7 +133,7 @@ def open_ports(
     cluster: str, run: str | None, command_config: Path | None
 ) -> Iterator[tuple[ClusterPorts, Settings, ClientSecurity | None]]:
     """Open the ports of a cluster, for an existing run or (`run` None) for a new one."""
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.client.security.credentials import read_credentials
 
     settings = Settings.from_environment()
     security = read_credentials(get_cluster(cluster, settings), command_config)

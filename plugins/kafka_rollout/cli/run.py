@@ -53,7 +53,7 @@ from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.client_security import ClientSecurity
 
 
 def run_procedure(

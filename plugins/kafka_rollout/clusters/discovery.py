@@ -25,19 +25,19 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few_failures
-from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, list_readable_clusters, load_cluster
-from kafka_rollout.kafka.client.admin import describe_quorum, read_quorum
-from kafka_rollout.kafka.client.connection import ask_api_versions
-from kafka_rollout.kafka.client.contents import read_node_config
-from kafka_rollout.kafka.client.features import node_features
-from kafka_rollout.kafka.client.requests import (
+from kafka_rollout.client.admin import describe_quorum, read_quorum
+from kafka_rollout.client.connection import ask_api_versions
+from kafka_rollout.client.contents import read_node_config
+from kafka_rollout.client.features import node_features
+from kafka_rollout.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
     Target,
     host_and_port,
     raise_for_error,
 )
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, list_readable_clusters, load_cluster
 from kafka_rollout.model.state import NodeFeatures, QuorumState
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import get_catalogue

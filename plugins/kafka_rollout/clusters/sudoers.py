@@ -8,7 +8,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.clusters.entries import HostPath, User
-from kafka_rollout.kafka.files.server_properties import log_directories
+from kafka_rollout.formats.files.server_properties import log_directories
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.nodes.runtimes.properties import metadata_directory

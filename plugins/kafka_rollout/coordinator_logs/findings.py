@@ -31,7 +31,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
-from kafka_rollout.kafka.cleaning import defaults_of
+from kafka_rollout.formats.cleaning import defaults_of
 from kafka_rollout.releases.facts import Catalogue, Release
 
 TRANSACTIONS_TO_END = (

@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release
 
 

@@ -9,7 +9,7 @@ from typing import Any, TypeVar
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, LogSize, OwnerRecords, ScanResult, TaggedFields
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Catalogue, Release
 
 Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)

@@ -26,7 +26,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 )
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import producers_in_words
-from kafka_rollout.kafka.cleaning import CleaningConfig, SettingChange, defaults_of
+from kafka_rollout.formats.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
 
 NAMED = 50  # limit of groups and ids that a remedy step lists

@@ -12,8 +12,8 @@ from enum import StrEnum
 from pathlib import Path
 
 from kafka_rollout.coordinator_logs.contents import GroupInventory
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 
 OWNERS_OF_TAG = 50

@@ -20,7 +20,7 @@ from kafka_rollout.coordinator_logs.scan import (
     OutOfOrder,
     ReleaseVerdict,
 )
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, RecordTypeFacts, Release, ReleaseFacts
 
 GROUP_METADATA_KEY = 2

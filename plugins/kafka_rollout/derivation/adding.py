@@ -23,10 +23,10 @@ from kafka_rollout.derivation import jars
 from kafka_rollout.derivation.coordinators.loaders import serialized
 from kafka_rollout.derivation.facts import derive_facts
 from kafka_rollout.derivation.jars import Message, coordinator_messages, metadata_messages
-from kafka_rollout.kafka.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.layouts import MessageSchema, SchemaError
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.formats.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
+from kafka_rollout.formats.layouts import MessageSchema, SchemaError
+from kafka_rollout.formats.messages import MessageFormatError, decode
 from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
 from kafka_rollout.metadata_log.records import MetadataLogFacts
 from kafka_rollout.releases.documents.catalogue import (

@@ -17,9 +17,9 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.remedies import cleaned_when
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.check import Condition
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.model.state import GroupState

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.checkpoint_files import Epochs
+from kafka_rollout.formats.checkpoint_files import Epochs
 
 _OF_SEGMENT = re.compile(r"(\d{20})\.(log|index|timeindex|txnindex|snapshot)")
 _CHECKPOINT = re.compile(r"(\d{20})-\d{10}\.checkpoint")

@@ -17,8 +17,8 @@ import httpx
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.base.system.sessions import child_environment
+from kafka_rollout.client.security.client_security import HttpAccess
 from kafka_rollout.gates.control import Reading, cut, read_command_answer, read_query_answer
-from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 
 _MOST_OUTPUT = 64 << 10  # bytes of each stream of a command

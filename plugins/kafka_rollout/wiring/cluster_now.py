@@ -14,7 +14,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.console import ClusterNow, summarize
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.ports.cluster import ClusterQueries
 
 _TIMEOUT_S = 5.0
@@ -23,7 +23,7 @@ _T = TypeVar("_T")
 
 def read_cluster_now(cluster: ClusterSpec, security: ClientSecurity) -> ClusterNow:
     """Return the state. A query without an answer is in its `problems`, and its value is unknown."""
-    from kafka_rollout.kafka.client.admin import KafkaAdmin
+    from kafka_rollout.client.admin import KafkaAdmin
     from kafka_rollout.run.store.opening import open_turns
 
     with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S, turns=open_turns(cluster.name)) as admin:

@@ -23,9 +23,9 @@ from kafka_rollout.steps.common.lock import fence_cluster_ports, make_fence
 if TYPE_CHECKING:
     from paramiko import SSHClient
 
-    from kafka_rollout.kafka.client.admin import KafkaAdmin
-    from kafka_rollout.kafka.client.requests import RequestTurns
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.admin import KafkaAdmin
+    from kafka_rollout.client.requests import RequestTurns
+    from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.nodes.metrics import NodeMetricsReader
     from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
@@ -47,7 +47,7 @@ def open_cluster_ports(
     `ssh`: opens a connection to a host; default: with the SSH configuration of the user. `adjust` replaces ports before
     their changes are fenced.
     """
-    from kafka_rollout.kafka.client.security.carried_security import remove_stale_files
+    from kafka_rollout.client.security.carried_security import remove_stale_files
     from kafka_rollout.run.store.database import close_idle_connections
     from kafka_rollout.run.store.opening import open_lock, open_run, open_turns
 
@@ -95,8 +95,8 @@ def _open(
 ) -> Iterator[ClusterPorts]:
     """Yield the fenced ports, and close their connections at the end; `ssh` and `adjust` as in `open_cluster_ports`."""
     from kafka_rollout.base.system.clock import SystemClock
+    from kafka_rollout.client.admin import KafkaAdmin
     from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-    from kafka_rollout.kafka.client.admin import KafkaAdmin
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
     from kafka_rollout.nodes.outside import OutsideReader

@@ -13,10 +13,10 @@ from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.coordinator_logs.comparison import Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.report.check_report import Result

@@ -16,9 +16,9 @@ import numpy as np
 import numpy.typing as npt
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.kafka.formats.coordinator_records import PROTOCOL, PROTOCOL_TYPE
-from kafka_rollout.kafka.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
-from kafka_rollout.kafka.formats.messages import field_path, join
+from kafka_rollout.formats.coordinator_records import PROTOCOL, PROTOCOL_TYPE
+from kafka_rollout.formats.layouts import FieldLayout, FieldType, Layout, StructLayout
+from kafka_rollout.formats.messages import field_path, join
 from kafka_rollout.releases.facts import FieldRule, Release, RuleKind
 
 # Operations and their operands, at most three.

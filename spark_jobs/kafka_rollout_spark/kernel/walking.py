@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.kafka.formats.coordinator_records import CONSUMER_PROTOCOL
+from kafka_rollout.formats.coordinator_records import CONSUMER_PROTOCOL
 from kafka_rollout_spark.kernel import compiled
 from kafka_rollout_spark.kernel import programs as p
 from kafka_rollout_spark.kernel.memory import add, byte_at, int8_at, int16_at, int32_at, int64_at, set_value, value

@@ -13,7 +13,7 @@ from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.kafka.formats.log_types import LogRange
+from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.run.store.scans import SqlScanHistory, scanned_clusters
 from kafka_rollout.run.store.tables import scans
 from tests.contract.store.conftest import Store

@@ -17,7 +17,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.opening import open_check_history, open_notifications

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, events_of

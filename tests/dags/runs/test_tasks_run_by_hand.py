@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.airflow.common.node_task_groups import APPROVE_CANARY
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of

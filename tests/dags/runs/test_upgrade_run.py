@@ -8,9 +8,9 @@ import pytest
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import Condition, GateKind, GateRef
 from kafka_rollout.groups.records import no_members_condition
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.run.events import Approval, ApprovalRefuted, TaskFailed, events_of, newest

@@ -15,8 +15,8 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.kafka.client import features as kafka_features
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client import features as kafka_features
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from tests.integration.conftest import MakeCluster

@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.counters import expected_counters
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.counters import ACTIVE_BROKERS, COORDINATOR_COUNTERS
 from kafka_rollout.model.state import NodeMetrics
 from kafka_rollout.model.topology import NodeSpec

@@ -33,10 +33,10 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import app
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, Role
 from kafka_rollout.report.console import OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED
 from kafka_rollout.wiring.cluster_now import read_cluster_now

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.rights import CONTROLLERS_CONFIGS, OF_CONTROLLERS
 from kafka_rollout.model.topology import Role
 from tests.integration.conftest import MakeCluster

@@ -13,10 +13,10 @@ import pytest
 from pydantic import SecretStr
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.requests import ClusterConnections
+from kafka_rollout.client.rights import find_missing, refuse_without_traffic_rights
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ClusterConnections
-from kafka_rollout.kafka.client.rights import find_missing, refuse_without_traffic_rights
 from kafka_rollout.model.rights import (
     CHANGING,
     CLUSTER,

@@ -16,7 +16,7 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.cli import app as cli
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.check import BeforeStop, Condition, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.nodes.metrics import NodeMetricsReader

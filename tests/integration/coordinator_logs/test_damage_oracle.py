@@ -19,8 +19,8 @@ from confluent_kafka.admin import AdminClient
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ScanResult
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

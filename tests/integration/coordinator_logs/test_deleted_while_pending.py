@@ -20,11 +20,11 @@ from confluent_kafka import (
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.fetch import FetchSource
 from kafka_rollout.coordinator_logs.remedies import StepKind, find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

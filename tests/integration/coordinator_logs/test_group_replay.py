@@ -12,8 +12,8 @@ from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, g
 from kafka_rollout.derivation.coordinators.records import SERDE_OF_3_9
 from kafka_rollout.derivation.coordinators.rules import GROUP_ID, MEMBER_ID, Records
 from kafka_rollout.derivation.jars import coordinator_messages
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES
-from kafka_rollout.kafka.formats.group_replay import CURRENT, GroupRecord, GroupReplay, text_at
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES
+from kafka_rollout.formats.group_replay import CURRENT, GroupRecord, GroupReplay, text_at
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.coordinator_logs.reading.directories import find_logs
-from kafka_rollout.kafka.formats.checkpoint_files import parse_epochs
+from kafka_rollout.formats.checkpoint_files import parse_epochs
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm

@@ -10,9 +10,9 @@ import pytest
 from confluent_kafka import Consumer, KafkaException, TopicPartition
 from confluent_kafka.admin import AdminClient, AlterConfigOpType, ConfigEntry, ConfigResource, ResourceType
 
-from kafka_rollout.kafka import cleaning as scan_cleaning
-from kafka_rollout.kafka.cleaning import CleaningConfig, SettingChange
-from kafka_rollout.kafka.client.fetch import FetchSource
+from kafka_rollout.client.fetch import FetchSource
+from kafka_rollout.formats import cleaning as scan_cleaning
+from kafka_rollout.formats.cleaning import CleaningConfig, SettingChange
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until

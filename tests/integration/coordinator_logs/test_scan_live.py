@@ -13,15 +13,15 @@ from confluent_kafka.admin import AdminClient
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.fetch import FetchSource
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import FAIL_ON_EXIT_CODE, scan_command
+from kafka_rollout.formats.coordinator_records import KindCounts
+from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.fetch import FetchSource
-from kafka_rollout.kafka.formats.coordinator_records import KindCounts
-from kafka_rollout.kafka.formats.log_types import LogRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster

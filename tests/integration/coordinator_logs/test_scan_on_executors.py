@@ -22,6 +22,8 @@ from confluent_kafka.admin import NewTopic
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.security.carried_security import credentials_file
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.spark.submit import (
     configuration,
@@ -29,8 +31,6 @@ from kafka_rollout.coordinator_logs.spark.submit import (
     scan_command,
     spark_submit,
 )
-from kafka_rollout.kafka.client.security.carried_security import credentials_file
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import READING
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout_spark.job import WORKER_DAEMON

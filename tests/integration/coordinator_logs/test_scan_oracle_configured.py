@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.client.fetch import FetchSource
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.kafka.client.fetch import FetchSource
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster

@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Finalizing, Stopping
 from tests.integration.conftest import MakeCluster
@@ -31,7 +31,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 # Killed by itself at one place, however fast the machine is: the request was sent and taken, and nobody noted that.
 KILLED_WITH_A_LOST_ANSWER = """
 import os, signal
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 send = KafkaAdmin.update_features
 def send_and_die(self, levels, *, validate_only, **more):
     answers = send(self, levels, validate_only=validate_only, **more)

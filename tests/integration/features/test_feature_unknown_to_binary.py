@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.logs.planted_logs import batch

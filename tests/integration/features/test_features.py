@@ -16,6 +16,7 @@ from confluent_kafka import Consumer, Producer
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
@@ -23,7 +24,6 @@ from kafka_rollout.features.requests import (
     RequestKind,
     Result,
 )
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.features.levels import check_for_narrower_nodes, ensure_levels

@@ -14,8 +14,8 @@ from confluent_kafka import Consumer
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.protocol.admin import UpdateFeaturesRequest
 
-from kafka_rollout.kafka.client.requests import ClusterConnections, error_name
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.requests import ClusterConnections, error_name
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Finalizing

@@ -14,10 +14,10 @@ import pytest
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.features import send_feature_updates
-from kafka_rollout.kafka.client.requests import ClusterConnections
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.features import send_feature_updates
+from kafka_rollout.client.requests import ClusterConnections
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -13,8 +13,8 @@ from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient
 from kafka.admin import KafkaAdminClient
 
-from kafka_rollout.kafka import cleaning as scan_cleaning
-from kafka_rollout.kafka.cleaning import CleaningConfig
+from kafka_rollout.formats import cleaning as scan_cleaning
+from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm

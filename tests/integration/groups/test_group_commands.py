@@ -18,10 +18,10 @@ from kafka.structs import TopicPartition
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.formats import cleaning as scan_cleaning
+from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-from kafka_rollout.kafka import cleaning as scan_cleaning
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.run.store.background import SqlBackground

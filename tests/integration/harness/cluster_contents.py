@@ -30,8 +30,8 @@ from kafka.protocol.admin import (
     IncrementalAlterConfigsRequest,
 )
 
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from tests.waiting import wait_until
 from tools.any_requests import AnyRequests

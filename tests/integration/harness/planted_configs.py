@@ -11,9 +11,9 @@ from kafka.protocol.admin import AlterClientQuotasRequest, IncrementalAlterConfi
 
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ResourceType
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.requests import ResourceType
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.planning.findings.dynamic_configs import dynamic_config_findings, find_removed_settings
 from kafka_rollout.releases.documents.catalogue import load_catalogue

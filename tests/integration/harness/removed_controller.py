@@ -8,7 +8,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from kafka_rollout.base.system.free_ports import free_ports
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release

@@ -10,7 +10,7 @@ from contextlib import AbstractContextManager, contextmanager
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.topology import NodeSpec
 from tests.integration.hosts.test_faults_over_ssh import WORKER, unit
 from tests.waiting import wait_until

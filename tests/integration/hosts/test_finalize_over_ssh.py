@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Stopping
 from tests.integration.harness.acks import error_with_acks_all

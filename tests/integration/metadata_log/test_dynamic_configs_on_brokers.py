@@ -13,8 +13,8 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.kafka.client.admin import KafkaAdmin
-from kafka_rollout.kafka.client.requests import ResourceType
+from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.client.requests import ResourceType
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster

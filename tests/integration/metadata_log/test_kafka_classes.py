@@ -15,7 +15,7 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened

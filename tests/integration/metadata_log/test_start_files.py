@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.starts import LOGIN_FILE, NodeStart
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime

@@ -14,8 +14,8 @@ import pytest
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.nodes.runtimes.local_process import node_processes
 from kafka_rollout.rehearsal.machine.local import PROCESS
 from kafka_rollout.releases.facts import Release

@@ -14,7 +14,7 @@ from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (

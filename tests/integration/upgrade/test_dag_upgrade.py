@@ -12,7 +12,7 @@ import pytest
 from playwright.sync_api import Page, expect
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.client.admin import KafkaAdmin
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from tests.integration.conftest import MakeCluster

@@ -12,8 +12,8 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary

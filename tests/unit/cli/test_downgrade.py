@@ -15,9 +15,9 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.model.topology import NodeSpec

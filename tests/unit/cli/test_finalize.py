@@ -14,7 +14,7 @@ from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import Damage, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_rollout.coordinator_logs.comparison import compare, trend
 from kafka_rollout.coordinator_logs.scan import Failure, LoadVerdict, LogSize, ReleaseVerdict, ScanResult
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.facts import Release
 
 OFFSETS = "__consumer_offsets"

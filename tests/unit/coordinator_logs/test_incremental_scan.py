@@ -14,7 +14,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import find_incompatibl
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tools.demo.folder import PROJECT_ROOT

@@ -19,7 +19,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 

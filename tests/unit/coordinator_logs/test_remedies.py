@@ -11,8 +11,8 @@ from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.remedies import Concerned, Remedy, StepKind, find_remedies, in_words
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, DeletedWhilePending, OutOfOrder, OwnerRecords, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE

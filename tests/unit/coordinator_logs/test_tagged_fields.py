@@ -17,7 +17,7 @@ from kafka_rollout.coordinator_logs.tagged_fields import (
     dropped_tag_findings,
     ignored_tags,
 )
-from kafka_rollout.kafka.formats.layouts import StructLayout
+from kafka_rollout.formats.layouts import StructLayout
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.definitions import distinct_definitions, schema

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.derivation import adding
 from kafka_rollout.derivation.adding import DerivedRelease, add_release
-from kafka_rollout.kafka.documents.definitions import load_schemas
+from kafka_rollout.formats.documents.definitions import load_schemas
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
 from kafka_rollout.releases.facts import Release

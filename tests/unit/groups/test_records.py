@@ -4,10 +4,10 @@ from dataclasses import replace
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import StateRecord
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.check import Condition
 from kafka_rollout.groups.records import GroupRecords, alive_by_type, conversion_conditions
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.formats.log_types import RecordKind
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

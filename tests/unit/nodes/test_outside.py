@@ -16,8 +16,8 @@ import psutil
 import pytest
 from pydantic import SecretStr
 
+from kafka_rollout.client.security.client_security import HttpAccess
 from kafka_rollout.gates.control import Reading
-from kafka_rollout.kafka.client.security.client_security import HttpAccess
 from kafka_rollout.model.topology import ClusterSpec, OutsideCondition
 from kafka_rollout.nodes.outside import OutsideReader, run_command
 from tests.fakes.clock import FakeClock

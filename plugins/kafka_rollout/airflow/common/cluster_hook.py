@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from airflow.sdk import Connection
     from paramiko import SSHClient
 
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity, HttpAccess
+    from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
@@ -27,7 +27,7 @@ class KafkaClusterHook(BaseHook):
     """A cluster of the inventory. `connection_id`: the Connection with its SASL and TLS settings.
 
     Login and password are for SASL, other settings are in the extra field
-    (kafka/client/security/client_security.py). Without a Connection the listeners use plain text.
+    (client/security/client_security.py). Without a Connection the listeners use plain text.
     `controller_connection_id` and `traffic_connection_id`: the Connections of the controller listener and of the test
     traffic, if their settings differ. `prometheus_connection_id`: a Connection of type HTTP.
     """
@@ -107,13 +107,13 @@ def _unknown_without(name: str) -> Iterator[None]:
 
 
 def _access(connection: Connection) -> HttpAccess | None:
-    from kafka_rollout.kafka.client.security.client_security import HttpAccess
+    from kafka_rollout.client.security.client_security import HttpAccess
 
     return HttpAccess.from_airflow_connection(connection)
 
 
 def _security(*connections: Connection | None, prometheus: HttpAccess | None) -> ClientSecurity:
-    from kafka_rollout.kafka.client.security.credentials import ConnectionSettings, use_connections
+    from kafka_rollout.client.security.credentials import ConnectionSettings, use_connections
 
     def read(found: Connection | None) -> ConnectionSettings | None:
         if found is None:

@@ -55,8 +55,8 @@ class SparkScanOperator(SparkSubmitOperator):
         return request
 
     def scan(self, context: Context, scratch: Path) -> ScanResult:
+        from kafka_rollout.client.security.carried_security import credentials_file
         from kafka_rollout.coordinator_logs.spark.submit import prepare_job
-        from kafka_rollout.kafka.client.security.carried_security import credentials_file
 
         settings = Settings.from_environment()
         cluster = get_cluster(self.cluster, settings)

@@ -27,7 +27,7 @@ from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, f
 from kafka_rollout.steps.checks import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.client_security import ClientSecurity
 
 _STYLES = {
     Result.BLOCKER: "bold red",
@@ -80,8 +80,8 @@ def check(
     Exit code 0 if nothing blocks and every check that can find a blocker was made, 3 with blockers, 5 if such a check
     is unknown and --skip does not leave it out.
     """
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-    from kafka_rollout.kafka.client.security.credentials import read_credentials, read_security_file
+    from kafka_rollout.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.security.credentials import read_credentials, read_security_file
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 
     chosen = _choose(only or [], skip or [])

@@ -25,8 +25,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, read_current_
 from kafka_rollout.steps.gates.checks import GATE, check_conversion
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.requests import ClusterConnections
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.requests import ClusterConnections
+    from kafka_rollout.client.security.client_security import ClientSecurity
 
 
 _TIMEOUT_S = 10.0
@@ -48,7 +48,7 @@ def _describe(
     ports: ClusterPorts, connections: ClusterConnections, *, records: bool
 ) -> tuple[tuple[DescribedGroup, ...], str]:
     """Return all groups, and the reason if the coordinator log was not used or not read completely."""
-    from kafka_rollout.kafka.client.coordinators import describe_groups
+    from kafka_rollout.client.coordinators import describe_groups
 
     groups = describe_groups(connections)
     if not records:
@@ -64,8 +64,8 @@ def _describe(
 
 def _connect(ports: ClusterPorts, security: ClientSecurity | None) -> closing[ClusterConnections]:
     """Return connections to every broker."""
-    from kafka_rollout.kafka.client.requests import ClusterConnections
-    from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+    from kafka_rollout.client.requests import ClusterConnections
+    from kafka_rollout.client.security.client_security import ClientSecurity
 
     return closing(ClusterConnections(ports.cluster, security or ClientSecurity(), timeout_s=_TIMEOUT_S))
 
@@ -78,7 +78,7 @@ def list_(
     command_config: CommandConfig = None,
 ) -> None:
     """List every group: type, protocol, assignors of its members, static members, lag. Marks Kafka Connect groups."""
-    from kafka_rollout.kafka.client.coordinators import with_lag
+    from kafka_rollout.client.coordinators import with_lag
 
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
         groups, note = _describe(ports, connections, records=records)
@@ -130,7 +130,7 @@ def plan(
     command_config: CommandConfig = None,
 ) -> None:
     """Show for each group the steps of the move in order, and how often its members must be restarted."""
-    from kafka_rollout.kafka.client.coordinators import migration_policies
+    from kafka_rollout.client.coordinators import migration_policies
 
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
         finalized = read_current_levels(ports)

@@ -41,8 +41,8 @@ def inventory_init(
     Values that cannot be discovered are comments with a question. An existing file is never changed. Prints the path of
     the file. Exit code 5 if a node of the cluster did not respond, or if the nodes could not be listed completely.
     """
+    from kafka_rollout.client.security.credentials import read_security_file
     from kafka_rollout.clusters.discovery import discover_inventory
-    from kafka_rollout.kafka.client.security.credentials import read_security_file
 
     settings = Settings.from_environment()
     security = None if command_config is None else read_security_file(command_config)

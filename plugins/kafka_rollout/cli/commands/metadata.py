@@ -68,7 +68,7 @@ def losses(
 
     The loss includes ACLs about which the authorizer of that release decides otherwise.
     """
-    from kafka_rollout.kafka.files.server_properties import directory_ids, read_properties
+    from kafka_rollout.formats.files.server_properties import directory_ids, read_properties
     from kafka_rollout.metadata_log.classes.snapshot import loss_report
 
     folder, cache = _open(log_dir, cluster_id)
@@ -100,7 +100,7 @@ def scan(
     cluster_id: ClusterId = None,
 ) -> None:
     """Check whether a node of the release can start on this metadata log. Exit code 3 if it cannot. Read-only."""
-    from kafka_rollout.kafka.files.server_properties import read_properties
+    from kafka_rollout.formats.files.server_properties import read_properties
     from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 
     folder, cache = _open(log_dir, cluster_id)

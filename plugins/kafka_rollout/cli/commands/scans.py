@@ -93,9 +93,9 @@ def scan(
     command_config: CommandConfig = None,
 ) -> None:
     """Check which releases can load the coordinator logs. Reads a running cluster or log directories."""
+    from kafka_rollout.client.security.carried_security import credentials_file
+    from kafka_rollout.client.security.credentials import read_credentials
     from kafka_rollout.coordinator_logs.spark.submit import submit
-    from kafka_rollout.kafka.client.security.carried_security import credentials_file
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
 
     settings = Settings.from_environment()
     catalogue = get_catalogue(settings)

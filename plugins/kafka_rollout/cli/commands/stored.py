@@ -84,7 +84,7 @@ def fleet(
 
 
 def _observer(settings: Settings, command_config: Path | None) -> Callable[[ClusterSpec], Observed]:
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.client.security.credentials import read_credentials
     from kafka_rollout.wiring.stored_state import observe_now
 
     return lambda spec: observe_now(spec, settings, lambda one: read_credentials(one, command_config))

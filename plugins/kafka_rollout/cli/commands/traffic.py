@@ -30,7 +30,7 @@ def traffic_start(
     as_json: AsJson = False,
 ) -> None:
     """Start test traffic in the background."""
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.client.security.credentials import read_credentials
     from kafka_rollout.traffic.processes.of_run import start_traffic
 
     settings = Settings.from_environment()
@@ -64,7 +64,7 @@ def traffic_stop(
 
     This command can run on any host that uses the same database.
     """
-    from kafka_rollout.kafka.client.security.credentials import read_credentials
+    from kafka_rollout.client.security.credentials import read_credentials
     from kafka_rollout.traffic.processes.of_run import stop_traffic
 
     settings = Settings.from_environment()

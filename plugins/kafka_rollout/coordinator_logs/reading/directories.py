@@ -28,10 +28,10 @@ from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
-from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
-from kafka_rollout.kafka.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
-from kafka_rollout.kafka.formats.log_types import LogRange
-from kafka_rollout.kafka.formats.record_batch import BatchHeader, header_at
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
+from kafka_rollout.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
+from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.record_batch import BatchHeader, header_at
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
 

@@ -13,11 +13,11 @@ from typing import TYPE_CHECKING
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, DeletedWhilePending, LogSize, OutOfOrder
-from kafka_rollout.kafka.documents.definitions import Schemas
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, decode_checked
-from kafka_rollout.kafka.formats.group_replay import GroupReplay, PendingCommits, group_records, text_at
-from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.log_types import (
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, decode_checked
+from kafka_rollout.formats.documents.definitions import Schemas
+from kafka_rollout.formats.group_replay import GroupReplay, PendingCommits, group_records, text_at
+from kafka_rollout.formats.layouts import Layout
+from kafka_rollout.formats.log_types import (
     Bytes,
     LogFormatError,
     LogRange,
@@ -25,11 +25,11 @@ from kafka_rollout.kafka.formats.log_types import (
     RecordSpan,
     UnreadableOffsetError,
 )
-from kafka_rollout.kafka.formats.messages import MessageFormatError
+from kafka_rollout.formats.messages import MessageFormatError
 from kafka_rollout.releases.facts import Catalogue, CoordinatorLogFacts, Release
 
 if TYPE_CHECKING:
-    from kafka_rollout.kafka.client.fetch import FetchedBytes, FetchSource
+    from kafka_rollout.client.fetch import FetchedBytes, FetchSource
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
 

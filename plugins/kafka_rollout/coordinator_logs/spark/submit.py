@@ -24,10 +24,10 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_if_exists, write_whole
 from kafka_rollout.base.system.python import SAFE_PATH, PythonProcess, interpreter, python_process
 from kafka_rollout.base.system.settings import Settings, read_variables
+from kafka_rollout.client.security.carried_security import credentials_file
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.executor_credentials import AUTHENTICATION, ENCRYPTION, runs_in_one_process
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.kafka.client.security.carried_security import credentials_file
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import spark_java_home

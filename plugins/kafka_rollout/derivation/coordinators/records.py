@@ -29,7 +29,7 @@ from kafka_rollout.derivation.coordinators.rules import field_rules, group_famil
 from kafka_rollout.derivation.coordinators.writers import Written, has_old_group_coordinator
 from kafka_rollout.derivation.gaps import Gaps
 from kafka_rollout.derivation.jars import Message, key_versions
-from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.formats.layouts import MessageSchema
 from kafka_rollout.releases.facts import (
     CoordinatorLogFacts,
     FeatureLevel,

@@ -16,6 +16,8 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
+from kafka_rollout.client.fetch import FetchSource
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
 from kafka_rollout.coordinator_logs.reading.partitions import (
@@ -32,14 +34,12 @@ from kafka_rollout.coordinator_logs.reading.partitions import (
 from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, ScanResult
 from kafka_rollout.coordinator_logs.spark import submit as scan_submit
 from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
+from kafka_rollout.formats.cleaning import defaults_of
+from kafka_rollout.formats.coordinator_records import VERSION_BYTES, RecordLayouts
+from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
+from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.messages import MessageFormatError, decode
 from kafka_rollout.groups.records import GroupRecords, alive_by_type
-from kafka_rollout.kafka.cleaning import defaults_of
-from kafka_rollout.kafka.client.fetch import FetchSource
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
-from kafka_rollout.kafka.formats.coordinator_records import VERSION_BYTES, RecordLayouts
-from kafka_rollout.kafka.formats.log_types import LogRange
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CLASSIC
 from kafka_rollout.model.topology import ClusterSpec

@@ -27,10 +27,10 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.system.files import read_regular, sha256_of
-from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS
-from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.kafka.formats.log_files import base_offset
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS
+from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.layouts import ZERO_UUID
+from kafka_rollout.formats.log_files import base_offset
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases

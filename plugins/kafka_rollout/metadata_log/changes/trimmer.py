@@ -17,8 +17,8 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
-from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, parse_epochs, write_epochs
-from kafka_rollout.kafka.formats.log_files import SWAP, base_offset
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, parse_epochs, write_epochs
+from kafka_rollout.formats.log_files import SWAP, base_offset
 from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (

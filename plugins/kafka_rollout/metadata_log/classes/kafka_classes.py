@@ -17,7 +17,7 @@ from py4j.protocol import Py4JJavaError
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.authentication import probe_authentication
 from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import (

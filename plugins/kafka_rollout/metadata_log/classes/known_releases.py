@@ -11,8 +11,8 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.documents.definitions import METADATA_RECORDS, Definitions, read_references
-from kafka_rollout.kafka.formats.layouts import MessageSchema
+from kafka_rollout.formats.documents.definitions import METADATA_RECORDS, Definitions, read_references
+from kafka_rollout.formats.layouts import MessageSchema
 from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.documents.catalogue import release_files
 from kafka_rollout.releases.facts import Release, VersionRange

@@ -15,9 +15,9 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 
-from kafka_rollout.kafka.formats.layouts import MessageSchema
-from kafka_rollout.kafka.formats.log_files import SWAP, base_offset
-from kafka_rollout.kafka.formats.messages import decode
+from kafka_rollout.formats.layouts import MessageSchema
+from kafka_rollout.formats.log_files import SWAP, base_offset
+from kafka_rollout.formats.messages import decode
 from kafka_rollout.metadata_log.classes.images import ImageClasses, ReplayError, image_classes
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas

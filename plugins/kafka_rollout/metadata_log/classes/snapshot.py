@@ -17,7 +17,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import reading
-from kafka_rollout.kafka.formats.messages import decode
+from kafka_rollout.formats.messages import decode
 from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import ImageClasses, image_classes, java_errors
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas

@@ -22,14 +22,14 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import check_regular, open_below, open_regular, read_regular, reading
-from kafka_rollout.kafka.codecs import crc32c
-from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
-from kafka_rollout.kafka.formats.layouts import Layout, MessageSchema
-from kafka_rollout.kafka.formats.log_files import MAYBE_SEGMENT, base_offset, segment_names
-from kafka_rollout.kafka.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
-from kafka_rollout.kafka.formats.messages import decode, zigzag_varint
-from kafka_rollout.kafka.formats.record_batch import HEADER, batches, check_crc, payload, records
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
+from kafka_rollout.formats.codecs import crc32c
+from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.layouts import Layout, MessageSchema
+from kafka_rollout.formats.log_files import MAYBE_SEGMENT, base_offset, segment_names
+from kafka_rollout.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
+from kafka_rollout.formats.messages import decode, zigzag_varint
+from kafka_rollout.formats.record_batch import HEADER, batches, check_crc, payload, records
 from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.model.host_state import BOOTSTRAP
 

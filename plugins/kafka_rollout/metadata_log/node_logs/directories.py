@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.messages import decode
+from kafka_rollout.formats.messages import decode
 from kafka_rollout.metadata_log.changes.install import (
     install,
     is_installed,

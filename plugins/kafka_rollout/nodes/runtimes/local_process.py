@@ -49,7 +49,7 @@ from kafka_rollout.base.system.files import (
 from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.base.time_limits import KILL_S
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange

@@ -10,7 +10,7 @@ from hashlib import sha256
 from typing import TypeVar
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import ConfigChange

@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.kafka.files.server_properties import log_directories
+from kafka_rollout.formats.files.server_properties import log_directories
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import StartFileKind
 

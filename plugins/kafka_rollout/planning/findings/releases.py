@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.coordinator_logs.verdicts import failure_reason
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, FeatureLevel, Release

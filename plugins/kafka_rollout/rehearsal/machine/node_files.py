@@ -21,9 +21,9 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.base.system.files import open_regular, read_regular, reading
 from kafka_rollout.base.wording import size as size_text
-from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.checkpoint_files import LEADER_EPOCHS
-from kafka_rollout.kafka.formats.log_files import CLEANED, SWAP
+from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS
+from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.log_files import CLEANED, SWAP
 from kafka_rollout.metadata_log.disk.folder import META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.host_state import BOOTSTRAP

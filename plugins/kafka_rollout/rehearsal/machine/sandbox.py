@@ -23,8 +23,8 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.kafka.files import server_properties
-from kafka_rollout.kafka.formats.messages import decode, encode
+from kafka_rollout.formats.files import server_properties
+from kafka_rollout.formats.messages import decode, encode
 from kafka_rollout.metadata_log.disk.folder import (
     CONTROL_VOTERS,
     MetadataBatch,

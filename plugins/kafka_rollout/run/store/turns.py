@@ -1,4 +1,4 @@
-"""Turns of the brokers for requests about all partitions (kafka/client/requests.py), in the database."""
+"""Turns of the brokers for requests about all partitions (client/requests.py), in the database."""
 
 from __future__ import annotations
 

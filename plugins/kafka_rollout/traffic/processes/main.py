@@ -33,18 +33,18 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import end_event
+from kafka_rollout.client.connection import NodeConnection, ask_api_versions
+from kafka_rollout.client.coordinators import groups_of_broker
+from kafka_rollout.client.features import node_features
+from kafka_rollout.client.fetch import FetchSource
+from kafka_rollout.client.requests import ClusterConnections
+from kafka_rollout.client.security.carried_security import CarriedSecurity, remove_stale_files
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.features.rules import ends_consumer_groups, ends_transactional_producers
+from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.groups.monitor import MonitoredGroups
-from kafka_rollout.kafka.client.connection import NodeConnection, ask_api_versions
-from kafka_rollout.kafka.client.coordinators import groups_of_broker
-from kafka_rollout.kafka.client.features import node_features
-from kafka_rollout.kafka.client.fetch import FetchSource
-from kafka_rollout.kafka.client.requests import ClusterConnections
-from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity, remove_stale_files
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
-from kafka_rollout.kafka.formats.log_types import LogRange
-from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.model.groups import DescribedGroup
 from kafka_rollout.releases.facts import GROUP_VERSION, TRANSACTION_VERSION
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState

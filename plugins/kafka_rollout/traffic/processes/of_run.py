@@ -28,9 +28,9 @@ from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.base.system.python import module_path, python_process
 from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings, read_variables
-from kafka_rollout.kafka.client.rights import refuse_without_traffic_rights
-from kafka_rollout.kafka.client.security.carried_security import CarriedSecurity
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.rights import refuse_without_traffic_rights
+from kafka_rollout.client.security.carried_security import CarriedSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.ports import ChangeLock

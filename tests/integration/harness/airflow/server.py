@@ -14,8 +14,8 @@ from typing import Any
 import psutil
 
 from kafka_rollout.base.system.files import write_whole
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader

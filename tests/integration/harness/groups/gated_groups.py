@@ -15,8 +15,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from sqlalchemy import select
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.check import GateCheck, GateKind
-from kafka_rollout.kafka.client.admin import KafkaAdmin
 from kafka_rollout.releases.jvm.jvm import Jvm
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import GateChecked

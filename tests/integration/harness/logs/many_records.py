@@ -11,7 +11,7 @@ from functools import partial
 from confluent_kafka import Consumer, KafkaError, Message, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.main import read_marks

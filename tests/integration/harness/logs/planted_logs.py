@@ -11,11 +11,11 @@ from typing import Any
 
 import crc32c
 
-from kafka_rollout.kafka.documents.definitions import Schemas, load_schemas
-from kafka_rollout.kafka.formats.layouts import ZERO_UUID
-from kafka_rollout.kafka.formats.log_types import Batch
-from kafka_rollout.kafka.formats.messages import encode
-from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
+from kafka_rollout.formats.layouts import ZERO_UUID
+from kafka_rollout.formats.log_types import Batch
+from kafka_rollout.formats.messages import encode
+from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
 from tools.coordinator_traffic import CONSUMER_OFFSETS, SHARE_GROUP_STATE, TRANSACTION_STATE, versioned
 from tools.demo.folder import PROJECT_ROOT

@@ -36,8 +36,8 @@ from cryptography.x509.oid import NameOID
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
 from kafka_rollout.model.rights import (
     CHANGING,
     CLUSTER,

@@ -15,8 +15,8 @@ from pydantic import SecretStr
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.http import http_client, text_of
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity, HttpAccess
-from kafka_rollout.kafka.client.security.tokens import TokenProvider
+from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
+from kafka_rollout.client.security.tokens import TokenProvider
 from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.outside import query_prometheus

@@ -15,7 +15,7 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.python import python_process
 from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings, read_variables
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.rehearsal.machine import local
 from kafka_rollout.rehearsal.machine.sandbox import Sandbox
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind

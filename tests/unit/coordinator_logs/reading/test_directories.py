@@ -19,8 +19,8 @@ from kafka_rollout.coordinator_logs.reading.directories import (
     open_segment,
     walk,
 )
-from kafka_rollout.kafka.formats.log_types import LogRange
-from kafka_rollout.kafka.formats.record_batch import batches
+from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.record_batch import batches
 from tests.paths import FIXTURES
 
 OFFSETS = "__consumer_offsets"

@@ -13,18 +13,18 @@ from kafka.record import MemoryRecordsBuilder
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.client.fetch import FetchedBytes
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.findings import path_findings
 from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, out_of_order
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
+from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.groups.reading import live as coordinator_logs
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.groups.records import conversion_conditions
-from kafka_rollout.kafka.cleaning import CleaningConfig
-from kafka_rollout.kafka.client.fetch import FetchedBytes
-from kafka_rollout.kafka.formats.log_types import LogRange, UnreadableOffsetError
-from kafka_rollout.kafka.formats.record_batch import batches
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import make_spec

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.checkpoint_files import parse_epochs
+from kafka_rollout.formats.checkpoint_files import parse_epochs
 from kafka_rollout.metadata_log.classes.replay import read_contents, write_plain
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.kafka.formats.messages import encode
+from kafka_rollout.formats.messages import encode
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,

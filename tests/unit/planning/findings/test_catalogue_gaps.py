@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.kafka.formats.log_types import RecordKind
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.planning.findings.configuration import java_findings, removed_config_names
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings
 from kafka_rollout.planning.findings.releases import OF_DOWNGRADES, gap_findings

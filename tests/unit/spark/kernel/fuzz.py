@@ -9,15 +9,15 @@ import random
 import struct
 import sys
 
-from kafka_rollout.kafka.codecs import crc32c
-from kafka_rollout.kafka.formats.log_types import Batch, Codec
-from kafka_rollout.kafka.formats.record_batch import batches, payload
+from kafka_rollout.formats.codecs import crc32c
+from kafka_rollout.formats.log_types import Batch, Codec
+from kafka_rollout.formats.record_batch import batches, payload
 from kafka_rollout_spark.decode import worker_rows
 from kafka_rollout_spark.kernel.programs import DecodingSpec
 from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import LogBytes, RowKind
 from tests.paths import FIXTURES
-from tests.unit.kafka.formats.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
+from tests.unit.formats.test_record_batch import ATTRIBUTES_AT, COMPRESS, CRC_AT, HEADER_BYTES
 from tests.unit.spark.kernel.test_tables import LOGS, deep, log_of
 
 _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)

@@ -10,7 +10,7 @@ from tests.paths import ROOT
 SCAN_AFTER_IT = """
 import importlib, pkgutil
 from bench.scan.coordinator_log import make_batches
-from kafka_rollout.kafka.formats.log_types import Codec
+from kafka_rollout.formats.log_types import Codec
 from kafka_rollout_spark import kernel
 from kafka_rollout_spark.merge import newest
 from kafka_rollout_spark.rows import LogBytes

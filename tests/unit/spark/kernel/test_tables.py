@@ -17,10 +17,10 @@ from hypothesis import strategies as st
 
 from bench.scan.coordinator_log import RECORDS_PER_BATCH, make_batches
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.kafka.documents.definitions import load_schemas
-from kafka_rollout.kafka.formats.coordinator_records import classify
-from kafka_rollout.kafka.formats.log_types import Codec
-from kafka_rollout.kafka.formats.record_batch import batches, payload, records
+from kafka_rollout.formats.coordinator_records import classify
+from kafka_rollout.formats.documents.definitions import load_schemas
+from kafka_rollout.formats.log_types import Codec
+from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout_spark.decode import whole_batches, worker_rows
 from kafka_rollout_spark.kernel import compiled, tables
@@ -31,7 +31,7 @@ from kafka_rollout_spark.merge.newest import reduce_entries
 from kafka_rollout_spark.rows import MERGE_BY, LogBytes, RowKind
 from kafka_rollout_spark.scan import make_spec
 from tests.paths import FIXTURES
-from tests.unit.kafka.formats.test_record_batch import encode
+from tests.unit.formats.test_record_batch import encode
 
 LOGS = sorted(FIXTURES.glob("coordinator-logs-*/*.fetch"))
 OFFSETS = "__consumer_offsets"

@@ -9,16 +9,16 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from kafka_rollout.kafka.formats.coordinator_records import decode_checked, is_bad_subscription
-from kafka_rollout.kafka.formats.layouts import Layout
-from kafka_rollout.kafka.formats.messages import MessageFormatError, decode, encode
+from kafka_rollout.formats.coordinator_records import decode_checked, is_bad_subscription
+from kafka_rollout.formats.layouts import Layout
+from kafka_rollout.formats.messages import MessageFormatError, decode, encode
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark.kernel import walking
 from kafka_rollout_spark.kernel.programs import LayoutUse, LogPrograms, RecordUse, write_programs
 from kafka_rollout_spark.kernel.walking import FAILED, MARKS, TAGS_AT_ONCE, TAGS_SEEN, walk
 from tests.definitions import schema
 from tests.examples import examples
-from tests.unit.kafka.formats.message_strategies import distinct_layouts, layouts_with_rules, values
+from tests.unit.formats.message_strategies import distinct_layouts, layouts_with_rules, values
 
 LAYOUTS = [pytest.param(layout, id=name) for name, layout in (*distinct_layouts(), *layouts_with_rules())]
 KEY = schema("4.3.1", "GroupMetadataKey").layout(0)

@@ -11,9 +11,9 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import GateKind, GateRef
 from kafka_rollout.groups.records import GroupRecords
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import IncrementalScan

@@ -10,8 +10,8 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import GatePolicy
-from kafka_rollout.kafka.formats.log_types import LogRange, RecordKind
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem

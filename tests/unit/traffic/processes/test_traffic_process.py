@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.kafka.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.traffic.processes import main
 from kafka_rollout.traffic.processes.main import Traffic
 

@@ -28,7 +28,7 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange

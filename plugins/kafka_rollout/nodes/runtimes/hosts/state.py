@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.kafka.files import server_properties
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     HostFacts,

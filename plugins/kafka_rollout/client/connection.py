@@ -1,0 +1,422 @@
+"""One connection to one node of a cluster: Kafka's protocol over a plain socket, message by message.
+
+A rollout queries one chosen broker or controller, with its own time limit, also while other nodes do not run. Clients
+for a whole cluster (bootstrap, metadata, background threads) cannot do that, and none of them connects to controllers
+of 3.4. Messages, versions and SASL mechanisms are kafka-python's. No message is logged, because an authentication
+request contains the password.
+"""
+
+from __future__ import annotations
+
+import io
+import socket
+import ssl
+import struct
+import threading
+import time
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+from kafka import errors as kafka_errors
+from kafka.net.sasl import get_sasl_mechanism
+from kafka.protocol.broker_version_data import BrokerVersionData
+from kafka.protocol.metadata import ApiVersionsRequest
+from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
+
+from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
+from kafka_rollout.base.lease import Fence, unfenced
+from kafka_rollout.base.outside_text import escape_invisible, parse_number
+from kafka_rollout.client.security.client_security import ClientSecurity
+
+Decode = Callable[[memoryview], Any]
+CLIENT_ID = "kafka-rollout"
+_UNSUPPORTED_VERSION = 35
+_LEAST_ITERATIONS = 4096
+_MOST_AT_ONCE = 1 << 20
+_MAX_RESPONSE_BYTES = 256 * 1024 * 1024
+_MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
+_SETTINGS = "--command-config; in Airflow the cluster's Connection"
+# X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
+_NOT_YET_VALID, _EXPIRED = 9, 10
+_OTHER_ISSUER, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (62, 64)  # 7: of an issuer with the same name
+# Ends of the names of alerts of a listener with ssl.client.auth=required: without a certificate, and for one that it
+# does not trust. The beginnings differ between releases of OpenSSL.
+_NO_CERTIFICATE = ("ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_REQUIRED")
+_OTHER_CERTIFICATE = (
+    "ALERT_CERTIFICATE_UNKNOWN",
+    "ALERT_CERTIFICATE_EXPIRED",
+    "ALERT_CERTIFICATE_REVOKED",
+    "ALERT_UNSUPPORTED_CERTIFICATE",
+    "ALERT_UNKNOWN_CA",
+)
+_NO_TLS = {"WRONG_VERSION_NUMBER", "RECORD_LAYER_FAILURE", "HTTP_REQUEST"}
+# Errors of a lost connection, a timeout or another protocol; undecodable bytes raise the last three.
+_NO_ANSWER = (OSError, ValueError, IndexError, struct.error)
+
+
+class NotSentError(TransientError):
+    """The node could not be reached: the request was not sent, so it can be sent to another node."""
+
+
+class _OtherProtocolError(ValueError):
+    """The port answered in another protocol than Kafka's. `remedy`: which settings the listener needs."""
+
+    def __init__(self, sentence: str, remedy: str) -> None:
+        super().__init__(sentence)
+        self.remedy = remedy
+
+
+class NotOfferedError(RefusedError):
+    """The node does not support the request in a version that has the needed fields: nothing was sent."""
+
+
+class NodeConnection:
+    """A connection that the first request opens, one request at a time; safe to use from several threads.
+
+    `who` names the node in errors, for example `Node 3 (broker-3) at 127.0.0.1:9092`.
+    """
+
+    def __init__(self, address: str, who: str, security: ClientSecurity) -> None:
+        self.who = who
+        host, _, port = address.rpartition(":")
+        self._host, self._port = host.strip("[]"), int(port)
+        self._security = security
+        self._lock = threading.Lock()
+        self._link: _Link | None = None
+        self._has_answered = False  # so the security settings are right
+
+    def ask(self, request: Any, *, timeout_s: float, fence: Fence = unfenced, decode: Decode | None = None) -> Any:
+        """Send a request in the highest version that both sides support and return the response.
+
+        `fence` is called right before the request is sent, when the connection is open. `decode` decodes the body of
+        the response instead of kafka-python.
+
+        Raises NotSentError (node not reached), TransientError (no response), CredentialsError (authentication, TLS),
+        NotOfferedError (no suitable version of the request).
+        """
+        what = type(request).__name__.removesuffix("Request")
+        deadline = time.monotonic() + timeout_s
+        if not self._lock.acquire(timeout=timeout_s):
+            raise NotSentError(f"{self.who} is still busy with an earlier request than {what}.")
+        try:
+            link = self._usable_link(deadline)
+            try:
+                request.API_VERSION = link.versions.api_version(request)
+            except kafka_errors.IncompatibleBrokerVersion:
+                raise NotOfferedError(
+                    f"{self.who} does not support {what} in a suitable version.",
+                    remedy="Its release is too old for this request.",
+                ) from None
+            fence()
+            try:
+                response = link.exchange(request, deadline, decode)
+            except _NO_ANSWER as error:
+                self._drop()
+                self._raise_for_certificate(error)
+                reason, remedy = self._cause(error, timeout_s)
+                raise TransientError(f"{self.who} did not answer {what}: {reason}.", remedy=remedy) from None
+            self._has_answered = True
+            return response
+        finally:
+            self._lock.release()
+
+    def close(self) -> None:
+        with self._lock:
+            self._drop()
+
+    def _drop(self) -> None:
+        if self._link is not None:
+            self._link.close()
+        self._link = None
+
+    def _usable_link(self, deadline: float) -> _Link:
+        if self._link is not None and not self._link.is_usable():
+            self._drop()
+        if self._link is None:
+            self._link = self._open(deadline)
+        return self._link
+
+    def _open(self, deadline: float) -> _Link:
+        timeout_s = max(0.0, deadline - time.monotonic())
+        try:
+            link = _Link(self._connect(deadline))
+            try:
+                link.negotiate(deadline)
+                if self._security.uses_sasl:
+                    self._authenticate(link, deadline)
+            except BaseException:
+                link.close()
+                raise
+            return link
+        except ssl.SSLCertVerificationError as error:
+            of_listener = error.verify_code in (_NOT_YET_VALID, _EXPIRED)  # no setting of this tool corrects that
+            raise (RefusedError if of_listener else CredentialsError)(
+                f"The certificate of {self.who} is not trusted: {error.verify_message}.",
+                remedy=_untrusted_remedy(error.verify_code),
+            ) from None
+        except _NO_ANSWER as error:
+            self._raise_for_certificate(error)
+            reason, remedy = self._cause(error, timeout_s)
+            raise NotSentError(f"{self.who} cannot be reached: {reason}.", remedy=remedy) from None
+
+    def _raise_for_certificate(self, error: Exception) -> None:
+        """Raise CredentialsError if the listener wants a client certificate, or another one.
+
+        With TLS 1.3 the alert arrives after the handshake, instead of the first response.
+        """
+        alert = str(error.reason) if isinstance(error, ssl.SSLError) else ""
+        if not alert.endswith((*_NO_CERTIFICATE, *_OTHER_CERTIFICATE)):
+            return
+        if not self._security.certificate_location and alert.endswith(_NO_CERTIFICATE):
+            raise CredentialsError(
+                f"{self.who} requires a client certificate, and none was given.",
+                remedy=f"Add ssl.keystore.location, or the certificate and key as PEM files ({_SETTINGS}).",
+            ) from None
+        words = alert.replace("_", " ").lower()
+        raise CredentialsError(
+            f"{self.who} refused the client certificate: {words}.",
+            remedy=f"Use a certificate that the listener's truststore trusts ({_SETTINGS}).",
+        ) from None
+
+    def _cause(self, error: Exception, timeout_s: float) -> tuple[str, str]:
+        """Return why there was no response, and what to do."""
+        if isinstance(error, TimeoutError):
+            return f"no answer within {timeout_s:.1f} s", ""
+        if isinstance(error, ConnectionRefusedError):
+            return "connection refused", ""
+        if isinstance(error, socket.gaierror):
+            return f"the host name {self._host} cannot be resolved", "Correct the host name in the address."
+        if isinstance(error, _OtherProtocolError):
+            return str(error), error.remedy
+        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+            return "this port does not speak TLS", f"Correct security.protocol ({_SETTINGS})."
+        if isinstance(error, ConnectionError) or _is_end_of_stream(error):
+            return "the node closed the connection", "" if self._has_answered else self._other_security
+        if isinstance(error, ssl.SSLError):
+            words = (error.reason or str(error)).replace("_", " ").lower()
+            return f"the TLS handshake failed: {words}", f"Compare the TLS settings with the listener's ({_SETTINGS})."
+        return str(error) or type(error).__name__, ""
+
+    @property
+    def _other_security(self) -> str:
+        """What a listener can need that closes connections with these settings."""
+        uses = self._security
+        missing = [name for name, used in (("TLS", uses.uses_tls), ("SASL", uses.uses_sasl)) if not used]
+        if not missing:
+            return f"Compare the security settings with those of the listener ({_SETTINGS})."
+        return f"Does the listener need {' or '.join(missing)}? Add its settings ({_SETTINGS})."
+
+    def _connect(self, deadline: float) -> socket.socket:
+        plain = socket.create_connection((self._host, self._port), timeout=_remaining(deadline))
+        plain.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        if not self._security.uses_tls:
+            return plain
+        try:
+            plain.settimeout(_remaining(deadline))
+            return _tls_context(self._security).wrap_socket(plain, server_hostname=self._host)
+        except BaseException:
+            plain.close()
+            raise
+
+    def _authenticate(self, link: _Link, deadline: float) -> None:
+        """SASL handshake and exchange; a new connection replaces this one before the session expires (KIP-368)."""
+        settings = self._security.sasl()
+        name = settings["sasl_mechanism"]
+        handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
+        if handshake.error_code:
+            raise CredentialsError(
+                f"{self.who} does not offer SASL mechanism {name}.",
+                remedy=f"It offers {', '.join(handshake.mechanisms) or 'none'}; correct sasl.mechanism.",
+            )
+        mechanism = get_sasl_mechanism(name)(host=self._host, **settings)
+        while not mechanism.is_done():
+            request = SaslAuthenticateRequest(mechanism.auth_bytes())
+            request.API_VERSION = link.versions.api_version(request)
+            asked_at = time.monotonic()
+            response = link.exchange(request, deadline)
+            if response.error_code:
+                raise CredentialsError(
+                    f"{self.who} refused the authentication of user {self._security.username} ({name}).",
+                    remedy=f"Check the user name and the password ({_SETTINGS}).",
+                )
+            if name.startswith("SCRAM-"):
+                self._check_scram(bytes(response.auth_bytes), name)
+            try:
+                mechanism.receive(response.auth_bytes)
+            except (KeyError, TypeError, AttributeError) as error:  # an answer without a field of the mechanism
+                raise ValueError(f"{self.who} sent an unusable answer of {name}: {error}") from None
+            lifetime_ms = response.session_lifetime_ms or 0
+            if lifetime_ms > 0:
+                link.renew_at = asked_at + 0.8 * lifetime_ms / 1000
+
+    def _check_scram(self, message: bytes, name: str) -> None:
+        """Refuse an error of the server, and a proof of the password that could be guessed (RFC 5802, section 5.1).
+
+        The least number of iterations is that of RFC 7677 and of Kafka (ScramMechanism).
+        """
+        for part in message.split(b","):
+            value = escape_invisible(part[2:].decode(errors="replace"), limit=80)
+            if part.startswith(b"e="):
+                raise CredentialsError(
+                    f"{self.who} refused the authentication of user {self._security.username} ({name}): {value}.",
+                    remedy=f"Check the user name and the password ({_SETTINGS}).",
+                )
+            if part.startswith(b"i=") and (parse_number(value) or 0) < _LEAST_ITERATIONS:
+                raise CredentialsError(
+                    f"{self.who} asks for {value} iterations of {name}. Fewer than {_LEAST_ITERATIONS:,} do not "
+                    "protect the password.",
+                    remedy="Check that this is the broker. Create the SCRAM credentials again with at least "
+                    f"{_LEAST_ITERATIONS} iterations.",
+                )
+
+
+def _is_end_of_stream(error: Exception) -> bool:
+    """Return whether the other side closed a TLS connection: each Python and OpenSSL reports it in another way.
+
+    Python 3.11.2 raises SSLZeroReturnError in a handshake, 3.11.7 SSLEOFError, others SSLError with OpenSSL's reason.
+    """
+    return isinstance(error, ssl.SSLEOFError | ssl.SSLZeroReturnError) or (
+        isinstance(error, ssl.SSLError) and error.reason == "UNEXPECTED_EOF_WHILE_READING"
+    )
+
+
+class _Link:
+    """An open socket with Kafka's protocol. `negotiate` sets `versions`."""
+
+    def __init__(self, connected: socket.socket) -> None:
+        self._socket = connected
+        self._correlation_id = 0
+        self.versions = BrokerVersionData(api_versions={})
+        self.renew_at = float("inf")
+
+    def is_usable(self) -> bool:
+        """Whether an idle link can be used: its session is valid, and no bytes and no end of stream have arrived."""
+        if time.monotonic() >= self.renew_at:
+            return False
+        try:
+            self._socket.settimeout(0)
+            self._socket.recv(1)
+        except (BlockingIOError, ssl.SSLWantReadError):
+            return True
+        except OSError:
+            return False
+        return False
+
+    def close(self) -> None:
+        self._socket.close()
+
+    def negotiate(self, deadline: float) -> None:
+        response = ask_api_versions(lambda request: self.exchange(request, deadline))
+        self.versions = BrokerVersionData(
+            api_versions={api.api_key: (api.min_version, api.max_version) for api in response.api_keys}
+        )
+
+    def exchange(self, request: Any, deadline: float, decode: Decode | None = None) -> Any:
+        self._correlation_id += 1
+        request.with_header(correlation_id=self._correlation_id, client_id=CLIENT_ID)
+        self._socket.settimeout(_remaining(deadline))
+        self._socket.sendall(request.encode(framed=True, header=True))
+        (size,) = struct.unpack(">i", self._receive(4, deadline))
+        if not 0 < size <= _MAX_RESPONSE_BYTES:
+            raise _other_protocol(struct.pack(">i", size))
+        answer = self._receive(size, deadline)
+        response_class = request.header.get_response_class()
+        header = io.BytesIO(answer[:_MOST_HEADER_BYTES])
+        if response_class.parse_header(header).correlation_id != self._correlation_id:
+            raise ValueError("the response belongs to another request")
+        return (decode or response_class.decode)(answer[header.tell() :])
+
+    def _receive(self, size: int, deadline: float) -> memoryview:
+        """`size` is what the node announces: memory grows with the bytes that arrive."""
+        received = bytearray()
+        while len(received) < size:
+            self._socket.settimeout(_remaining(deadline))
+            part = self._socket.recv(min(size - len(received), _MOST_AT_ONCE))
+            if not part:
+                raise ConnectionResetError
+            received += part
+        return memoryview(received)
+
+
+def ask_api_versions(exchange: Any) -> Any:
+    """ApiVersions in the highest version that the node supports.
+
+    Only version 4 contains features whose minimum is 0 (KAFKA-17011). A node that does not support a version answers
+    UNSUPPORTED_VERSION with the versions that it supports.
+    """
+    version = ApiVersionsRequest.max_version
+    while True:
+        response = exchange(
+            ApiVersionsRequest(client_software_name=CLIENT_ID, client_software_version="1", version=version)
+        )
+        if response.error_code == 0:
+            return response
+        lower = max(
+            (api.max_version for api in response.api_keys if api.api_key == ApiVersionsRequest.API_KEY), default=0
+        )
+        if response.error_code != _UNSUPPORTED_VERSION or lower >= version:
+            raise ValueError(f"ApiVersions was answered {kafka_errors.for_code(response.error_code).__name__}")
+        version = lower
+
+
+def _untrusted_remedy(verify_code: int) -> str:
+    """Return what to do about a certificate, by OpenSSL's X509_V_ERR code."""
+    if verify_code == _EXPIRED:
+        return "Renew the certificate of the listener, and restart the node or reconfigure its keystore."
+    if verify_code == _NOT_YET_VALID:
+        return "Compare the clocks of this machine and of the machine that issued the certificate."
+    if verify_code in _OTHER_NAME:
+        return (
+            "Use an address that the certificate names (subjectAltName), or renew the certificate with the name of the "
+            "host."
+        )
+    if verify_code in _OTHER_ISSUER:
+        return f"Correct the CA file ({_SETTINGS}): it must have the certificate that issued this one."
+    return f"Check the certificate of the listener and the CA file ({_SETTINGS})."
+
+
+def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
+    try:
+        context = ssl.create_default_context(cafile=security.ca_location)
+        context.check_hostname = security.check_hostname
+        if security.certificate_location and security.key_location:
+            password = security.key_password.get_secret_value() if security.key_password else None
+            context.load_cert_chain(security.certificate_location, security.key_location, password)
+    except OSError as error:  # ssl.SSLError is one
+        raise _unusable(security, error) from None
+    return context
+
+
+def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
+    """Return which file of the TLS settings cannot be used."""
+    files = [f for f in (security.ca_location, security.certificate_location, security.key_location) if f]
+    for file in files:
+        try:
+            with Path(file).open("rb"):
+                pass
+        except OSError as unread:
+            return CredentialsError(
+                f"The file {file} of the TLS settings cannot be read: {unread.strerror}.",
+                remedy=f"Correct its path ({_SETTINGS}).",
+            )
+    reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
+    pair = "; the key must belong to the certificate" if security.key_location else ""
+    return CredentialsError(
+        f"The TLS settings cannot be used ({', '.join(files)}): {reason}.", remedy=f"Use PEM files{pair} ({_SETTINGS})."
+    )
+
+
+def _other_protocol(begin: bytes) -> _OtherProtocolError:
+    """Return the error for the first bytes of a response that cannot be the size of one of Kafka's."""
+    if begin[:2] in (b"\x15\x03", b"\x16\x03"):  # a TLS record: alert, handshake
+        return _OtherProtocolError("this port speaks TLS", f"Set security.protocol to SSL or SASL_SSL ({_SETTINGS}).")
+    protocol = "HTTP" if begin == b"HTTP" else "not Kafka's protocol"
+    return _OtherProtocolError(f"this port speaks {protocol}", "Use the address of one of Kafka's listeners.")
+
+
+def _remaining(deadline: float) -> float:
+    remaining = deadline - time.monotonic()
+    if remaining <= 0:
+        raise TimeoutError
+    return remaining

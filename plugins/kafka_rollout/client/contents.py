@@ -1,0 +1,574 @@
+"""The contents and the configuration of a cluster, read from leaders, coordinators and any broker.
+
+DescribeConfigs cannot leave out defaults. A request therefore names a limited number of resources.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any
+from uuid import UUID
+
+from kafka.protocol.admin import (
+    DescribeAclsRequest,
+    DescribeClientQuotasRequest,
+    DescribeUserScramCredentialsRequest,
+    IncrementalAlterConfigsRequest,
+    ListConfigResourcesRequest,
+)
+from kafka.protocol.consumer import OffsetFetchRequest
+
+from kafka_rollout.base.errors import FatalError, NotObservableError, RefusedError, TransientError
+from kafka_rollout.base.lease import Fence, unfenced
+from kafka_rollout.client.connection import NotOfferedError, ask_api_versions
+from kafka_rollout.client.coordinators import list_groups_of
+from kafka_rollout.client.features import node_features
+from kafka_rollout.client.requests import (
+    LATEST,
+    ClusterConnections,
+    ResourceType,
+    Target,
+    TopicMetadata,
+    describe_configs,
+    error_name,
+    list_offsets,
+    raise_for_error,
+)
+from kafka_rollout.model.acls import Acl
+from kafka_rollout.model.configs import (
+    HIDDEN,
+    ConfigSource,
+    ConfigTable,
+    DynamicConfigs,
+    EffectiveConfigs,
+    QuotaEntity,
+    Setting,
+    SettingValues,
+    entity_name,
+)
+from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.releases.facts import GROUP_VERSION
+
+_AT_ONCE = 500  # resources in one request; a topic has about 40 settings
+_MIN_ISR = "min.insync.replicas"
+_MIN_ISR_AT_ONCE = 2_000  # topics in one request: a broker builds all settings of each before it chooses one
+_RIGHT = "DESCRIBE_CONFIGS on CLUSTER"
+# Kafka's ConfigSource of what was set for this resource itself: a broker also shows what is set for all brokers.
+_OWN_SOURCE = {ResourceType.TOPIC: 1, ResourceType.BROKER: 2, ResourceType.CLIENT_METRICS: 7, ResourceType.GROUP: 8}
+_OF_NODE = 2
+_OF_ALL_BROKERS = 3
+_OF_FILE = 4
+_DEFAULT = 5
+_SOURCES = {
+    1: ConfigSource.TOPIC,
+    _OF_NODE: ConfigSource.NODE,
+    _OF_ALL_BROKERS: ConfigSource.ALL_BROKERS,
+    _OF_FILE: ConfigSource.FILE,
+    _DEFAULT: ConfigSource.DEFAULT,
+}
+_SET = 0  # AlterConfigOp.OpType
+_NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
+_ANY = 1
+_MECHANISMS = {1: "SCRAM-SHA-256", 2: "SCRAM-SHA-512"}
+# A group that was deleted after it was listed, or one of a type that the finalized levels do not support.
+_NO_OFFSETS = frozenset({"GROUP_ID_NOT_FOUND", "INVALID_GROUP_ID", "UNSUPPORTED_VERSION"})
+_UNSUPPORTED = frozenset({"UNSUPPORTED_VERSION", "INVALID_REQUEST"})
+
+
+def read_inventory(
+    nodes: ClusterConnections,
+    live: Sequence[Target],
+    configured_groups: Collection[str] = (),
+    *,
+    leaderless: bool = False,
+) -> ClusterInventory:
+    """Raises TransientError where a broker does not respond, RefusedError with a missing right."""
+    topics, leaders, source = _topics(nodes, leaderless=leaderless)
+    groups = _groups(nodes, live)
+    unasked: dict[str, str] = {}
+    subscriptions, listed = list_configured(nodes, live[0], unasked)
+    configs, effective = _all_configs(nodes, live, source, sorted(topics))
+    of_groups = {*configured_groups, *(groups if listed is None else listed)}
+    return ClusterInventory(
+        topics=topics,
+        ends=_ends(nodes, live, leaders, leaderless=leaderless),
+        groups=groups,
+        configs=configs,
+        group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
+        subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
+        acls=_acls(nodes, unasked),
+        scram=_scram(nodes, unasked),
+        quotas={entity_name(entity): dict(values) for entity, values in read_quotas(nodes).items()},
+        unasked=unasked,
+        effective=effective,
+    )
+
+
+def _topics(
+    nodes: ClusterConnections, *, leaderless: bool
+) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]], Target]:
+    """Topics by name, the partitions that each broker leads, and the broker that reported them."""
+    found, source = nodes.topics()
+    topics: dict[str, dict[str, Any]] = {}
+    leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+    for topic in found.values():
+        topics[topic.name] = {
+            "id": str(topic.topic_id),
+            "replicas": [sorted(replicas) for _, _, replicas, _ in topic.partitions],
+        }
+        for number, leader, _, _ in topic.partitions:
+            if leader < 0 and leaderless:
+                continue
+            if leader < 0:
+                raise TransientError(f"{topic.name}-{number} has no leader, so its end offset is unknown.")
+            leaders[leader][topic.name].append(number)
+    return topics, leaders, source
+
+
+def _ends(
+    nodes: ClusterConnections,
+    live: Sequence[Target],
+    leaders: Mapping[int, Mapping[str, Sequence[int]]],
+    *,
+    leaderless: bool,
+) -> dict[str, int]:
+    by_id = {target.node_id: target for target in live}
+    ends: dict[str, int] = {}
+    for leader, topics in leaders.items():
+        if leader not in by_id:
+            raise TransientError(f"Broker {leader}, which leads partitions, is not among the brokers that respond.")
+        target = by_id[leader]
+        for topic in nodes.ask(target, list_offsets(topics, LATEST)).topics:
+            for partition in topic.partitions:
+                # The high watermark has not advanced since the election: too few replicas are in sync (KIP-966).
+                if leaderless and error_name(partition.error_code) == "OFFSET_NOT_AVAILABLE":
+                    continue
+                what = f"the end offset of {topic.name}-{partition.partition_index}"
+                raise_for_error(partition, what, target, "DESCRIBE on TOPIC")
+                ends[f"{topic.name}-{partition.partition_index}"] = partition.offset
+    return dict(sorted(ends.items()))
+
+
+def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:
+    """Type and committed offsets by group; share groups have no committed offsets."""
+    found: dict[str, dict[str, Any]] = {}
+    for broker in live:
+        listed = list_groups_of(nodes, broker)
+        for group in listed:
+            found[group.group_id] = {"type": group.type, "offsets": {}}
+        committing = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
+        if not committing:
+            continue
+        request = OffsetFetchRequest(
+            groups=[OffsetFetchRequest.OffsetFetchRequestGroup(group_id=name, topics=None) for name in committing],
+            require_stable=False,
+            min_version=8,
+            max_version=9,  # from 10 on topics have no names
+        )
+        for group in nodes.ask(broker, request).groups:
+            if error_name(group.error_code) in _NO_OFFSETS:
+                continue
+            raise_for_error(group, f"the offsets of group {group.group_id}", broker, "DESCRIBE on GROUP")
+            found[group.group_id]["offsets"] = {
+                f"{topic.name}-{partition.partition_index}": partition.committed_offset
+                for topic in group.topics
+                for partition in topic.partitions
+                if partition.committed_offset >= 0
+            }
+    return dict(sorted(found.items()))
+
+
+def _all_configs(
+    nodes: ClusterConnections, live: Sequence[Target], source: Target, topics: Sequence[str]
+) -> tuple[dict[str, dict[str, str]], EffectiveConfigs]:
+    """What is set of topics, of each broker, and of all brokers together; and all effective values.
+
+    Topics: of the broker that listed them. Another one may not know a new topic yet, and its settings would be missing.
+    """
+    of_topics = read_effective(nodes, source, ResourceType.TOPIC, topics)
+    of_brokers = {
+        name: settings
+        for broker in live
+        for name, settings in read_effective(nodes, broker, ResourceType.BROKER, [str(broker.node_id)]).items()
+    }
+    all_brokers = read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {})
+    configs = {
+        **{f"topic {name}": _set_as(ConfigSource.TOPIC, settings) for name, settings in of_topics.items()},
+        "brokers": all_brokers,
+        **{f"broker {name}": _set_as(ConfigSource.NODE, settings) for name, settings in of_brokers.items()},
+    }
+    effective = EffectiveConfigs(
+        brokers=ConfigTable.of_resources(of_brokers), topics=ConfigTable.of_resources(of_topics)
+    )
+    return {resource: values for resource, values in configs.items() if values}, effective
+
+
+def _set_as(source: ConfigSource, settings: Mapping[str, Setting]) -> dict[str, str]:
+    return {name: str(setting.value) for name, setting in settings.items() if setting.source is source}
+
+
+def read_acls(nodes: ClusterConnections) -> tuple[Acl, ...] | None:
+    """Return all ACLs, sorted; None if the cluster has no authorizer.
+
+    Raises NotObservableError if the broker cannot list them, RefusedError without the right.
+    """
+    response, target = nodes.any_broker(
+        DescribeAclsRequest(
+            resource_type_filter=_ANY,
+            resource_name_filter=None,
+            pattern_type_filter=_ANY,
+            principal_filter=None,
+            host_filter=None,
+            operation=_ANY,
+            permission_type=_ANY,
+        ),
+    )
+    error = error_name(response.error_code)
+    if error == "SECURITY_DISABLED":
+        return None
+    if error == "UNKNOWN_SERVER_ERROR":
+        # DescribeAclsResponse.validate: "Contain UNKNOWN elements"
+        raise NotObservableError(
+            f"Node {target.node_id} cannot list the ACLs ({error}): a release does so while one of them has an "
+            "operation or a resource type that it does not know.",
+            remedy="Read the ACLs with the newest release that ran the cluster, and delete that ACL.",
+        )
+    raise_for_error(response, "ACLs", target)
+    return tuple(
+        sorted(
+            Acl(
+                resource_type=found.resource_type,
+                resource_name=found.resource_name,
+                pattern_type=found.pattern_type,
+                principal=acl.principal,
+                host=acl.host,
+                operation=acl.operation,
+                permission=acl.permission_type,
+            )
+            for found in response.resources
+            for acl in found.acls
+        )
+    )
+
+
+def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[Acl, ...]:
+    try:
+        found = read_acls(nodes)
+    except NotObservableError as error:
+        unasked["acls"] = error.sentence
+        return ()
+    if found is None:
+        unasked["acls"] = "The cluster has no authorizer."
+    return found or ()
+
+
+def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
+    try:
+        response, target = nodes.any_broker(DescribeUserScramCredentialsRequest(users=None))
+    except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
+        unasked["scram"] = error.sentence
+        return {}
+    if error_name(response.error_code) in _UNSUPPORTED:
+        unasked["scram"] = "This metadata.version has no SCRAM users."
+        return {}
+    raise_for_error(response, "SCRAM users", target)
+    return {
+        one.user: {
+            _MECHANISMS.get(info.mechanism, str(info.mechanism)): info.iterations for info in one.credential_infos
+        }
+        for one in sorted(response.results, key=lambda one: str(one.user))
+    }
+
+
+def read_dynamic_configs(nodes: ClusterConnections, live: Sequence[Target]) -> DynamicConfigs:
+    """Everything that is configured in the metadata. Raises as `read_configs` does."""
+    topics, target = nodes.topics()
+    settings = read_settings(nodes, live)
+    # Only a broker itself can report its settings.
+    of_each = nodes.from_each(
+        live, lambda broker: read_configs(nodes, broker, ResourceType.BROKER, [str(broker.node_id)])
+    )
+    return DynamicConfigs(
+        topics=read_configs(nodes, target, ResourceType.TOPIC, sorted(topics)),
+        brokers={int(broker_id): values for found in of_each for broker_id, values in found.items()},
+        all_brokers=read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {}),
+        groups=settings["group_configs"],
+        subscriptions=settings["subscriptions"],
+        quotas=read_quotas(nodes),
+    )
+
+
+def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, dict[str, str]]]:
+    """Settings of the kinds that older releases do not support. Raises as `read_configs` does.
+
+    Every broker is queried: during a rolling upgrade only the newer brokers can report them.
+    """
+    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    configured = nodes.from_each(live, lambda target: (target, *list_configured(nodes, target, {})))
+    existing: set[str] = set()
+    if any(listed is None for _, _, listed in configured):
+        listed_by_each = nodes.from_each(live, lambda broker: list_groups_of(nodes, broker))
+        existing = {group.group_id for listed in listed_by_each for group in listed}
+    for target, subscriptions, listed in configured:
+        groups = sorted(existing if listed is None else listed)
+        found["group_configs"] |= read_group_configs(nodes, target, groups, {})
+        found["subscriptions"] |= read_configs(nodes, target, ResourceType.CLIENT_METRICS, subscriptions)
+    return found
+
+
+def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str]:
+    """Return the configuration file of a node, without secrets and names that its release does not know.
+
+    A dynamic value overrides the one of the file, which is then a synonym. Raises NotObservableError without the right.
+    """
+    request = describe_configs([(ResourceType.BROKER, str(target.node_id))], synonyms=True)
+    try:
+        (result,) = nodes.ask(target, request).results
+        raise_for_error(result, "its configuration", target, _RIGHT)
+    except (RefusedError, FatalError) as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
+    found = {
+        one.name: value.value
+        for one in result.configs
+        for value in one.synonyms
+        if (value.name, value.source) == (one.name, _OF_FILE) and value.value is not None
+    }
+    if "node.id" in found:
+        found.pop("broker.id", None)  # added by the node (KafkaConfig.populateSynonyms)
+    return found
+
+
+def read_settings_in_use(
+    nodes: ClusterConnections, target: Target, names: Collection[str] | None = None
+) -> dict[str, Setting]:
+    """Return the effective settings of a node's process. Controllers answer it from 3.7 on (KIP-919).
+
+    Raises NotObservableError without the right, and where the node does not offer it.
+    """
+    node_id = str(target.node_id)
+    keys = None if names is None else sorted(names)
+    try:
+        found = read_effective(nodes, target, ResourceType.BROKER, [node_id], keys)[node_id]
+    except (RefusedError, FatalError) as error:
+        raise NotObservableError(error.sentence, remedy=error.remedy) from error
+    return found if names is None else {name: setting for name, setting in found.items() if name in names}
+
+
+def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -> SettingValues:
+    """Return one setting of brokers and topics, from every unfenced broker. Raises as `read_configs` does."""
+    topics, source = nodes.topics()
+    default: str | None = None
+    brokers: dict[int, str] = {}
+    own: dict[int, str] = {}
+
+    def ask(target: Target) -> Any:
+        request = describe_configs([(ResourceType.BROKER, str(target.node_id))], [name], synonyms=True)
+        (result,) = nodes.ask(target, request).results
+        return result
+
+    for target, result in zip(live, nodes.from_each(live, ask), strict=True):
+        raise_for_error(result, f"{name} of broker {target.node_id}", target, _RIGHT)
+        for setting in result.configs:
+            if setting.name != name:  # a broker that ignores the names
+                continue
+            brokers[target.node_id] = str(setting.value)
+            sources = {one.source: one.value for one in setting.synonyms if one.name == name}
+            if sources.get(_OF_NODE) is not None:
+                own[target.node_id] = sources[_OF_NODE]
+            default = sources.get(_OF_ALL_BROKERS, default)
+    return SettingValues(
+        default=default,
+        brokers=brokers,
+        own=own,
+        topics={
+            topic: values[name]
+            for topic, values in read_configs(nodes, source, ResourceType.TOPIC, sorted(topics), [name]).items()
+        },
+    )
+
+
+def set_default_config(
+    nodes: ClusterConnections, name: str, value: str, *, validate_only: bool, fence: Fence = unfenced
+) -> None:
+    """Set the cluster-wide default of a broker setting. Raises TransientError if the response was lost.
+
+    `fence` is called before each request is sent.
+    """
+    config = IncrementalAlterConfigsRequest.AlterConfigsResource
+    change = config(
+        resource_type=int(ResourceType.BROKER),
+        resource_name="",
+        configs=[config.AlterableConfig(name=name, config_operation=_SET, value=value)],
+    )
+    request = IncrementalAlterConfigsRequest(resources=[change], validate_only=validate_only)
+    response, target = nodes.any_broker(request, fence=fence)
+    for result in response.responses:
+        raise_for_error(result, f"the cluster-wide default of {name}", target, "ALTER_CONFIGS on CLUSTER")
+
+
+def list_configured(
+    nodes: ClusterConnections, target: Target, unasked: dict[str, str]
+) -> tuple[list[str], list[str] | None]:
+    """Names of client-metrics subscriptions, and of groups with a configuration.
+
+    None instead of the groups where only the configuration of existing groups can be queried (before KIP-1142).
+    """
+    request = ListConfigResourcesRequest(resource_types=[ResourceType.CLIENT_METRICS, ResourceType.GROUP])
+    try:
+        answer = nodes.ask(target, request)
+    except NotOfferedError as error:
+        unasked["subscriptions"] = error.sentence
+        return [], None
+    raise_for_error(answer, "configured resources", target, _RIGHT)
+    names: dict[int, list[str]] = defaultdict(list)
+    for one in answer.config_resources:
+        names[one.resource_type].append(one.resource_name)
+    return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
+
+
+def ask_group_configs(nodes: ClusterConnections, target: Target, names: Sequence[str]) -> Any:
+    """Return the response about the configuration of groups. Raises NotOfferedError if the release has none.
+
+    A broker below 4.0 logs an error with a stack trace for a type of resources that it does not have.
+    """
+    features = node_features(ask_api_versions(lambda request: nodes.ask(target, request)))
+    if GROUP_VERSION not in features.supported:
+        raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+    return nodes.ask(target, describe_configs([(ResourceType.GROUP, name) for name in names]))
+
+
+def read_group_configs(
+    nodes: ClusterConnections, target: Target, groups: Sequence[str], unasked: dict[str, str]
+) -> dict[str, dict[str, str]]:
+    try:
+        return read_configs(nodes, target, ResourceType.GROUP, groups)
+    except NotOfferedError as error:
+        unasked["group_configs"] = error.sentence
+        return {}
+
+
+def read_configs(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+) -> dict[str, dict[str, str]]:
+    """Name → settings of the resources of a kind that are set in the cluster's metadata. `keys`: of these names only.
+
+    Values of files and defaults are left out, also resources without a value, or that were just deleted. Raises
+    TransientError where a broker does not respond, RefusedError with a missing right, NotOfferedError where the node
+    has no configuration of groups.
+    """
+    found: dict[str, dict[str, str]] = {}
+    for result in _described(nodes, target, kind, names, keys):
+        name = result.resource_name
+        own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
+        values = {
+            one.name: HIDDEN if one.is_sensitive else str(one.value)
+            for one in result.configs
+            if one.config_source == own
+        }
+        if values:
+            found[name] = values
+    return found
+
+
+def read_effective(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+) -> dict[str, dict[str, Setting]]:
+    """Name → all settings of the resources, with files and defaults. `keys`, errors: as for `read_configs`."""
+    kept: dict[Setting, Setting] = {}  # topics share most values: one object for each
+
+    def setting(one: Any) -> Setting:
+        source = _SOURCES.get(one.config_source, ConfigSource.OTHER)
+        secret = None if source is ConfigSource.DEFAULT else HIDDEN
+        read = Setting(secret if one.is_sensitive else one.value, source)
+        return kept.setdefault(read, read)
+
+    return {
+        result.resource_name: {one.name: setting(one) for one in result.configs}
+        for result in _described(nodes, target, kind, names, keys)
+    }
+
+
+def _described(
+    nodes: ClusterConnections,
+    target: Target,
+    kind: ResourceType,
+    names: Sequence[str],
+    keys: Sequence[str] | None = None,
+    *,
+    at_once: int = _AT_ONCE,
+) -> Iterator[Any]:
+    """Results of DescribeConfigs, without those of topics that were just deleted."""
+    for begin in range(0, len(names), at_once):
+        some = names[begin : begin + at_once]
+        if kind is ResourceType.GROUP:
+            response = ask_group_configs(nodes, target, some)
+        else:
+            response = nodes.ask(target, describe_configs([(kind, name) for name in some], keys))
+        for result in response.results:
+            error = error_name(result.error_code)
+            if error == "UNKNOWN_TOPIC_OR_PARTITION":
+                continue
+            if kind is ResourceType.GROUP and error in _UNSUPPORTED:
+                raise NotOfferedError(f"{target.who} has no configuration of groups.", remedy="Its release is too old.")
+            what = f"the configuration of {_NAMES.get(kind, kind.name.lower())} {result.resource_name}".rstrip()
+            right = "DESCRIBE_CONFIGS on TOPIC" if kind is ResourceType.TOPIC else "DESCRIBE_CONFIGS"
+            raise_for_error(result, what, target, right)
+            yield result
+
+
+class MinIsrValues:
+    """The effective min.insync.replicas of topics, kept by topic id in one process.
+
+    A topic that was created again has another id, so it is queried.
+    """
+
+    def __init__(self, nodes: ClusterConnections, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._nodes, self._monotonic = nodes, monotonic
+        self._known: dict[UUID, tuple[int, float]] = {}  # topic id → value, time of the query
+
+    def of(self, topics: Mapping[str, TopicMetadata], target: Target, *, age_s: float) -> dict[str, int]:
+        """Return name → value, none of them older than `age_s`; a topic that was just deleted is left out.
+
+        `topics`: name → metadata as `target` reported it. Another broker may not know a new topic yet.
+        """
+        now = self._monotonic()
+        kept = {
+            name: known[0]
+            for name, topic in topics.items()
+            if (known := self._known.get(topic.topic_id)) is not None and now - known[1] < age_s
+        }
+        missing = sorted(topics.keys() - kept.keys())
+        read = {
+            result.resource_name: next(int(one.value) for one in result.configs if one.name == _MIN_ISR)
+            for result in _described(
+                self._nodes, target, ResourceType.TOPIC, missing, [_MIN_ISR], at_once=_MIN_ISR_AT_ONCE
+            )
+        }
+        # Only topics that still exist: ids of deleted ones are never reported again.
+        if missing:
+            self._known = {
+                topics[name].topic_id: (value, now) if name in read else self._known[topics[name].topic_id]
+                for name, value in (kept | read).items()
+            }
+        return kept | read
+
+
+def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:
+    response, target = nodes.any_broker(DescribeClientQuotasRequest(components=[], strict=False))
+    raise_for_error(response, "quotas", target, _RIGHT)
+    return {
+        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+            value.key: value.value for value in entry.values
+        }
+        for entry in response.entries or ()
+    }

@@ -1,0 +1,338 @@
+"""Raw record batches of live partitions, by Fetch requests: no group, nothing written, read uncommitted.
+
+A coordinator loads aborted records too, so the isolation level is READ_UNCOMMITTED. kafka-python's consumer would
+decode every record; its protocol classes alone return the batches as they are in the log.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import defaultdict
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, TypeVar
+
+import tenacity
+from kafka import errors
+from kafka.protocol.consumer import FetchRequest
+from kafka.protocol.metadata import MetadataRequest
+
+from kafka_rollout.base.errors import FatalError, TransientError, UserError
+from kafka_rollout.client.connection import NodeConnection
+from kafka_rollout.client.requests import (
+    AUTHORIZATION_ERRORS,
+    EARLIEST,
+    LATEST,
+    READ_UNCOMMITTED,
+    ResourceType,
+    describe_configs,
+    error_name,
+    host_and_port,
+    list_offsets,
+)
+from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.formats.cleaning import CLEANING_SETTINGS, CleaningConfig
+from kafka_rollout.formats.log_types import Bytes, LogRange, UnreadableOffsetError
+from kafka_rollout.formats.record_batch import last_header
+
+_TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
+_PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
+_LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
+_FETCH_BYTES = 16 * 1024 * 1024
+_PATIENCE_S = 60.0  # longer than a broker's restart and the election of its partitions' leaders
+_PAUSE_S = 0.5
+
+Answer = TypeVar("Answer")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class FetchedBytes:
+    """Whole record batches as they are in the log, by the lengths in their headers. The last offset is `end` − 1."""
+
+    topic: str
+    partition: int
+    fetch_offset: int
+    end: int
+    data: Bytes
+
+
+class FetchSource:
+    """Connections to a cluster's brokers; a context manager.
+
+    After leader changes and lost connections it repeats the request for `patience_s` at each offset, then raises
+    TransientError with the partition. Raises RefusedError at once for a rejected password or certificate.
+    """
+
+    def __init__(
+        self,
+        bootstrap_servers: str,
+        security: ClientSecurity | None = None,
+        *,
+        fetch_bytes: int = _FETCH_BYTES,
+        patience_s: float = _PATIENCE_S,
+        timeout_s: float = 20,
+        sleep: Callable[[float], None] = time.sleep,
+    ) -> None:
+        self._servers = bootstrap_servers
+        self._security = security or ClientSecurity()
+        self._fetch_bytes = fetch_bytes
+        self._patience_s = patience_s
+        self._timeout_s = timeout_s
+        self._sleep = sleep
+        self._leaders: dict[tuple[str, int], int] = {}
+        self._addresses: dict[int, str] = {}  # by node id, as the brokers advertise them
+        self._connections: dict[str, NodeConnection] = {}
+        try:
+            self._look_up([])
+        except TransientError as error:
+            self.close()
+            raise TransientError(
+                f"No broker of {bootstrap_servers} answered within {timeout_s:g} s.",
+                remedy="Check the addresses and that the brokers are running.",
+            ) from error
+        except BaseException:
+            self.close()
+            raise
+
+    def __enter__(self) -> FetchSource:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        for connection in self._connections.values():
+            connection.close()
+
+    def partitions(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        """Partitions of the topics that exist; a topic that does not exist is left out, and is not created."""
+        return self._until_answered(f"the metadata of {', '.join(topics)}", lambda: self._look_up(topics))
+
+    def ranges(self, topics: Sequence[str]) -> tuple[LogRange, ...]:
+        """The present range of each partition: from the log start offset to the high watermark."""
+        names = [(topic, number) for topic, numbers in self.partitions(topics).items() for number in numbers]
+        starts = self._offsets(names, EARLIEST)
+        ends = self._offsets(names, LATEST)
+        return tuple(
+            LogRange(topic=topic, partition=partition, start=starts[topic, partition], end=ends[topic, partition])
+            for topic, partition in sorted(names)
+        )
+
+    def cleaning(self, topics: Sequence[str]) -> dict[str, CleaningConfig]:
+        """The cleaning settings of each topic; without topics whose configuration this user cannot read."""
+        request = describe_configs([(ResourceType.TOPIC, topic) for topic in topics], list(CLEANING_SETTINGS))
+        answer = self._until_answered("the configuration of the coordinator logs", lambda: self._ask(request))
+        return {
+            result.resource_name: CleaningConfig.from_settings(
+                {config.name: config.value for config in result.configs},
+                own=[config.name for config in result.configs if config.config_source == _TOPICS_OWN],
+            )
+            for result in answer.results
+            if result.error_code == 0
+        }
+
+    def starts_new_group_coordinator(self) -> bool | None:
+        """Whether a coordinator has a setting with which 3.8 and 3.9 start their new group coordinator.
+
+        For the coordinators of the logs whose `ranges` were queried. None if this user cannot read the settings.
+        Defaults do not count: those of 4.x do not apply when the node runs 3.9.
+        """
+        can_read = True
+        for node in sorted(set(self._leaders.values())):
+            request = describe_configs([(ResourceType.BROKER, str(node))], [_PROTOCOLS, _ENABLE])
+            answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
+            can_read = can_read and all(result.error_code == 0 for result in answer.results)
+            settings = {
+                config.name: config.value or ""
+                for result in answer.results
+                for config in result.configs or ()
+                if config.config_source != _DEFAULT
+            }
+            protocols = {name.strip().lower() for name in settings.get(_PROTOCOLS, "").split(",")}
+            if "consumer" in protocols or settings.get(_ENABLE) == "true":
+                return True
+        return False if can_read else None
+
+    def read(self, what: LogRange) -> Iterator[FetchedBytes]:
+        """The batches with the range's offsets, in order; the first and the last can exceed the range.
+
+        Records that retention removed during the read are skipped: a coordinator would not find them either. Raises
+        UnreadableOffsetError at an offset at which the log has no record batch; no later offset can be read then.
+        """
+        offset = what.start
+        while offset < what.end:
+            fetched, offset = self._until_answered(
+                f"{what.topic}-{what.partition} at offset {offset}", partial(self._fetch, what, offset)
+            )
+            if fetched is not None:
+                yield fetched
+
+    # --- one request each; an error that can pass is raised as TransientError ---
+
+    def _look_up(self, topics: Sequence[str]) -> dict[str, tuple[int, ...]]:
+        request = MetadataRequest(
+            topics=[MetadataRequest.MetadataRequestTopic(name=topic) for topic in topics],
+            allow_auto_topic_creation=False,
+            max_version=9,  # newer ones ask by topic id
+        )
+        answer = self._ask(request)
+        self._addresses = {broker.node_id: host_and_port(broker.host, broker.port) for broker in answer.brokers}
+        found: dict[str, tuple[int, ...]] = {}
+        for topic in answer.topics:
+            if topic.error_code == errors.UnknownTopicOrPartitionError.errno:
+                continue
+            _raise_for(topic.error_code)
+            for partition in topic.partitions:
+                _raise_for(partition.error_code, but=errors.ReplicaNotAvailableError.errno)
+                self._leaders[topic.name, partition.partition_index] = partition.leader_id
+            found[topic.name] = tuple(sorted(partition.partition_index for partition in topic.partitions))
+        return found
+
+    def _offsets(self, names: Iterable[tuple[str, int]], timestamp: int) -> dict[tuple[str, int], int]:
+        wanted = set(names)
+        found: dict[tuple[str, int], int] = {}
+
+        def query() -> None:
+            by_leader: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+            for topic, partition in sorted(wanted - found.keys()):
+                by_leader[self._leaders[topic, partition]][topic].append(partition)
+            for leader, topics in by_leader.items():
+                for topic in self._ask(list_offsets(topics, timestamp), leader).topics:
+                    for partition in topic.partitions:
+                        _raise_for(partition.error_code)
+                        found[topic.name, partition.partition_index] = partition.offset
+
+        self._until_answered("the offsets of the coordinator logs", query, topics=sorted({t for t, _ in wanted}))
+        return found
+
+    def _fetch(self, what: LogRange, offset: int) -> tuple[FetchedBytes | None, int]:
+        """One Fetch: the bytes (None if the log now starts later) and the next offset."""
+        topic = FetchRequest.FetchTopic(
+            topic=what.topic,
+            partitions=[
+                FetchRequest.FetchTopic.FetchPartition(
+                    partition=what.partition,
+                    current_leader_epoch=-1,
+                    fetch_offset=offset,
+                    last_fetched_epoch=-1,
+                    log_start_offset=-1,
+                    partition_max_bytes=self._fetch_bytes,
+                )
+            ],
+        )
+        request = FetchRequest(
+            replica_id=-1,
+            max_wait_ms=500,
+            min_bytes=1,
+            max_bytes=self._fetch_bytes,
+            isolation_level=READ_UNCOMMITTED,
+            session_id=0,
+            session_epoch=-1,  # no fetch session (KIP-227): each request is complete
+            topics=[topic],
+            forgotten_topics_data=[],
+            min_version=4,
+            max_version=_LAST_VERSION_BY_NAME,
+        )
+        answer = self._ask(request, self._leader(what))
+        _raise_for(answer.error_code)
+        partition = answer.responses[0].partitions[0]
+        if partition.error_code == errors.OffsetOutOfRangeError.errno:
+            start = self._offsets([(what.topic, what.partition)], EARLIEST)[what.topic, what.partition]
+            if start <= offset:
+                raise FatalError(
+                    f"{what.topic}-{what.partition} no longer has offset {offset}, which it had when the scan began.",
+                    remedy="Scan again. If the log was truncated, check for an unclean leader election.",
+                )
+            return None, start
+        if partition.error_code == errors.CorruptRecordError.errno:
+            raise UnreadableOffsetError(
+                f"The leader cannot read its log at offset {offset} (CORRUPT_MESSAGE).", offset=offset
+            )
+        _raise_for(partition.error_code)
+        data = bytes(partition.records or b"")
+        if not data:  # the new leader does not have this offset yet
+            raise TransientError("OFFSET_NOT_AVAILABLE.")
+        whole, end = whole_batches(data, offset)
+        return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, end=end, data=whole), end
+
+    def _leader(self, what: LogRange) -> int:
+        if (what.topic, what.partition) not in self._leaders:
+            self._look_up([what.topic])
+        try:
+            return self._leaders[what.topic, what.partition]
+        except KeyError:
+            raise UserError(f"Partition {what.topic}-{what.partition} does not exist.", remedy="Scan again.") from None
+
+    def _ask(self, request: Any, node_id: int | None = None) -> Any:
+        """The response of one broker, or of the first that responds; all of them share `timeout_s` then."""
+        if node_id is not None:
+            if node_id not in self._addresses:
+                raise TransientError("LEADER_NOT_AVAILABLE.")
+            return self._connection(self._addresses[node_id]).ask(request, timeout_s=self._timeout_s)
+        addresses = dict.fromkeys([*self._addresses.values(), *self._servers.split(",")])
+        last = TransientError("There is no broker to query.")
+        for address in addresses:
+            try:
+                return self._connection(address).ask(request, timeout_s=self._timeout_s / len(addresses))
+            except TransientError as error:
+                last = error
+        raise last
+
+    def _connection(self, address: str) -> NodeConnection:
+        if address not in self._connections:
+            self._connections[address] = NodeConnection(address, f"Broker {address}", self._security)
+        return self._connections[address]
+
+    def _until_answered(self, what: str, ask: Callable[[], Answer], *, topics: Sequence[str] = ()) -> Answer:
+        def pause(seconds: float) -> None:
+            self._sleep(seconds)
+            self._refresh(topics)
+
+        again = tenacity.Retrying(
+            retry=tenacity.retry_if_exception_type(TransientError),
+            stop=tenacity.stop_after_delay(self._patience_s),
+            wait=tenacity.wait_fixed(_PAUSE_S),
+            sleep=pause,
+            reraise=True,
+        )
+        try:
+            return again(ask)
+        except TransientError as error:
+            raise TransientError(
+                f"{self._servers} did not return {what} for {self._patience_s:g} s: {error.sentence}",
+                remedy="Check that every partition has a leader, then scan again.",
+            ) from error
+
+    def _refresh(self, topics: Sequence[str]) -> None:
+        """Read the leaders again; if no broker responds, the next attempt raises the error."""
+        with suppress(TransientError):
+            self._look_up(topics or sorted({topic for topic, _ in self._leaders}))
+
+
+def whole_batches(data: bytes, offset: int) -> tuple[memoryview, int]:
+    """Return the whole batches of a response, and the offset after the last one. Decoding checks their contents.
+
+    A response ends inside a batch if it reaches its byte limit, but its first batch is whole (KIP-74). Raises
+    UnreadableOffsetError without a whole batch that has `offset` or a later one.
+    """
+    last = last_header(data)
+    if last is None or last.last_offset < offset:
+        raise UnreadableOffsetError(
+            f"No complete record batch begins at offset {offset}. The rest of the partition was not read.",
+            offset=offset,
+        )
+    return memoryview(data)[: last.position + last.size], last.last_offset + 1
+
+
+def _raise_for(code: int, *, but: int = 0) -> None:
+    if code in (0, but):
+        return
+    name = error_name(code)
+    if name in AUTHORIZATION_ERRORS:
+        raise FatalError(
+            f"The cluster does not allow this user to read the coordinator logs: {name}.",
+            remedy="Allow DESCRIBE and READ on the coordinator logs to the user of the Connection.",
+        )
+    raise TransientError(f"{name}.")

@@ -1,1 +1,0 @@
-"""Outside: the brokers' sockets, files with credentials."""

@@ -1,1 +1,0 @@
-"""Bytes of record batches, coordinator records and messages, as values and back."""

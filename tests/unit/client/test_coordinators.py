@@ -1,0 +1,44 @@
+"""Groups of a coordinator that moves while it is queried."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+from typing import Any, cast
+
+import pytest
+from kafka.protocol.admin import ListGroupsRequest
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.client.coordinators import list_groups
+from kafka_rollout.client.requests import ClusterConnections, Target
+
+BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
+NOT_COORDINATOR, LOADING, NOT_AVAILABLE, GROUP_ID_NOT_FOUND, NOT_AUTHORIZED = 16, 14, 15, 69, 30
+
+
+class Nodes:
+    """A broker that lists one group and answers its description with an error code."""
+
+    def __init__(self, code: int) -> None:
+        self._code = code
+
+    def from_each(self, targets: Any, ask: Any) -> list[Any]:
+        return [ask(target) for target in targets]
+
+    def ask(self, target: Target, request: Any) -> Any:
+        if isinstance(request, ListGroupsRequest):
+            group = SimpleNamespace(group_id="g", group_type="classic", group_state="Stable", protocol_type="consumer")
+            return SimpleNamespace(error_code=0, groups=[group])
+        return SimpleNamespace(groups=[SimpleNamespace(group_id="g", error_code=self._code, members=["one"])])
+
+
+@pytest.mark.parametrize("code", [LOADING, NOT_AVAILABLE, NOT_COORDINATOR])
+def test_a_group_that_moves_between_list_and_description_is_no_group_without_members(code: int) -> None:
+    with pytest.raises(TransientError, match="the members of group g now"):
+        list_groups(cast(ClusterConnections, Nodes(code)), [BROKER])
+
+
+@pytest.mark.parametrize(("code", "members"), [(0, 1), (GROUP_ID_NOT_FOUND, None), (NOT_AUTHORIZED, None)])
+def test_a_deleted_or_hidden_group_has_an_unknown_number_of_members(code: int, members: int | None) -> None:
+    (group,) = list_groups(cast(ClusterConnections, Nodes(code)), [BROKER])
+    assert (group.group_id, group.members) == ("g", members)
