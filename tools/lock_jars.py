@@ -3,7 +3,7 @@
 
     python tools/lock_jars.py agents applications-4.3.1
 
-`kafka-rollout catalogue add` locks the jars of a release. The release cache downloads exactly the listed jars.
+`kafka-rollout-derive add` locks the jars of a release. The release cache downloads exactly the listed jars.
 """
 
 from __future__ import annotations
@@ -13,11 +13,10 @@ import sys
 import tempfile
 from pathlib import Path
 
-ROOT = Path(__file__).resolve().parents[1]
-sys.path.insert(0, str(ROOT / "plugins"))
+from kafka_rollout.releases.facts import Release
+from kafka_rollout_derivation.resolve import LOGGING, resolve
 
-from kafka_rollout.releases.facts import Release  # noqa: E402
-from kafka_rollout.releases.jars.resolve import LOGGING, resolve  # noqa: E402
+ROOT = Path(__file__).resolve().parents[1]
 
 AGENTS = (  # each contains its dependencies
     "io.prometheus.jmx:jmx_prometheus_javaagent:1.0.1",

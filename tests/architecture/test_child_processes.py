@@ -11,7 +11,8 @@ from tests.architecture.rooms import PACKAGE
 from tests.paths import ROOT
 
 HELPER = PACKAGE / "base" / "system" / "python.py"
-OURS = [path for folder in ("plugins", "spark_jobs", "dags", "consumer") for path in (ROOT / folder).rglob("*.py")]
+FOLDERS = ("plugins", "spark_jobs", "dags", "consumer", "tools/derivation")
+OURS = [path for folder in FOLDERS for path in (ROOT / folder).rglob("*.py")]
 STARTS = {"run", "Popen", "call", "check_call", "check_output", "create_subprocess_exec", "create_subprocess_shell"}
 OTHERS = {"system", "popen", "execv", "execve", "execvp", "spawnv", "posix_spawn", "getoutput", "getstatusoutput"}
 

@@ -11,6 +11,7 @@ UNIT = ROOT / "tests" / "unit"
 PACKAGES = ROOT / "plugins" / "kafka_rollout"
 OTHER_PACKAGES = {
     "consumer": ROOT / "consumer" / "dynamic_protocol_consumer",
+    "derivation": ROOT / "tools" / "derivation" / "kafka_rollout_derivation",
     "spark": ROOT / "spark_jobs" / "kafka_rollout_spark",
     "tools": ROOT / "tools",
 }

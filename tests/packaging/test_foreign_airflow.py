@@ -85,7 +85,7 @@ def test_the_environment_has_no_tool_of_developers(python: Path) -> None:
 
 
 def test_the_command_line_works_without_the_checkout(python: Path) -> None:
-    assert "4.3.1" in run(python.with_name("kafka-rollout"), "catalogue", "list", "--json")
+    assert "4.3.1" in run(python.with_name("kafka-rollout"), "catalogue", "--json")
 
 
 def test_upgrades_of_a_real_cluster_succeed_by_three_lines_and_inside_a_user_s_own_dag(

@@ -7,6 +7,7 @@ import re
 import shutil
 import subprocess
 import sys
+import tomllib
 from importlib import import_module
 from importlib.util import find_spec
 from pathlib import Path
@@ -22,6 +23,7 @@ from kafka_rollout.airflow.provider import get_provider_info
 from tests.paths import ROOT
 
 SOURCES = ("pyproject.toml", "setup.py", "LICENSE", "README.md", "plugins", "spark_jobs", "include")
+DERIVATION = ("pyproject.toml", "README.md", "kafka_rollout_derivation")
 CONSUMER = ("pyproject.toml", "LICENSE", "README.md", "dynamic_protocol_consumer")
 IMPORT = """
 import sys
@@ -74,6 +76,11 @@ def consumer(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return unpack_wheel(ROOT / "consumer", CONSUMER, tmp_path_factory.mktemp("consumer"))
 
 
+@pytest.fixture(scope="module")
+def derivation(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return unpack_wheel(ROOT / "tools" / "derivation", DERIVATION, tmp_path_factory.mktemp("derivation"))
+
+
 def needed(site: Path) -> list[str]:
     """The requirements of a distribution without its extras."""
     (about,) = site.glob("*.dist-info")
@@ -111,12 +118,27 @@ def test_the_wheel_has_the_licence_and_the_entry_points(installed: Path) -> None
 
 
 def test_the_base_install_is_the_command_line(installed: Path) -> None:
-    done = run_alone(COMMAND, str(installed), "catalogue", "list", "--json")
+    done = run_alone(COMMAND, str(installed), "catalogue", "--json")
     assert '"4.3.1"' in done.stdout, done.stderr
     done = run_alone(COMMAND, str(installed), "clusters", "--help")
     assert done.returncode == 0, done.stderr
     names = {"kafka-python", "confluent-kafka", "typer"}
     assert names <= {re.split("[^a-z-]", line.removeprefix("Requires-Dist: "))[0] for line in needed(installed)}
+
+
+def test_the_derivation_of_the_catalogue_is_a_wheel_of_its_own(installed: Path, derivation: Path) -> None:
+    assert [path.name for path in installed.rglob("*deriv*")] == []
+    assert not [path for path in installed.rglob("*.py") if "kafka_rollout_derivation" in path.read_text()]
+    version = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"]["version"]
+    assert needed(derivation) == [f"Requires-Dist: kafka-rollout[java]=={version}"]
+    (about,) = derivation.glob("*.dist-info")
+    assert about.name == f"kafka_rollout_derivation-{version}.dist-info"
+    assert "kafka-rollout-derive = kafka_rollout_derivation.__main__:main" in (about / "entry_points.txt").read_text()
+    code = "import sys; sys.path[:0] = sys.argv[1:3]; from kafka_rollout_derivation.__main__ import run_main; "
+    code += "sys.exit(run_main(['check', 'latest']))"
+    done = run_alone(code, str(installed), str(derivation))
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("'latest' is not a Kafka release."), done.stderr
 
 
 def test_an_installed_command_line_says_where_the_demo_is(installed: Path) -> None:

@@ -75,7 +75,7 @@ _SUBJECTS: Mapping[str, Mapping[str, str]] = {
     },
     "Set up": {
         "inventory": "inventory",
-        "catalogue": "catalogue",
+        "catalogue": "catalogue.catalogue",
         "db": "db",
         "demo": "demo.demo",
         "demo-clean": "demo.demo_clean",

@@ -117,7 +117,7 @@ def tolerant_between(catalogue: Catalogue, source: Release, target: Release) -> 
     if not between:
         raise UserError(
             f"KIP-915 requires a tolerant release between {source} and {target}, and the catalogue has none.",
-            remedy="Add one, for example with `kafka-rollout catalogue add 3.4.1`.",
+            remedy="Add one, for example with `kafka-rollout-derive add 3.4.1`.",
         )
     return min(between)
 

@@ -351,7 +351,7 @@ class Catalogue:
             known = ", ".join(map(str, newest_patches(self.releases)))
             raise UserError(
                 f"Release {release} is not in the catalogue.",
-                remedy=f"Choose another one, such as {known}, or add it with `kafka-rollout catalogue add {release}`.",
+                remedy=f"Choose another one, such as {known}, or add it with `kafka-rollout-derive add {release}`.",
             ) from None
 
     def configured(self, *, new_group_coordinator: bool) -> Catalogue:

@@ -8,16 +8,16 @@ from random import Random
 import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.derivation.coordinators.loaders import GROUP_SERDE, Record, group_shards, refusals
-from kafka_rollout.derivation.coordinators.records import SERDE_OF_3_9
-from kafka_rollout.derivation.coordinators.rules import GROUP_ID, MEMBER_ID, Records
-from kafka_rollout.derivation.jars import coordinator_messages
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.formats.group_replay import CURRENT, GroupRecord, GroupReplay, text_at
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout_derivation.coordinators.loaders import GROUP_SERDE, Record, group_shards, refusals
+from kafka_rollout_derivation.coordinators.records import SERDE_OF_3_9
+from kafka_rollout_derivation.coordinators.rules import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout_derivation.jars import coordinator_messages
 from tests.releases import NEWEST
 
 pytestmark = pytest.mark.integration

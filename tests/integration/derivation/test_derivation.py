@@ -17,11 +17,11 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.derivation.adding import add_release, derive_release
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache
 from kafka_rollout.releases.jars.maven import Module, open_repository
-from kafka_rollout.releases.jars.resolve import LOGGING, find_dependencies
+from kafka_rollout_derivation.adding import add_release, derive_release
+from kafka_rollout_derivation.resolve import LOGGING, find_dependencies
 from tests.paths import INCLUDE
 
 pytestmark = pytest.mark.jvm

@@ -137,14 +137,14 @@ def test_a_lock_is_shown_and_broken_by_name(home: Path, capsys: pytest.CaptureFi
 
 
 def test_the_catalogue_and_the_exit_codes_are_told(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run_main(["catalogue", "list"]) == 0
+    assert cli.run_main(["catalogue"]) == 0
     assert "4.3.1" in capsys.readouterr().out
     assert cli.run_main(["--help"]) == 0
     assert "Exit codes" in capsys.readouterr().out
 
 
 def test_the_catalogue_is_json_with_the_day_of_each_build(home: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert cli.run_main(["catalogue", "list", "--json"]) == 0
+    assert cli.run_main(["catalogue", "--json"]) == 0
     facts = json.loads(capsys.readouterr().out)
     assert facts["4.3.1"]["built_at"] == "2026-06-17"
     assert (facts["3.9.0"]["java_maximum_with_sasl"], facts["3.9.1"]["java_maximum_with_sasl"]) == (22, None)
@@ -154,7 +154,7 @@ def test_the_catalogue_fits_into_80_columns(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(show.out, "width", 80)
-    assert cli.run_main(["catalogue", "list"]) == 0
+    assert cli.run_main(["catalogue"]) == 0
     shown = [line.split() for line in capsys.readouterr().out.splitlines()]
     assert ["eligible.leader.replicas.version", "0-1"] in shown
     assert ["4.3.1", "emitting", "17+", "metadata.version", "7-30", "(3.3-IV3", "to", "4.3-IV0)"] in shown

@@ -69,7 +69,7 @@ CASES = [
      "'v4.3.1' is not a Kafka release. Write it as three numbers, for example 4.3.1."),
     (12, "plan -c orders --to 9.9.9", 2,
      "Release 9.9.9 is not in the catalogue. Choose another one, such as 3.3.2, 3.4.1, 3.5.2, 3.6.2, 3.7.2, 3.8.1, "
-     "3.9.2, 4.0.2, 4.1.2, 4.2.2, 4.3.1, 4.4.0, or add it with `kafka-rollout catalogue add 9.9.9`."),
+     "3.9.2, 4.0.2, 4.1.2, 4.2.2, 4.3.1, 4.4.0, or add it with `kafka-rollout-derive add 9.9.9`."),
     (13, "plan -c orders --to-release 4.3.1", 2, "kafka-rollout plan has no option --to-release. Did you mean --to?"),
     (14, "plan -c orders --to 4.3.1 --finalize never", 2,
      "--finalize cannot be 'never'. It must be one of later, after-approval."),

@@ -12,15 +12,14 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.derivation import adding
-from kafka_rollout.derivation.adding import DerivedRelease, add_release
 from kafka_rollout.formats.documents.definitions import load_schemas
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_facts, metadata_schemas
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jars import resolve
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jars.maven import Module, ModulesMissingError
+from kafka_rollout_derivation import adding, resolve
+from kafka_rollout_derivation.adding import DerivedRelease, add_release
 from tests.paths import INCLUDE
 
 NEW, KNOWN = Release(4, 3, 9), Release(4, 3, 1)

@@ -9,10 +9,10 @@ from typing import Any, cast
 
 import pytest
 
-from kafka_rollout.derivation import facts
-from kafka_rollout.derivation.facts import logging_backend, lossy_downgrade_level
-from kafka_rollout.derivation.gaps import NotDerivedError
 from kafka_rollout.releases.jvm.jvm import Jvm
+from kafka_rollout_derivation import facts
+from kafka_rollout_derivation.facts import logging_backend, lossy_downgrade_level
+from kafka_rollout_derivation.gaps import NotDerivedError
 
 CLASS = "org/apache/kafka/controller/FeatureControlManager.class"
 REFUSES = b"... Unsafe metadata downgrade is not supported in this version. ..."

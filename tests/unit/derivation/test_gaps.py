@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of
+from kafka_rollout_derivation.gaps import Gaps, NotDerivedError, agreed, first_of
 
 
 def fails(error: Exception) -> Callable[[], Any]:

@@ -48,7 +48,7 @@ VARIABLES: Mapping[str, Variable] = {
     ),
     "KAFKA_ROLLOUT_CACHE": Variable("Kafka releases and metrics agents", "`~/.cache/kafka-rollout`"),
     "KAFKA_ROLLOUT_CATALOGUE": Variable(
-        "releases that `catalogue add` added. Several Airflow workers need the same folder",
+        "releases that `kafka-rollout-derive add` added. Several Airflow workers need the same folder",
         "`$KAFKA_ROLLOUT_HOME/catalogue`",
     ),
     "KAFKA_ROLLOUT_PLUGINS": Variable(
@@ -110,7 +110,7 @@ class Settings:
 
     @property
     def added_releases(self) -> Path:
-        """The folder into which `catalogue add` writes: releases/ and schemas/, as in include/."""
+        """The folder into which `kafka-rollout-derive add` writes: releases/ and schemas/, as in include/."""
         return self.catalogue or self.home / "catalogue"
 
     @property

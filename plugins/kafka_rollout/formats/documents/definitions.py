@@ -21,7 +21,7 @@ from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 COORDINATOR_MESSAGES, METADATA_RECORDS = "schemas/kafka", "schemas/metadata"
 DEFINITIONS = "schemas/definitions"
 
-_REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout catalogue add RELEASE`."
+_REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout-derive add RELEASE`."
 
 
 @dataclass(frozen=True, slots=True)

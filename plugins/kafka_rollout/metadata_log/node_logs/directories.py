@@ -299,7 +299,7 @@ def _decode(record: MetadataRecord, schemas: Any, folder: MetadataFolder) -> dic
         raise UserError(
             f"{folder.log} has a record of type {record.type}, version {record.version}, which no release of the "
             "catalogue defines.",
-            remedy="Add the running release with `kafka-rollout catalogue add`.",
+            remedy="Add the running release with `kafka-rollout-derive add`.",
         )
     value: dict[str, Any] = decode(schema.layout(record.version), record.value, record.body_at).value
     return value

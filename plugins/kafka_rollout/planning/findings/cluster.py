@@ -349,7 +349,7 @@ def _release(catalogue: Catalogue, seen: NodeState, node: NodeSpec) -> Iterable[
         yield RELEASE_NOT_IN_CATALOGUE.found(
             subject,
             f"{node.name} runs {seen.release}, which is not in the catalogue (it contains {known}).",
-            f"Add it with `kafka-rollout catalogue add {seen.release}`.",
+            f"Add it with `kafka-rollout-derive add {seen.release}`.",
         )
 
 

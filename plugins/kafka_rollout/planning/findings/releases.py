@@ -58,7 +58,7 @@ def gap_findings(
         CATALOGUE_GAP.found(
             f"release {release}, {fact}",
             f"The catalogue does not contain {needed[fact.partition('.')[0]]}: {reason}",
-            f"Choose another release, or update this tool and run `kafka-rollout catalogue add {release}` again.",
+            f"Choose another release, or update this tool and run `kafka-rollout-derive add {release}` again.",
         )
         for release in dict.fromkeys(releases)
         for fact, reason in catalogue.get(release).gaps.items()
@@ -124,7 +124,7 @@ def _by_neighbours(who: str, found: ReportedRelease) -> Iterator[Finding]:
         return  # a minor line has its own finding
     names = " and ".join(map(str, found.neighbours))
     sentence = f"{who}. Kafka {found.apache} is not in the catalogue. It is evaluated as {found.release}, by {names}."
-    remedy = f"Add it with `kafka-rollout catalogue add {found.apache}`."
+    remedy = f"Add it with `kafka-rollout-derive add {found.apache}`."
     subject = f"release {found.text}"
     if found.differing:
         differing = f"{sentence} These releases differ in: {few(found.differing)}."

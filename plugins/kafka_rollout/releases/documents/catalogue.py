@@ -1,4 +1,4 @@
-"""The release catalogue: releases/<release>.json, one file a release, written by `kafka-rollout catalogue add`.
+"""The release catalogue: releases/<release>.json, one file a release, written by `kafka-rollout-derive add`.
 
 It is in two folders: include/, which is part of the project, and that of the releases added on this machine
 (Settings.catalogue). A release in both is read from include/.
@@ -39,7 +39,7 @@ INTOLERANT_REFERENCE = Release(3, 4, 0)
 """The newest release of the catalogue whose coordinators fail on unknown records."""
 
 _JAVA = 8  # the oldest that a release needs
-_REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout catalogue add RELEASE`."
+_REMEDY = "Restore it from the repository, or derive it again with `kafka-rollout-derive add RELEASE`."
 
 
 _File = TypeVar("_File", bound=BaseModel)

@@ -121,7 +121,7 @@ class ReleaseCache:
         known = ", ".join(map(str, self.known()))
         raise UserError(
             f"Kafka {name} has no lock for its jars.",
-            remedy=f"Choose one of {known}, or add it with `kafka-rollout catalogue add {name}`.",
+            remedy=f"Choose one of {known}, or add it with `kafka-rollout-derive add {name}`.",
         )
 
     def _fetch(self, home: Path, locked: Mapping[str, str], title: str) -> None:

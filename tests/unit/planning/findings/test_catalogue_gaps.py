@@ -53,7 +53,7 @@ def test_the_finding_names_release_fact_and_reason() -> None:
     assert (finding.code, finding.severity) == ("CATALOGUE-GAP", Severity.BLOCKER)
     assert finding.subject == "release 4.3.1, java_minimum"
     assert finding.sentence == "The catalogue does not contain which Java it requires: The class was moved."
-    assert "catalogue add 4.3.1" in finding.remedy
+    assert "kafka-rollout-derive add 4.3.1" in finding.remedy
 
 
 def test_the_verdict_of_a_release_whose_coordinator_is_unknown_is_unknown() -> None:

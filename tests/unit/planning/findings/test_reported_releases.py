@@ -103,7 +103,7 @@ def test_an_unknown_patch_release_is_a_warning_that_names_its_neighbours() -> No
     (found,) = findings("3.9.7")
     assert (found.code, found.severity) == ("RELEASE-BY-NEIGHBOURS", Severity.WARNING)
     assert "evaluated as 3.9.2, by 3.9.2." in found.sentence
-    assert "catalogue add 3.9.7" in found.remedy
+    assert "kafka-rollout-derive add 3.9.7" in found.remedy
 
 
 def test_neighbours_with_different_facts_block() -> None:

@@ -11,11 +11,11 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.derivation.adding import definition_file, pretty
-from kafka_rollout.derivation.facts import coordinator_class
-from kafka_rollout.derivation.jars import Message, parse_definition
 from kafka_rollout.releases.documents.catalogue import load_catalogue, load_facts
 from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, VersionRange
+from kafka_rollout_derivation.adding import definition_file, pretty
+from kafka_rollout_derivation.facts import coordinator_class
+from kafka_rollout_derivation.jars import Message, parse_definition
 from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
@@ -226,7 +226,7 @@ def test_a_broken_file_is_named_with_the_place(
         load_facts(path)
     assert str(path) in caught.value.sentence
     assert where in caught.value.sentence
-    assert "kafka-rollout catalogue add" in caught.value.remedy
+    assert "kafka-rollout-derive add" in caught.value.remedy
 
 
 def test_facts_that_an_older_version_of_the_tool_did_not_derive_are_gaps(tmp_path: Path) -> None:

@@ -14,7 +14,16 @@ from pathlib import Path
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.derivation.coordinators.loaders import (
+from kafka_rollout.formats.layouts import MessageSchema
+from kafka_rollout.releases.facts import (
+    CoordinatorLogFacts,
+    FeatureLevel,
+    FieldRule,
+    RecordTypeFacts,
+    VersionRange,
+)
+from kafka_rollout.releases.jvm.jvm import Jvm, java_class, root_cause
+from kafka_rollout_derivation.coordinators.loaders import (
     SHARE_RECORDS,
     Loader,
     default_group_loader,
@@ -25,19 +34,10 @@ from kafka_rollout.derivation.coordinators.loaders import (
     share_loader,
     transaction_loader,
 )
-from kafka_rollout.derivation.coordinators.rules import field_rules, group_families
-from kafka_rollout.derivation.coordinators.writers import Written, has_old_group_coordinator
-from kafka_rollout.derivation.gaps import Gaps
-from kafka_rollout.derivation.jars import Message, key_versions
-from kafka_rollout.formats.layouts import MessageSchema
-from kafka_rollout.releases.facts import (
-    CoordinatorLogFacts,
-    FeatureLevel,
-    FieldRule,
-    RecordTypeFacts,
-    VersionRange,
-)
-from kafka_rollout.releases.jvm.jvm import Jvm, java_class, root_cause
+from kafka_rollout_derivation.coordinators.rules import field_rules, group_families
+from kafka_rollout_derivation.coordinators.writers import Written, has_old_group_coordinator
+from kafka_rollout_derivation.gaps import Gaps
+from kafka_rollout_derivation.jars import Message, key_versions
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 SERDE_OF_3_9 = f"{_COORDINATOR}.group.CoordinatorRecordSerde"  # also of 3.8; the early access of 3.7 is omitted

@@ -19,10 +19,6 @@ from typing import Any
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.system.files import sha256_of
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.derivation import jars
-from kafka_rollout.derivation.coordinators.loaders import serialized
-from kafka_rollout.derivation.facts import derive_facts
-from kafka_rollout.derivation.jars import Message, coordinator_messages, metadata_messages
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.formats.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
 from kafka_rollout.formats.layouts import MessageSchema, SchemaError
@@ -38,8 +34,12 @@ from kafka_rollout.releases.documents.catalogue import (
 )
 from kafka_rollout.releases.facts import Catalogue, Release, ReleaseFacts
 from kafka_rollout.releases.jars.cache import LOCKS, ReleaseCache, exclusive
-from kafka_rollout.releases.jars.resolve import resolve_release
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
+from kafka_rollout_derivation import jars
+from kafka_rollout_derivation.coordinators.loaders import serialized
+from kafka_rollout_derivation.facts import derive_facts
+from kafka_rollout_derivation.jars import Message, coordinator_messages, metadata_messages
+from kafka_rollout_derivation.resolve import resolve_release
 
 Say = Callable[[str], None]
 _UNSUPPORTED = "Nothing was written. Report the release; it needs a newer version of this tool."
@@ -64,7 +64,7 @@ def add_release(settings: Settings, release: Release, say: Say, *, repository: s
     if release in release_files(settings.include) and settings.include != folder:
         raise UserError(
             f"Kafka {release} is part of the catalogue already.",
-            remedy=f"No action needed. `kafka-rollout catalogue check {release}` derives its facts again.",
+            remedy=f"No action needed. `kafka-rollout-derive check {release}` derives its facts again.",
         )
     cache = ReleaseCache.from_settings(settings)
     try:
@@ -186,7 +186,7 @@ def _verify_levels(facts: ReleaseFacts, others: Catalogue) -> None:
                 )
 
 
-TOOL = "kafka-rollout catalogue add, version 8"
+TOOL = "kafka-rollout-derive, version 8"
 _DIGITS = 12  # of the SHA-256 in the name of a definition
 
 

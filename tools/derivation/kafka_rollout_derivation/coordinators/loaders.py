@@ -13,7 +13,9 @@ from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
-from kafka_rollout.derivation.coordinators.writers import (
+from kafka_rollout.releases.facts import VersionRange
+from kafka_rollout.releases.jvm.jvm import Jvm
+from kafka_rollout_derivation.coordinators.writers import (
     LOG_CONTEXT,
     Written,
     broker_defaults,
@@ -22,9 +24,7 @@ from kafka_rollout.derivation.coordinators.writers import (
     share_writes,
     transaction_writes,
 )
-from kafka_rollout.derivation.jars import Message, calls, classes_named, key_versions
-from kafka_rollout.releases.facts import VersionRange
-from kafka_rollout.releases.jvm.jvm import Jvm
+from kafka_rollout_derivation.jars import Message, calls, classes_named, key_versions
 
 _COORDINATOR = "org.apache.kafka.coordinator"
 SHARE_RECORDS = ("ShareSnapshot", "ShareUpdate")

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.releases.jars.maven import Module, Repository
-from kafka_rollout.releases.jars.resolve import find_dependencies
+from kafka_rollout_derivation.resolve import find_dependencies
 
 
 class Poms:

@@ -13,17 +13,6 @@ from typing import Any
 from py4j.java_gateway import get_field
 
 from kafka_rollout.base.errors import FatalError
-from kafka_rollout.derivation.coordinators.records import coordinator_logs, new_group_coordinator
-from kafka_rollout.derivation.gaps import Gaps, NotDerivedError, agreed, first_of, reason_of
-from kafka_rollout.derivation.jars import (
-    Message,
-    built_at,
-    calls,
-    classes_named,
-    java_maximum_with_sasl,
-    java_minimum,
-)
-from kafka_rollout.derivation.jars import oldest_requests as oldest_in_definitions
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.node_configs import config_definitions
 from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
@@ -39,6 +28,17 @@ from kafka_rollout.releases.facts import (
     VersionRange,
 )
 from kafka_rollout.releases.jvm.jvm import Jvm
+from kafka_rollout_derivation.coordinators.records import coordinator_logs, new_group_coordinator
+from kafka_rollout_derivation.gaps import Gaps, NotDerivedError, agreed, first_of, reason_of
+from kafka_rollout_derivation.jars import (
+    Message,
+    built_at,
+    calls,
+    classes_named,
+    java_maximum_with_sasl,
+    java_minimum,
+)
+from kafka_rollout_derivation.jars import oldest_requests as oldest_in_definitions
 
 Progress = Callable[[str], None]
 

@@ -1,4 +1,4 @@
-"""The facts of a release, from its jars.
+"""The facts of a release, from its jars: a tool of its own, which the wheel of kafka-rollout does not contain.
 
 Outside: jars, a JVM with Kafka's classes, the catalogue's files.
 

@@ -8,13 +8,13 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import count
 from typing import Any
 
-from kafka_rollout.derivation.coordinators.loaders import Record, Refusal
-from kafka_rollout.derivation.jars import Message, key_versions
 from kafka_rollout.formats.coordinator_records import CONSUMER_PROTOCOL, PROTOCOL, PROTOCOL_TYPE, VERSION_BYTES
 from kafka_rollout.formats.group_replay import CURRENT, GROUP, MEMBER
 from kafka_rollout.formats.layouts import ZERO_UUID, FieldLayout, FieldType, Layout, MessageSchema, StructLayout
 from kafka_rollout.formats.messages import encode
 from kafka_rollout.releases.facts import FieldRule, GroupFamilyFacts, RecordTypeFacts, RuleKind
+from kafka_rollout_derivation.coordinators.loaders import Record, Refusal
+from kafka_rollout_derivation.jars import Message, key_versions
 
 Complaint = Callable[[bytes], str | None]  # value with its version → the release's message if it refuses it
 

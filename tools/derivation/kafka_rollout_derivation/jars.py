@@ -14,7 +14,7 @@ from datetime import date
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.derivation.gaps import NotDerivedError
+from kafka_rollout_derivation.gaps import NotDerivedError
 
 # Jars whose common/message/ holds coordinator records; kafka_2.13 until the coordinators got separate modules.
 _COORDINATOR_JARS = (
