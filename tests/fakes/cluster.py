@@ -25,8 +25,8 @@ from kafka_rollout.model.configs import (
     EffectiveConfigs,
     Setting,
 )
-from kafka_rollout.model.endpoints import ListenerCertificate
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass

@@ -23,7 +23,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_par
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.endpoints import ListenerCertificate
+from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (

@@ -57,7 +57,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.endpoints import ListenerCertificate
+from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,

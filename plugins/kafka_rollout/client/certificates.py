@@ -8,7 +8,7 @@ from collections.abc import Iterable
 
 from cryptography import x509
 
-from kafka_rollout.model.endpoints import ListenerCertificate
+from kafka_rollout.model.listeners import ListenerCertificate
 
 
 def read_certificates(addresses: Iterable[str], *, timeout_s: float) -> tuple[ListenerCertificate, ...]:

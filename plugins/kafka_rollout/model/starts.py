@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.model.configs import is_reference
-from kafka_rollout.model.endpoints import base_name, endpoints_of
 from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.listeners import base_name, find_listeners
 
 LOGIN_FILE = "java.security.auth.login.config"
 """Property of the JVM with the path of the JAAS file."""
+LOGIN_MODULES = ("org.apache.kafka.disallowed.login.modules", "org.apache.kafka.allowed.login.modules")
+"""Properties of the JVM with login modules. The second one exists from 4.2.0 on, and counts more than the first."""
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
 _KAFKAS = re.compile(r"(org\.apache\.kafka|kafka|java|javax|com\.sun)\.")
 _NAMES_CLASSES = re.compile(r"(^|\.)(class|classes|class\.name|reporters|assignors)$")
@@ -45,12 +47,22 @@ class PluginClass:
     class_path: str = ""
 
 
+@dataclass(frozen=True, slots=True)
+class FileRemark:
+    """What an operator should know of a file with which the node starts. `is_unknown`: perhaps clients refuse it."""
+
+    sentence: str
+    is_unknown: bool = False
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartProblems:
     """`rejected`: why the release would refuse to start, sentences. `plugins`: classes that are not among the jars of
-    the release; only the node's own jars show whether they are missing."""
+    the release; only the node's own jars show whether they are missing. `remarks`: about files with which the node
+    starts."""
 
     rejected: tuple[str, ...] = ()
+    remarks: tuple[FileRemark, ...] = ()
     plugins: tuple[PluginClass, ...] = ()
 
 
@@ -95,34 +107,40 @@ def is_plugin(class_name: str) -> bool:
 
 
 def named_files(config: Mapping[str, str], jvm_arguments: tuple[str, ...] | None = None) -> dict[str, str]:
-    """Return key → path of the files that a start reads: stores of listeners with TLS, and the JAAS file.
+    """Return key → path of the files that a start reads: stores of listeners with TLS, and the JAAS file if
+    a login needs it.
 
     Values of config providers are left out.
     """
     found = {
         key: value
-        for listener in endpoints_of(config)
+        for listener in find_listeners(config).all
         if listener.uses_tls
         for name in _STORES
-        if (line := listener.setting(config, name)) is not None
+        if (line := listener.line(config, name)) is not None
         for key, value in [line]
         if not is_reference(value)
     }
-    if any(listener.uses_sasl for listener in endpoints_of(config)) and (path := login_file(jvm_arguments)):
+    if any(one.reads_login_file for one in find_listeners(config).all) and (path := login_file(jvm_arguments)):
         found[LOGIN_FILE] = path
     return found
 
 
-def login_file(jvm_arguments: tuple[str, ...] | None) -> str:
-    """Return the path of the JAAS file; empty without one. The last argument counts, as for Java."""
-    start = f"-D{LOGIN_FILE}="
-    paths = [argument.removeprefix(start) for argument in jvm_arguments or () if argument.startswith(start)]
-    return paths[-1] if paths else ""
+def login_file(jvm_arguments: Sequence[str] | None) -> str:
+    """Return the path of the JAAS file; empty without one. It can be a URL, and a `=` before it leaves out the files of
+    Java's own security properties."""
+    value = properties_of(jvm_arguments).get(LOGIN_FILE, "").removeprefix("=")
+    return value.removeprefix("file://").removeprefix("file:")
+
+
+def properties_of(jvm_arguments: Sequence[str] | None) -> dict[str, str]:
+    """Return name → value of the -D arguments; the last one counts, as for Java."""
+    return dict(arg[2:].split("=", 1) for arg in jvm_arguments or () if arg.startswith("-D") and "=" in arg)
 
 
 def reads_more(config: Mapping[str, str]) -> bool:
     """Return whether a start with this configuration depends on files and jars that can change without it."""
-    secured = any(listener.uses_tls or listener.uses_sasl for listener in endpoints_of(config))
+    secured = any(listener.uses_tls or listener.uses_sasl for listener in find_listeners(config).all)
     return secured or any(plugin_names(config))
 
 

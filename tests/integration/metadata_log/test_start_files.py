@@ -3,11 +3,16 @@
 from __future__ import annotations
 
 import datetime
+import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
@@ -131,6 +136,68 @@ def test_a_keystore_with_which_no_node_starts_or_serves_is_named(
                 assert str(tmp_path) not in sentence
 
 
+def _keystore(folder: Path, certificates: Mapping[str, str]) -> Path:
+    """Write a keystore with one entry of `certificates` (alias → name of PEM files) after the other."""
+    store = folder / "node.store"
+    store.unlink(missing_ok=True)
+    for alias, name in certificates.items():
+        key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
+        assert isinstance(key, ec.EllipticCurvePrivateKey)
+        leaf = x509.load_pem_x509_certificate((folder / f"{name}.pem").read_bytes())
+        with_password = serialization.BestAvailableEncryption(b"secret")
+        part = folder / f"{alias}.p12"
+        part.write_bytes(pkcs12.serialize_key_and_certificates(alias.encode(), key, leaf, None, with_password))
+        importing = ["keytool", "-importkeystore", "-noprompt", "-srckeystore", str(part), "-srcstorepass", "secret"]
+        importing += ["-destkeystore", str(store), "-deststorepass", "secret", "-deststoretype", "PKCS12"]
+        subprocess.run(importing, check=True, capture_output=True)
+    return store
+
+
+def _start_of_store(stores: Stores) -> NodeStart:
+    own = {"keystore.type": "PKCS12", "keystore.password": "secret", "key.password": "secret"}
+    start = stores.start(listener=CLIENTS)
+    properties = {**start.properties, **{f"listener.name.clients.ssl.{name}": value for name, value in own.items()}}
+    return replace(start, properties=properties)
+
+
+def test_the_certificate_that_the_listener_presents_is_judged(
+    release_cache: ReleaseCache, stores: Stores, tmp_path: Path
+) -> None:
+    """A keystore keeps an old entry. Java chooses by the aliases, so the ended one is presented in one of the orders.
+    The oracle is a connection to the listener's own engine, as a client makes it."""
+    starts = {}
+    for number, (of_first, of_second) in enumerate((("ended", "node"), ("node", "ended"))):
+        one = _stores(tmp_path / f"store-{number}")
+        certificate(one.folder, "ended", authority(one.folder), ends_in=-datetime.timedelta(hours=1))
+        _keystore(one.folder, {"broker-2024": of_first, "broker-2026": of_second})
+        starts[number] = _start_of_store(one)
+    found = JvmKafkaClasses(release_cache).start_problems(NEW, starts)
+    refused = [node_id for node_id in starts if found[node_id].rejected]
+    assert len(refused) == 1
+    (other,) = starts.keys() - set(refused)
+    assert "the certificate CN=ended of its keystore ended at " in found[refused[0]].rejected[0]
+    (remark,) = found[other].remarks
+    assert "CN=ended" in remark.sentence
+    assert ", and not broker-20" in remark.sentence
+
+
+def test_an_ended_certificate_of_an_authority_in_the_chain_is_a_remark(
+    release_cache: ReleaseCache, stores: Stores
+) -> None:
+    """Clients that have the renewed root in their truststore do not look at the one that is sent."""
+    folder = stores.folder
+    root, key = authority(folder)
+    made = x509.CertificateBuilder(root.issuer, root.subject, root.public_key(), x509.random_serial_number())
+    now = datetime.datetime.now(datetime.UTC)
+    made = made.not_valid_before(now - datetime.timedelta(days=9)).not_valid_after(now - datetime.timedelta(hours=1))
+    ended = made.sign(key, hashes.SHA256()).public_bytes(serialization.Encoding.PEM)
+    (folder / "node.store").write_bytes((folder / "node.store").read_bytes() + ended)
+    found = JvmKafkaClasses(release_cache).start_problems(NEW, {1: stores.start(listener=CLIENTS)})[1]
+    assert found.rejected == ()
+    (remark,) = found.remarks
+    assert "CN=ca of its keystore ended" in remark.sentence
+
+
 def test_files_that_this_process_cannot_read_are_not_judged(release_cache: ReleaseCache, stores: Stores) -> None:
     _remove(stores.folder)
     start = stores.start()
@@ -140,6 +207,7 @@ def test_files_that_this_process_cannot_read_are_not_judged(release_cache: Relea
 
 
 PLAIN = f'{MODULE} username="a" password="{SECRET}";'
+LDAP = "com.sun.security.auth.module.LdapLoginModule optional"
 SCRAM = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 NO_ENTRY = "Could not find a 'KafkaServer' or 'clients.KafkaServer' entry in the JAAS configuration"
 # Lines of the listener by mechanism, the JAAS file (None: no argument names one) → what each problem contains.
@@ -154,8 +222,14 @@ LOGINS: tuple[tuple[Mapping[str, str], str | None, tuple[str, ...]], ...] = (
         f"KafkaServer {{ {MODULE}\n password=a{SECRET} {SECRET}; }};",
         ("=/node/5.conf: Line 2: expected [=]",),
     ),
-    ({}, f"KafkaClient {{ {PLAIN} }};", (NO_ENTRY, NO_ENTRY)),
+    ({}, f"KafkaClient {{ {PLAIN} }};", (NO_ENTRY,)),
     ({}, "", ("=/node/7.conf: No such file or directory",)),
+    # Kafka reads the file for a mechanism without a line of its own only.
+    ({"plain": PLAIN, "scram-sha-512": SCRAM}, "", ()),
+    ({"plain": PLAIN, "scram-sha-512": SCRAM}, "KafkaServer {", ()),
+    ({"plain": PLAIN}, "", ("=/node/10.conf: No such file or directory",)),
+    ({"plain": f"{PLAIN} {LDAP};", "scram-sha-512": SCRAM}, None, ("contains 2 login modules, should be 1 module",)),
+    ({}, f"KafkaServer {{ {PLAIN} {LDAP}; }};", ("LdapLoginModule is not allowed",)),
 )
 
 

@@ -44,10 +44,10 @@ from kafka_rollout.metadata_log.disk.folder import (
 )
 from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, questions_of
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
-from kafka_rollout.model.endpoints import base_name
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
+from kafka_rollout.model.listeners import base_name
 from kafka_rollout.model.probes import Probe
-from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems, is_plugin, names_class
+from kafka_rollout.model.starts import FileRemark, NodeStart, PluginClass, StartProblems, is_plugin, names_class
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -155,14 +155,17 @@ def _problems(classes: ImageClasses, start: NodeStart) -> StartProblems:
         config = _kafka_config(jvm, with_local_paths(start))
     except Py4JJavaError as error:
         rejected: tuple[str, ...] = (sentence_of(error),)
+        remarks: tuple[FileRemark, ...] = ()
     else:
+        problems, remarks = find_start_problems(jvm, config, start)
         rejected = (
             *(f"Class {one.name} of {one.setting} is not on the class path" for one in plugins if one not in foreign),
             *(_format_problems(classes, start.properties, start.formats) if start.formats is not None else ()),
-            *find_start_problems(jvm, config, start),
+            *problems,
         )
     secrets = secret_values(jvm, [start.properties]) if rejected else frozenset()
-    return StartProblems(rejected=tuple(without_secrets(one, secrets) for one in rejected), plugins=foreign)
+    told = tuple(without_secrets(one, secrets) for one in rejected)
+    return StartProblems(rejected=told, remarks=remarks, plugins=foreign)
 
 
 def _absent_classes(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[PluginClass]:

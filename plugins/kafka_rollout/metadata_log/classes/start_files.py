@@ -9,24 +9,29 @@ from __future__ import annotations
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
 from py4j.protocol import Py4JJavaError
 
+from kafka_rollout.metadata_log.classes.tls import ask, presented_alias
 from kafka_rollout.model.configs import unresolved_settings
-from kafka_rollout.model.endpoints import Endpoint, endpoints_of
-from kafka_rollout.model.starts import LOGIN_FILE, NodeStart, login_file, named_files
+from kafka_rollout.model.listeners import Listener, find_listeners
+from kafka_rollout.model.starts import (
+    LOGIN_FILE,
+    LOGIN_MODULES,
+    FileRemark,
+    NodeStart,
+    login_file,
+    named_files,
+    properties_of,
+)
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _FACTORY = "org.apache.kafka.common.security.ssl.SslFactory"
 _CONTEXT = "org.apache.kafka.common.security.JaasContext"
-_NO_MODULE_REFUSED = "org.apache.kafka.disallowed.login.modules"
-_MECHANISM_OF_BROKERS, _MECHANISM_OF_CONTROLLERS = (
-    "sasl.mechanism.inter.broker.protocol",
-    "sasl.mechanism.controller.protocol",
-)
 _X509, _SIGNATURE = "java.security.cert.X509Certificate", "java.security.Signature"
 # Without what Java found in place of it, which can be a password.
 _LOGIN_ERROR = re.compile(r"(Line \d+: expected \[[^\]]*\]|No such file or directory)")
@@ -42,7 +47,7 @@ class _Loaded:
     start: NodeStart
     paths: Mapping[str, str]
 
-    def values(self, listener: Endpoint) -> Any:
+    def values(self, listener: Listener) -> Any:
         return self.config.valuesWithPrefixOverride(listener.prefix)
 
     def sentence(self, error: Py4JJavaError) -> str:
@@ -58,6 +63,10 @@ class _Loaded:
         return said
 
 
+_Seen = str | FileRemark
+"""Why the node would not start, or a remark with which it does."""
+
+
 def with_local_paths(start: NodeStart) -> dict[str, str]:
     """Return the configuration with the paths of this machine in place of those that it names."""
     files = start.files or {}
@@ -65,24 +74,30 @@ def with_local_paths(start: NodeStart) -> dict[str, str]:
     return {**start.properties, **local}
 
 
-def find_start_problems(jvm: Jvm, config: Any, start: NodeStart) -> Iterator[str]:
-    """Yield why the node would not start because of a file or a login module. `config`: KafkaConfig of
-    `with_local_paths`. Yields nothing for a listener whose files this process cannot read, or whose values a config
-    provider has."""
+def find_start_problems(jvm: Jvm, config: Any, start: NodeStart) -> tuple[tuple[str, ...], tuple[FileRemark, ...]]:
+    """Return why the node would not start because of a file or a login module, and remarks about such files. `config`:
+    KafkaConfig of `with_local_paths`. Nothing is said of a listener whose files this process cannot read, or whose
+    values a config provider has."""
+    seen = tuple(dict.fromkeys(_look(jvm, config, start)))
+    rejected = tuple(one for one in seen if isinstance(one, str))
+    return rejected, tuple(one for one in seen if isinstance(one, FileRemark))
+
+
+def _look(jvm: Jvm, config: Any, start: NodeStart) -> Iterator[_Seen]:
     unresolved = set(unresolved_settings(start.properties))
     loaded = _Loaded(jvm, config, start, {here: there for there, here in (start.files or {}).items()})
-    for listener in endpoints_of(start.properties):
-        if listener.uses_tls and not unresolved & listener.settings(start.properties, "ssl.").keys():
+    for listener in find_listeners(start.properties).all:
+        if listener.uses_tls and not unresolved & listener.lines(start.properties, "ssl.").keys():
             yield from _tls_problems(loaded, listener)
         if listener.uses_sasl and not any(key.startswith((listener.prefix, "sasl.")) for key in unresolved):
             yield from _login_problems(loaded, listener)
 
 
-def _tls_problems(loaded: _Loaded, listener: Endpoint) -> Iterator[str]:
+def _tls_problems(loaded: _Loaded, listener: Listener) -> Iterator[_Seen]:
     stores = {
         line[1]
         for name in ("ssl.keystore.location", "ssl.truststore.location")
-        if (line := listener.setting(loaded.start.properties, name)) is not None
+        if (line := listener.line(loaded.start.properties, name)) is not None
     }
     if loaded.start.files is None or not stores <= loaded.start.files.keys():
         return
@@ -107,25 +122,48 @@ def _tls_problems(loaded: _Loaded, listener: Endpoint) -> Iterator[str]:
         return
     try:
         if listener.is_own and (store := engines.sslEngineFactory().keystore()) is not None:
-            yield from (f"listener {listener.name}: {why}" for why in _of_keystore(loaded, listener, store))
+            for seen in _of_keystore(loaded, listener, engines, store):
+                start = f"listener {listener.name}: "
+                yield start + seen if isinstance(seen, str) else replace(seen, sentence=start + seen.sentence)
     finally:
         engines.close()
 
 
-def _of_keystore(loaded: _Loaded, listener: Endpoint, store: Any) -> Iterator[str]:
-    """Yield why no client could use the certificate. Kafka itself tries only that of the listener between brokers."""
+def _of_keystore(loaded: _Loaded, listener: Listener, engines: Any, store: Any) -> Iterator[_Seen]:
+    """Yield why no client could use the certificate that the listener presents. Kafka itself tries only that of the
+    listener between brokers. What the listener does not present, no client sees."""
     jvm = loaded.jvm
-    for alias in _elements(store.aliases()):
-        if not store.isKeyEntry(alias):
-            continue
+    aliases = [alias for alias in _elements(store.aliases()) if store.isKeyEntry(alias)]
+    presented = aliases[0] if len(aliases) == 1 else None
+    if len(aliases) > 1:
+        server = engines.sslEngineFactory().createServerSslEngine("localhost", 0)
+        presented = presented_alias(jvm, server, store, aliases)
+    ended: dict[str, str] = {}
+    for alias in aliases:
         chain = list(store.getCertificateChain(alias) or ())
-        for certificate in chain:
-            ends_at = _ask(jvm, _X509, certificate, "getNotAfter")
-            if ends_at.getTime() <= time.time() * 1000:
-                name = _ask(jvm, _X509, certificate, "getSubjectX500Principal").getName()
-                yield f"the certificate {name} of its keystore ended at {ends_at.toInstant().toString()}"
-        if chain and not _belongs(loaded, listener, store, alias, chain[0]):
-            yield "the key of its keystore does not belong to the certificate"
+        if chain and (sentence := _end(jvm, chain[0])):
+            ended[alias] = sentence
+        if alias == presented:
+            for sentence in filter(None, (_end(jvm, certificate) for certificate in chain[1:])):
+                yield FileRemark(f"{sentence}: it is of an authority, of which a client needs a valid one")
+            if chain and not _belongs(loaded, listener, store, alias, chain[0]):
+                yield "the key of its keystore does not belong to the certificate"
+    for alias, sentence in ended.items():
+        if alias == presented or len(ended) == len(aliases):
+            yield sentence
+        elif presented is None:
+            yield FileRemark(f"{sentence}: it is unknown whether it presents it", is_unknown=True)
+        else:
+            yield FileRemark(f"{sentence}: it presents the entry {presented}, and not {alias}")
+
+
+def _end(jvm: Jvm, certificate: Any) -> str:
+    """Return what is wrong with a certificate that has ended; empty for another one."""
+    ends_at = ask(jvm, _X509, certificate, "getNotAfter")
+    if ends_at.getTime() > time.time() * 1000:
+        return ""
+    name = ask(jvm, _X509, certificate, "getSubjectX500Principal").getName()
+    return f"the certificate {name} of its keystore ended at {ends_at.toInstant().toString()}"
 
 
 def _elements(enumeration: Any) -> Iterator[str]:
@@ -133,7 +171,7 @@ def _elements(enumeration: Any) -> Iterator[str]:
         yield str(enumeration.nextElement())
 
 
-def _belongs(loaded: _Loaded, listener: Endpoint, store: Any, alias: str, certificate: Any) -> bool:
+def _belongs(loaded: _Loaded, listener: Listener, store: Any, alias: str, certificate: Any) -> bool:
     """Return whether the key of an entry signs what its certificate verifies; True if it cannot be tried. The key stays
     in the Java process."""
     jvm, values = loaded.jvm, loaded.values(listener)
@@ -146,8 +184,8 @@ def _belongs(loaded: _Loaded, listener: Endpoint, store: Any, alias: str, certif
             continue
     else:
         return True
-    public = _ask(jvm, "java.security.cert.Certificate", certificate, "getPublicKey")
-    algorithms = [str(_ask(jvm, "java.security.Key", one, "getAlgorithm")) for one in (key, public)]
+    public = ask(jvm, "java.security.cert.Certificate", certificate, "getPublicKey")
+    algorithms = [str(ask(jvm, "java.security.Key", one, "getAlgorithm")) for one in (key, public)]
     if algorithms[0] != algorithms[1]:
         return False
     if algorithms[0] not in _SIGNATURES:
@@ -155,75 +193,67 @@ def _belongs(loaded: _Loaded, listener: Endpoint, store: Any, alias: str, certif
     signature = jvm.packages.java.security.Signature.getInstance(_SIGNATURES[algorithms[0]])
     probe = b"kafka-rollout"
     try:
-        _ask(jvm, _SIGNATURE, signature, "initSign", ("java.security.PrivateKey", key))
-        _ask(jvm, _SIGNATURE, signature, "update", ("[B", probe))
-        signed = _ask(jvm, _SIGNATURE, signature, "sign")
-        _ask(jvm, _SIGNATURE, signature, "initVerify", ("java.security.PublicKey", public))
-        _ask(jvm, _SIGNATURE, signature, "update", ("[B", probe))
-        return bool(_ask(jvm, _SIGNATURE, signature, "verify", ("[B", signed)))
+        ask(jvm, _SIGNATURE, signature, "initSign", ("java.security.PrivateKey", key))
+        ask(jvm, _SIGNATURE, signature, "update", ("[B", probe))
+        signed = ask(jvm, _SIGNATURE, signature, "sign")
+        ask(jvm, _SIGNATURE, signature, "initVerify", ("java.security.PublicKey", public))
+        ask(jvm, _SIGNATURE, signature, "update", ("[B", probe))
+        return bool(ask(jvm, _SIGNATURE, signature, "verify", ("[B", signed)))
     except Py4JJavaError:
         return False
-
-
-def _ask(jvm: Jvm, kind: str, target: Any, method: str, *arguments: tuple[str, Any]) -> Any:
-    """Call a method of a public class or interface: that of the object itself can be one that Java does not export.
-
-    `arguments`: name of the type, and value.
-    """
-    classes = jvm.packages.java.lang.Class
-    types = jvm.array(classes, [classes.forName(name) for name, _ in arguments])
-    return jvm.call(classes.forName(kind).getMethod(method, types), target, *(value for _, value in arguments))
 
 
 def _characters(jvm: Jvm, text: str) -> Any:
     return jvm.array(jvm.packages.char, list(text))
 
 
-def _login_problems(loaded: _Loaded, listener: Endpoint) -> Iterator[str]:
-    jvm, properties, path = loaded.jvm, loaded.start.properties, login_file(loaded.start.jvm_arguments)
-    if path and path not in (loaded.start.files or {}):
-        return
-    values = loaded.values(listener)
-    mechanisms = [str(one) for one in values.get("sasl.enabled.mechanisms") or ()] if listener.is_own else []
-    for applies, name in (
-        (listener.is_inter_broker, _MECHANISM_OF_BROKERS),
-        (listener.is_of_controllers, _MECHANISM_OF_CONTROLLERS),
-    ):
-        if applies and (mechanism := values.get(name)) is not None:
-            mechanisms.append(str(mechanism))
+def _login_problems(loaded: _Loaded, listener: Listener) -> Iterator[str]:
+    """Yield what JaasContext.load refuses. It reads the JAAS file only for a mechanism without a line of its own.
+
+    The properties of the node's JVM decide about the modules in the file. Those in lines are another check.
+    """
+    jvm, arguments = loaded.jvm, loaded.start.jvm_arguments
+    path, values = login_file(arguments), loaded.values(listener)
+    here = (loaded.start.files or {}).get(path)
+    lines = {one: values.get(f"{one.lower()}.sasl.jaas.config") is not None for one in listener.login_mechanisms}
+    can_read_file = arguments is not None and (here is not None or not path)
+    if here is not None and not all(lines.values()) and (problem := _login_file_problem(loaded, Path(here))):
+        yield problem
+        can_read_file = False
+    properties = {} if here is None else {LOGIN_FILE: here}
+    own = {name: value for name, value in properties_of(arguments).items() if name in LOGIN_MODULES}
+    name = jvm.static("org.apache.kafka.common.network.ListenerName")(listener.name)
+    for mechanism, has_line in lines.items():
+        if has_line or can_read_file:
+            more = dict.fromkeys(LOGIN_MODULES[:1], "") if has_line else own
+            with _properties(jvm, properties | more):
+                try:
+                    jvm.static(_CONTEXT).loadServerContext(name, mechanism, values)
+                except Py4JJavaError as error:
+                    yield f"listener {listener.name}: {loaded.sentence(error)}"
+
+
+@contextmanager
+def _properties(jvm: Jvm, properties: Mapping[str, str]) -> Iterator[None]:
+    """Set properties of this JVM during the block, and let it read its JAAS file again."""
     system = jvm.packages.java.lang.System
-    system.setProperty(_NO_MODULE_REFUSED, "")  # those of the node's own JVM are another check
+    jvm.packages.javax.security.auth.login.Configuration.setConfiguration(None)
+    for name, value in properties.items():
+        system.setProperty(name, value)
     try:
-        if path:
-            here = Path((loaded.start.files or {})[path])
-            if problem := _use_login_file(loaded, here):
-                yield problem
-                return
-        for mechanism in dict.fromkeys(mechanisms):
-            if not path and loaded.start.jvm_arguments is None and not _has_module(properties, listener, mechanism):
-                continue  # it can be in a file that only the arguments of the JVM name
-            name = jvm.static("org.apache.kafka.common.network.ListenerName")(listener.name)
-            try:
-                jvm.static(_CONTEXT).loadServerContext(name, mechanism, values)
-            except Py4JJavaError as error:
-                yield f"listener {listener.name}: {loaded.sentence(error)}"
+        yield
     finally:
-        system.clearProperty(LOGIN_FILE)
-        jvm.packages.javax.security.auth.login.Configuration.setConfiguration(None)
+        for name in properties:
+            system.clearProperty(name)
 
 
-def _has_module(properties: Mapping[str, str], listener: Endpoint, mechanism: str) -> bool:
-    return f"{listener.prefix}{mechanism.lower()}.sasl.jaas.config" in properties
-
-
-def _use_login_file(loaded: _Loaded, here: Path) -> str:
-    """Make the JAAS file of the node that of this JVM; return why it cannot be read, in Java's words."""
+def _login_file_problem(loaded: _Loaded, here: Path) -> str:
+    """Return why Java cannot read the JAAS file, in its words; empty if it can."""
     jvm, login = loaded.jvm, loaded.jvm.packages.javax.security.auth.login
     try:
         parameter = jvm.static("java.security.URIParameter")(jvm.packages.java.io.File(str(here)).toURI())
-        login.Configuration.setConfiguration(login.Configuration.getInstance("JavaLoginConfig", parameter))
+        login.Configuration.getInstance("JavaLoginConfig", parameter)
     except Py4JJavaError as error:
         found = _LOGIN_ERROR.search(loaded.sentence(error))
         return f"{LOGIN_FILE}={loaded.paths[str(here)]}: {found[1] if found else 'Java cannot read this file'}"
-    jvm.packages.java.lang.System.setProperty(LOGIN_FILE, str(here))
     return ""

@@ -12,7 +12,7 @@ from datetime import UTC, datetime
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.endpoints import ListenerCertificate
+from kafka_rollout.model.listeners import ListenerCertificate
 
 MARGIN_S = 30 * 24 * 3600.0
 """Time after the planned end in which an end is a warning: enough to renew certificates, and to roll back."""

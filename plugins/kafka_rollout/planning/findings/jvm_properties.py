@@ -13,12 +13,12 @@ from dataclasses import dataclass
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.configs import is_reference
+from kafka_rollout.model.starts import LOGIN_MODULES, properties_of
 from kafka_rollout.releases.facts import Release
 
 ALLOWED_URLS = "org.apache.kafka.sasl.oauthbearer.allowed.urls"
 ALLOWED_FILES = "org.apache.kafka.sasl.oauthbearer.allowed.files"
-ALLOWED_MODULES = "org.apache.kafka.allowed.login.modules"
-DISALLOWED_MODULES = "org.apache.kafka.disallowed.login.modules"
+DISALLOWED_MODULES, ALLOWED_MODULES = LOGIN_MODULES
 _JNDI, _LDAP = "com.sun.security.auth.module.JndiLoginModule", "com.sun.security.auth.module.LdapLoginModule"
 
 # The first release in which a property exists; unset, it allows everything. In the second release unset allows nothing.
@@ -35,7 +35,9 @@ _URLS = (_JWKS, "sasl.oauthbearer.token.endpoint.url")
 _FILES = tuple(f"sasl.oauthbearer.assertion.{name}" for name in ("file", "private.key.file", "template.file"))
 _VALIDATOR_CLASS, _KAFKAS_VALIDATOR = "sasl.oauthbearer.jwt.validator.class", "DefaultJwtValidator"
 _OLD_HANDLERS = "org.apache.kafka.common.security.oauthbearer.secured."
-_MODULE = re.compile(r"^\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
+# A module begins a text or follows a semicolon. Comments, and words in quotes, are passed over (StreamTokenizer).
+_PASSED_OVER = re.compile(r"""("(?:\\.|[^"\\\n])*"|'(?:\\.|[^'\\\n])*')|/\*.*?\*/|/[^\n]*""", re.DOTALL)
+_MODULE = re.compile(r"(?:^|;)\s*([\w.$]+)\s+(?:required|requisite|sufficient|optional)\b", re.IGNORECASE)
 
 
 JVM_PROPERTY_MISSING = FindingCode(
@@ -103,7 +105,7 @@ def jvm_findings(
     """
     alike: defaultdict[tuple[Release, _Problem], list[int]] = defaultdict(list)
     for node_id, by_release in configs.items():
-        properties = _properties(arguments[node_id]) if node_id in arguments else None
+        properties = properties_of(arguments[node_id]) if node_id in arguments else None
         for release, config in by_release.items():
             for problem in _problems(config, release, properties):
                 alike[release, problem].append(node_id)
@@ -259,8 +261,12 @@ def _uses_oauth(config: Mapping[str, str]) -> bool:
 
 
 def _login_modules(config: Mapping[str, str]) -> tuple[str, ...]:
-    found = (_MODULE.match(text) for text in _values(config, ("sasl.jaas.config",)).values())
-    return tuple(sorted({match[1] for match in found if match}))
+    texts = (_PASSED_OVER.sub(_quotes, text) for text in _values(config, ("sasl.jaas.config",)).values())
+    return tuple(sorted({name for text in texts for name in _MODULE.findall(text)}))
+
+
+def _quotes(match: re.Match[str]) -> str:
+    return '""' if match[1] else " "
 
 
 def _values(config: Mapping[str, str], settings: Sequence[str]) -> dict[str, str]:
@@ -279,11 +285,6 @@ def _is_set_for(config: Mapping[str, str], key: str, setting: str) -> bool:
         prefix.startswith(found.removesuffix(setting)) and text.lower() != "false"
         for found, text in _values(config, (setting,)).items()
     )
-
-
-def _properties(arguments: Sequence[str]) -> dict[str, str]:
-    """Return name → value of the -D arguments; the last one counts, as for Java."""
-    return dict(arg[2:].split("=", 1) for arg in arguments if arg.startswith("-D") and "=" in arg)
 
 
 def _split(text: str) -> list[str]:

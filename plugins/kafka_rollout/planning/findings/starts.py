@@ -19,7 +19,7 @@ from kafka_rollout.base.findings import (
     Severity,
 )
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, ClassPlaces, FileRemark, NamedFile, PluginClass
 from kafka_rollout.planning.findings.not_observable import not_observable
 from kafka_rollout.releases.facts import Release
 
@@ -37,11 +37,18 @@ START_FILE_UNKNOWN = FindingCode(
     WARNING,
     "A keystore, a truststore or a JAAS file that a node reads at its start could not be checked.",
 )
+CERTIFICATE_NOT_USED = FindingCode(
+    "CERTIFICATE-NOT-USED",
+    (INFO, WARNING),
+    "A keystore has a certificate that has ended, and that no client needs: of an entry that the listener does not "
+    "present, or of an authority in the chain. A warning if it is unknown which entry the listener presents.",
+    "Remove it from the keystore when you renew the keystore.",
+)
 START_FILES_CHECK = Check(
     "start-files",
     "Keystores, JAAS files and plugin classes of each node",
     "upgrade.md#configuration-of-a-node",
-    (PLUGIN_CLASS, START_FILE_MISSING, START_FILE_UNKNOWN),
+    (PLUGIN_CLASS, START_FILE_MISSING, START_FILE_UNKNOWN, CERTIFICATE_NOT_USED),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
@@ -69,9 +76,11 @@ class ObservedFiles:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStarts:
-    """The starts of all nodes on the releases ahead, by node id. `rejected`: errors of Kafka's own classes."""
+    """The starts of all nodes on the releases ahead, by node id. `rejected`: errors of Kafka's own classes. `remarks`:
+    about files that they read."""
 
     rejected: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    remarks: Mapping[int, tuple[FileRemark, ...]] = field(default_factory=dict)
     plugins: Mapping[int, tuple[ObservedPlugin, ...]] = field(default_factory=dict)
     files: Mapping[int, ObservedFiles] = field(default_factory=dict)
 
@@ -88,12 +97,27 @@ class ObservedStarts:
             node_id: (*self.plugins.get(node_id, ()), *later.plugins.get(node_id, ()))
             for node_id in {**self.plugins, **later.plugins}
         }
-        return ObservedStarts(rejected=rejected, plugins=plugins, files={**self.files, **later.files})
+        return ObservedStarts(
+            rejected=rejected,
+            remarks={**self.remarks, **later.remarks},
+            plugins=plugins,
+            files={**self.files, **later.files},
+        )
 
 
 def start_findings(starts: ObservedStarts) -> tuple[Finding, ...]:
     """Return the findings, apart from those of a configuration that is rejected."""
-    return (*_of_plugins(starts.plugins), *_of_files(starts.files))
+    return (*_of_plugins(starts.plugins), *_of_files(starts.files), *_of_remarks(starts.remarks))
+
+
+def _of_remarks(remarks: Mapping[int, Sequence[FileRemark]]) -> Iterator[Finding]:
+    for node_id, found in sorted(remarks.items()):
+        for number, one in enumerate(found):
+            yield CERTIFICATE_NOT_USED.found(
+                f"node {node_id}, keystore{f' ({number + 1})' if number else ''}",
+                f"Node {node_id}, {one.sentence}.",
+                severity=WARNING if one.is_unknown else INFO,
+            )
 
 
 def _of_plugins(plugins: Mapping[int, Sequence[ObservedPlugin]]) -> Iterator[Finding]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.findings import Checked
-from kafka_rollout.model.endpoints import endpoints_of
+from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.certificates import (
     CERTIFICATES_CHECK,
@@ -40,8 +40,8 @@ def _addresses(node: NodeSpec, config: Mapping[str, str]) -> tuple[str, ...]:
     host."""
     known = node.broker_address or node.controller_address or ""
     addresses = []
-    for one in endpoints_of(config) if config.get("listeners") else ():
+    for one in find_listeners(config).served if config.get("listeners") else ():
         host, _, port = one.address.rpartition(":")
-        if one.is_own and one.uses_tls and port.isdigit() and int(port) and (host := host or known.rpartition(":")[0]):
+        if one.uses_tls and port.isdigit() and int(port) and (host := host or known.rpartition(":")[0]):
             addresses.append(f"{host}:{port}")
     return tuple(dict.fromkeys(addresses))

@@ -10,7 +10,7 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
 from kafka_rollout.model.configs import with_inventory_values
-from kafka_rollout.model.endpoints import endpoints_of
+from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, login_file, named_files
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.starts import ObservedFiles, ObservedPlugin, ObservedStarts
@@ -60,6 +60,7 @@ def observe_starts(
             )
     return ObservedStarts(
         rejected={node_id: found.rejected for node_id, found in problems.items()},
+        remarks={node_id: found.remarks for node_id, found in problems.items() if found.remarks},
         plugins=plugins,
         files={node_id: files for node_id, (_, files) in seen.items() if files.names},
     )
@@ -72,7 +73,7 @@ def _observe(
     if down and formats is not None:
         formats = {path: replace(found, bootstrap=None) for path, found in formats.items()}
     arguments: tuple[str, ...] | None = None
-    if any(listener.uses_sasl for listener in endpoints_of(config)):
+    if any(listener.reads_login_file for listener in find_listeners(config).all):
         with suppress(*_UNKNOWN):
             arguments = ports.runtime.jvm_arguments(node)
             # Without a process, files with an environment are not read, and one can name the JAAS file.

@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import pytest
+
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.planning.findings.jvm_properties import (
     ALLOWED_FILES,
@@ -22,6 +24,7 @@ OAUTH = {
     JWKS: "https://idp/jwks",
     TOKEN: "https://idp/token",
 }
+PLAIN = "org.apache.kafka.common.security.plain.PlainLoginModule"
 LDAP = "com.sun.security.auth.module.LdapLoginModule"
 JAAS = {"listener.name.clients.plain.sasl.jaas.config": f'{LDAP} required userProvider="ldap://x";'}
 
@@ -94,6 +97,27 @@ def test_files_of_assertions_must_be_allowed_from_4_1_on() -> None:
     assert f"-D{ALLOWED_FILES}=/etc/a.jwt" in finding.remedy
     assert found(config, R410, f"-D{ALLOWED_FILES}=/etc/a.jwt") == []
     assert found(config, R400) == []
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        f"{PLAIN} required a=1; {LDAP} optional;",
+        f'{PLAIN} required\n  password="a;b";\n  {LDAP}\n  requisite;',
+        f"/* {PLAIN} required; */ {LDAP} required;",
+        f"{PLAIN} required // the first;\n;{LDAP} SUFFICIENT;",
+    ],
+)
+def test_every_login_module_of_a_section_is_read(text: str) -> None:
+    (finding,) = found({"a.sasl.jaas.config": text}, R391)
+    assert f"it refuses the login modules {LDAP}." in finding.sentence
+
+
+@pytest.mark.parametrize(
+    "text", [f'{PLAIN} required password="; {LDAP} required;";', f"{PLAIN} required; // {LDAP} required;"]
+)
+def test_a_module_in_a_password_or_a_comment_is_none(text: str) -> None:
+    assert found({"a.sasl.jaas.config": text}, R391) == []
 
 
 def test_the_ldap_login_module_is_refused_by_default_from_3_9_1_on() -> None:

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import CheckState, Severity
-from kafka_rollout.model.endpoints import ListenerCertificate
+from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK, MARGIN_S
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.certificates import check_certificates

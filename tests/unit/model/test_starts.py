@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from kafka_rollout.model.endpoints import base_name, endpoints_of
-from kafka_rollout.model.starts import LOGIN_FILE, named_files, plugin_names, reads_more
+import pytest
+
+from kafka_rollout.model.listeners import base_name, find_listeners
+from kafka_rollout.model.starts import LOGIN_FILE, login_file, named_files, plugin_names, reads_more
 
 CONFIG = {
     "process.roles": "broker",
@@ -22,7 +24,7 @@ CONFIG = {
 
 
 def test_addresses_protocols_and_roles_of_listeners() -> None:
-    found = {one.name: one for one in endpoints_of(CONFIG)}
+    found = {one.name: one for one in find_listeners(CONFIG).all}
     assert {name: (one.protocol, one.address) for name, one in found.items()} == {
         "INTERNAL": ("SSL", "10.0.0.1:9092"),
         "CLIENTS": ("SASL_PLAINTEXT", "kafka-1.example.com:443"),
@@ -31,18 +33,18 @@ def test_addresses_protocols_and_roles_of_listeners() -> None:
     }
     assert [one.name for one in found.values() if one.is_inter_broker] == ["INTERNAL"]
     assert [one.name for one in found.values() if not one.is_own] == ["CONTROLLER"]
-    assert [one.address for one in endpoints_of({})] == [":9092"]
+    assert [one.address for one in find_listeners({}).all] == [":9092"]
 
 
 def test_the_line_of_a_listener_counts_more_than_the_general_one() -> None:
-    internal, clients, general, _ = endpoints_of(CONFIG)
-    assert internal.setting(CONFIG, "ssl.keystore.location") == (
+    internal, clients, general, _ = find_listeners(CONFIG).all
+    assert internal.line(CONFIG, "ssl.keystore.location") == (
         "listener.name.internal.ssl.keystore.location",
         "/etc/internal.p12",
     )
-    assert general.setting(CONFIG, "ssl.keystore.location") == ("ssl.keystore.location", "/etc/general.p12")
-    assert clients.setting(CONFIG, "ssl.keystore.type") is None
-    assert "ssl.keystore.location" not in internal.settings(CONFIG, "ssl.")
+    assert general.line(CONFIG, "ssl.keystore.location") == ("ssl.keystore.location", "/etc/general.p12")
+    assert clients.line(CONFIG, "ssl.keystore.type") is None
+    assert "ssl.keystore.location" not in internal.lines(CONFIG, "ssl.")
     assert base_name("listener.name.internal.ssl.keystore.location") == "ssl.keystore.location"
 
 
@@ -57,6 +59,25 @@ def test_a_start_reads_the_files_of_listeners_that_need_them() -> None:
     assert named_files(plain, arguments) == {}
     assert (reads_more(CONFIG), reads_more(plain)) == (True, False)
     assert reads_more({"metric.reporters": "com.example.Reporter"})
+
+
+def test_the_jaas_file_is_read_for_a_mechanism_without_a_line_of_its_own() -> None:
+    own = {f"listener.name.{name}.gssapi.sasl.jaas.config": "M required;" for name in ("clients", "sasl_ssl")}
+    arguments = (f"-D{LOGIN_FILE}=/etc/jaas.conf",)
+    assert LOGIN_FILE not in named_files(CONFIG | own, arguments)
+    more = {"listener.name.clients.sasl.enabled.mechanisms": "GSSAPI,PLAIN"}
+    assert LOGIN_FILE in named_files(CONFIG | own | more, arguments)
+    assert LOGIN_FILE in named_files(CONFIG | {"gssapi.sasl.jaas.config": "without a listener"}, arguments)
+    logs_in = {"listener.security.protocol.map": "INTERNAL:SASL_SSL,CLIENTS:SSL,CONTROLLER:SSL,SASL_SSL:SSL"}
+    own = {"listener.name.internal.plain.sasl.jaas.config": "M required;", "sasl.enabled.mechanisms": "PLAIN"}
+    assert LOGIN_FILE in named_files(CONFIG | logs_in | own, arguments), "GSSAPI to the other brokers"
+    plain = {"sasl.mechanism.inter.broker.protocol": "PLAIN"}
+    assert LOGIN_FILE not in named_files(CONFIG | logs_in | own | plain, arguments)
+
+
+@pytest.mark.parametrize("value", ["/etc/jaas.conf", "file:/etc/jaas.conf", "file:///etc/jaas.conf", "=/etc/jaas.conf"])
+def test_the_jaas_file_can_be_a_url(value: str) -> None:
+    assert login_file((f"-D{LOGIN_FILE}=/old", f"-D{LOGIN_FILE}={value}")) == "/etc/jaas.conf"
 
 
 def test_names_of_classes_of_others() -> None:
