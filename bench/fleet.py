@@ -25,7 +25,7 @@ from kafka_rollout.airflow.views.clusters import fleet_table
 from kafka_rollout.airflow.views.records import shown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.report.fleet import choose_rows
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopped, Stopping
@@ -54,7 +54,7 @@ def long_run(fleet: Fleet, cluster: str, run_id: str) -> None:
         events += [Stopping(**where), Stopped(**where, seconds=4.0, forced=False)]
         events.append(Started(**where, release=R431, pid=7, seconds=9.0))
         for number in range(CHECKS):
-            isr = Condition(name="in every ISR", is_met=number == CHECKS - 1, evidence=f"{number} of 900")
+            isr = GateCondition(name="in every ISR", is_met=number == CHECKS - 1, evidence=f"{number} of 900")
             events.append(GateChecked(ref=ref, check=GateCheck(gate=node.name, at=time.time(), conditions=(isr,))))
         events.append(GatePassed(ref=ref, gate=node.name, message="passed after 40 s"))
     fleet.run(cluster, run_id, *events)

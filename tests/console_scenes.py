@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.findings import Code, Finding, Severity
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.check import PROCESS, Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import PROCESS, GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -152,7 +152,7 @@ class Scene:
         )
         self.add(StepDone(at=self.tick(5), step="start_traffic"))
 
-    def check(self, kind: GateKind, node_id: int, *conditions: Condition, is_held: bool = False) -> None:
+    def check(self, kind: GateKind, node_id: int, *conditions: GateCondition, is_held: bool = False) -> None:
         name = f"{'before' if kind is GateKind.BEFORE_STOP else 'after'} node {node_id}"
         ref = GateRef(kind=kind, release_step=self.step.key, node_id=node_id)
         seen = GateCheck(gate=name, at=self.at, conditions=conditions, is_held=is_held)
@@ -160,7 +160,9 @@ class Scene:
 
     def restart(self, node_id: int) -> None:
         step = self.step.key
-        self.check(GateKind.BEFORE_STOP, node_id, Condition(name="min ISR without it", is_met=True, evidence="kept"))
+        self.check(
+            GateKind.BEFORE_STOP, node_id, GateCondition(name="min ISR without it", is_met=True, evidence="kept")
+        )
         before = GateRef(kind=GateKind.BEFORE_STOP, release_step=step, node_id=node_id)
         self.add(GatePassed(at=self.tick(1), ref=before, gate=f"before node {node_id}", message="passed after 1 s"))
         self.add(Stopping(at=self.tick(1), node_id=node_id, release_step=step))
@@ -169,7 +171,7 @@ class Scene:
 
     def pass_gate(self, node_id: int, seconds: float) -> None:
         after = GateRef(kind=GateKind.AFTER_START, release_step=self.step.key, node_id=node_id)
-        self.check(GateKind.AFTER_START, node_id, Condition(name="release", is_met=True, evidence="4.3.1"))
+        self.check(GateKind.AFTER_START, node_id, GateCondition(name="release", is_met=True, evidence="4.3.1"))
         self.add(GatePassed(at=self.tick(seconds), ref=after, gate=f"after node {node_id}", message="passed"))
 
     def fail_gate(self, node_id: int, numbers: Sequence[int]) -> None:
@@ -178,10 +180,10 @@ class Scene:
             self.tick(60)
             names = [f"pay-{one}" for one in range(number)]
             evidence = f"not yet in {number} ISRs of 1904: {', '.join(names[:4])} and {number - 4} more"
-            missing = Condition(name="in every ISR it was in", is_met=False, evidence=evidence).listing(names)
-            others = [Condition(name=name, is_met=True, evidence="as expected") for name in ("release", "answers")]
+            missing = GateCondition(name="in every ISR it was in", is_met=False, evidence=evidence).listing(names)
+            others = [GateCondition(name=name, is_met=True, evidence="as expected") for name in ("release", "answers")]
             log = "pid 77; its log shows: [03:02:10] ERROR Error while creating ephemeral <b>node</b>"
-            process = Condition(name=PROCESS, is_met=True, evidence=log)
+            process = GateCondition(name=PROCESS, is_met=True, evidence=log)
             self.check(GateKind.AFTER_START, node_id, *others, process, missing)
         after = GateRef(kind=GateKind.AFTER_START, release_step=self.step.key, node_id=node_id)
         message = f"failed after {60 * len(numbers)} s; waits for in every ISR it was in"

@@ -27,7 +27,7 @@ from kafka_rollout.model.rights import RIGHTS, Right
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.metric_names import MetricName
-from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
@@ -239,7 +239,7 @@ def _rights() -> Iterator[str]:
 
 
 def _sudoers() -> Iterator[str]:
-    rights = Rights(ServiceSpec(host="kafka-1")).all("/var/lib/kafka/data")
+    rights = HostRights(ServiceSpec(host="kafka-1")).all("/var/lib/kafka/data")
     return iter(("```", sudoers_file("rollout", rights).strip(), "```"))
 
 

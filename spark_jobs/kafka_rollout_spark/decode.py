@@ -21,7 +21,7 @@ import pyarrow as pa
 
 from kafka_rollout.formats.codecs import MOST_PAYLOAD_BYTES
 from kafka_rollout.formats.coordinator_records import KindCounts, decode_checked
-from kafka_rollout.formats.log_types import Batch, LogFormatError, RecordSpan
+from kafka_rollout.formats.log_types import LogFormatError, RecordBatch, RecordSpan
 from kafka_rollout.formats.messages import MessageFormatError, zigzag_varint
 from kafka_rollout.formats.record_batch import batches, check_crc, header_at, payload, records
 from kafka_rollout_spark.kernel import COMPLETE, keys, noting, scanning
@@ -176,7 +176,7 @@ class LogReader:
         self._scratch[: len(data)] = np.frombuffer(data, dtype=np.uint8)
         self._control[t.WANTED] = len(data)
 
-    def _translate(self, batch: Batch, chunk: LogBytes) -> None:
+    def _translate(self, batch: RecordBatch, chunk: LogBytes) -> None:
         """Pass a message set to the kernel as the records of a batch."""
         control, last = self._control, batch.last_offset
         translated, first, count = _translate_messages(batch)
@@ -329,7 +329,7 @@ def _sentence(status: int, chunk: LogBytes, data: memoryview) -> str:
     return "The batch is corrupt."
 
 
-def _translate_messages(batch: Batch) -> tuple[bytes, int, int]:
+def _translate_messages(batch: RecordBatch) -> tuple[bytes, int, int]:
     """Return the messages of a message set (v0 or v1) as records of format v2, its first offset, and their number."""
     data = payload(batch)
     spans = list(records(batch, data))

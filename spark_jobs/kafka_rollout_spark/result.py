@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.coordinator_logs.reading.partitions import (
-    Facts,
+    CoordinatorFacts,
     deleted_while_pending,
     ordered_types,
     out_of_order,
@@ -238,7 +238,9 @@ def _deleted(contents: MergedRows, waiting: Mapping[int, Collection[bytes]]) -> 
 _ROWS = 10_000
 
 
-def find_out_of_order(few: pa.Table, contents: MergedRows, logs: LogsToRead, facts: Facts) -> tuple[OutOfOrder, ...]:
+def find_out_of_order(
+    few: pa.Table, contents: MergedRows, logs: LogsToRead, facts: CoordinatorFacts
+) -> tuple[OutOfOrder, ...]:
     """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
     types = ordered_types(facts)
     classes = of_kind(few, RowKind.CLASS).select(["topic", "partition", "key_version"])

@@ -42,13 +42,13 @@ from kafka_rollout_spark.merge.merged import MergedRows, read_merged
 from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, of_kind, tuples
 from kafka_rollout_spark.source import LogsToRead
 
-Progress = Callable[[str], None]
+ScanProgress = Callable[[str], None]
 
 _EVERY_S = 1.0
 
 
 @contextmanager
-def reported(spark: SparkContext, splits: int, total: int, unit: str, report: Progress) -> Iterator[None]:
+def reported(spark: SparkContext, splits: int, total: int, unit: str, report: ScanProgress) -> Iterator[None]:
     """Report the finished splits of the stage that reads, first at once; splits are of about the same size."""
     tracker, done = spark.statusTracker(), threading.Event()
     started, last = time.monotonic(), progress_line(0, splits, total, unit, 0.0)
@@ -288,7 +288,7 @@ class Scanned:
 
 
 @contextmanager
-def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report: Progress) -> Iterator[Scanned]:
+def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report: ScanProgress) -> Iterator[Scanned]:
     """Read the logs once. Every byte is read, reported as damage, or raises an error."""
     scanned_at = time.time()
     if not logs.ranges:

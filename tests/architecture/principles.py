@@ -48,7 +48,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
-        "run/step_events.py:LogSeen gates/check.py:Condition",
+        "run/step_events.py:LogSeen gates/check.py:GateCondition",
         "unit/steps/common/test_node_logs.py",
     ),
     _of(

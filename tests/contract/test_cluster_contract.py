@@ -13,7 +13,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_par
 from kafka_rollout.model.configs import ConfigSource, Setting
 from kafka_rollout.model.state import ClusterState, NodeState, ProcessState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.findings.agreement import Files, agreement_findings
+from kafka_rollout.planning.findings.agreement import NextStart, agreement_findings
 from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
 from kafka_rollout.releases.facts import METADATA_VERSION
 from tests.contract.conftest import RELEASE, TOPIC, World
@@ -140,7 +140,7 @@ def test_the_files_of_a_cluster_agree_and_one_wrong_line_of_voters_does_not(worl
     }
 
     def found() -> list[str]:
-        files = Files(cluster=world.spec, state=state, configs=configs, directories=directories)
+        files = NextStart(cluster=world.spec, state=state, configs=configs, directories=directories)
         return [one.code for one in agreement_findings(files)]
 
     assert found() == []

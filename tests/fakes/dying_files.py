@@ -4,14 +4,14 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.metadata_log.changes.places import MANIFEST, Files
+from kafka_rollout.metadata_log.changes.places import MANIFEST, DiskChanges
 
 
 class KilledError(BaseException):
     """Nothing in the product catches it, as nothing catches a SIGKILL."""
 
 
-class DyingFiles(Files):
+class DyingFiles(DiskChanges):
     """Dies at the n-th change of the disk: before it, or with half a file written."""
 
     def __init__(self, at: int, *, half: bool) -> None:

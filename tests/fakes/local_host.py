@@ -13,7 +13,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import Rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from tests.fakes.dying_files import KilledError
 
@@ -99,7 +99,7 @@ class LocalHost:
     def sudoers(self) -> str:
         service = self.node.service
         assert service is not None
-        return sudoers_file("rollout", Rights(service).all(str(self.data)))
+        return sudoers_file("rollout", HostRights(service).all(str(self.data)))
 
     def run(
         self,

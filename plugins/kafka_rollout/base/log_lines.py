@@ -23,7 +23,7 @@ _PREFIX = re.compile(r"(?:\[[^\[\]]{1,100}\]:? )?")
 _THROWABLE = re.compile(r"\s+at |\s*\.{3} \d+ more|(?:Caused by: |\s+Suppressed: )?[a-z][\w$]*(?:\.[\w$]+)+(?:: |$)")
 
 
-class Layout(StrEnum):
+class LogLayout(StrEnum):
     """The layouts that can be read, in log4j's words."""
 
     KAFKA = "[%d] %p %m (%c)%n"
@@ -33,10 +33,10 @@ class Layout(StrEnum):
 
 
 _LAYOUTS = {
-    (True, False): Layout.KAFKA,
-    (False, False): Layout.PLAIN,
-    (True, True): Layout.THREAD,
-    (False, True): Layout.PLAIN_THREAD,
+    (True, False): LogLayout.KAFKA,
+    (False, False): LogLayout.PLAIN,
+    (True, True): LogLayout.THREAD,
+    (False, True): LogLayout.PLAIN_THREAD,
 }
 
 
@@ -48,7 +48,7 @@ class LogEvent:
     text: str
     logger: str
     number: int
-    layout: Layout
+    layout: LogLayout
 
     @property
     def message(self) -> str:

@@ -57,7 +57,9 @@ CommandConfig = Annotated[
 Approver = Annotated[
     str | None, typer.Option("--as", metavar="NAME", help="Name of the approver, from the inventory's list.")
 ]
-Reason = Annotated[str | None, typer.Option(help="Reason of the approval, as a sentence; stored in the run history.")]
+ApprovalReason = Annotated[
+    str | None, typer.Option(help="Reason of the approval, as a sentence; stored in the run history.")
+]
 TakeOver = Annotated[
     bool,
     typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --as."),

@@ -43,7 +43,7 @@ from kafka_rollout.model.groups import (
     STREAMS,
     DescribedGroup,
     GroupMember,
-    Partition,
+    PartitionId,
 )
 from kafka_rollout.model.state import GroupState, PartitionState, TransactionState
 
@@ -277,7 +277,7 @@ def _has_kept_partitions(metadata: bytes) -> bool:
     return subscription is not None and bool(subscription.owned_partitions)
 
 
-def _classic_assignment(data: bytes) -> tuple[Partition, ...]:
+def _classic_assignment(data: bytes) -> tuple[PartitionId, ...]:
     assignment = _read(ConsumerProtocolAssignment, data)
     return () if assignment is None else tuple(sorted((each.topic, each.partition) for each in assignment.partitions()))
 
@@ -290,7 +290,7 @@ def _read(kind: Any, data: bytes) -> Any:
         return None
 
 
-def _assignment(member: Any) -> tuple[Partition, ...]:
+def _assignment(member: Any) -> tuple[PartitionId, ...]:
     """Of a member of the newer types; none of a Streams member, which has tasks without topic names."""
     topics = getattr(getattr(member, "assignment", None), "topic_partitions", None) or ()
     return tuple(sorted((topic.topic_name, number) for topic in topics for number in topic.partitions))
@@ -309,7 +309,7 @@ def with_lag(
     groups = tuple(groups)
     admin = AdminClient({"bootstrap.servers": servers, **(security.confluent() if security else {}), "log_level": 2})
 
-    def read_committed(group: DescribedGroup) -> dict[Partition, int] | None:
+    def read_committed(group: DescribedGroup) -> dict[PartitionId, int] | None:
         asked = [ConsumerGroupTopicPartitions(group.group_id)]
         try:
             (future,) = admin.list_consumer_group_offsets(asked, request_timeout=_LAG_TIMEOUT_S).values()
@@ -322,12 +322,12 @@ def with_lag(
     places = {place for offsets in committed.values() if offsets for place in offsets}
     latest = OffsetSpec.latest()  # type: ignore[no-untyped-call]
     asked = {TopicPartition(topic, number): latest for topic, number in places}
-    ends: dict[Partition, int] = {}  # without deleted partitions and those that this user cannot describe
+    ends: dict[PartitionId, int] = {}  # without deleted partitions and those that this user cannot describe
     for place, future in admin.list_offsets(asked, request_timeout=_LAG_TIMEOUT_S).items() if asked else ():
         with suppress(KafkaException):
             ends[place.topic, place.partition] = future.result().offset
 
-    def lag_of(offsets: dict[Partition, int] | None) -> int | None:
+    def lag_of(offsets: dict[PartitionId, int] | None) -> int | None:
         if offsets is None or not offsets.keys() <= ends.keys():
             return None
         return sum(max(0, ends[place] - offset) for place, offset in offsets.items())

@@ -72,12 +72,12 @@ _SUFFIX = ".service"
 _HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$"
 Host = Annotated[str, StringConstraints(pattern=_HOST)]
 _UNIT = r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$"
-Unit = Annotated[str, StringConstraints(pattern=_UNIT)]
+UnitName = Annotated[str, StringConstraints(pattern=_UNIT)]
 _USER = r"^[a-z_][a-z0-9_-]*$"
 User = Annotated[str, StringConstraints(pattern=_USER)]
 # No character that a shell, sudoers or a pattern of either treats specially.
 _HOST_PATH = r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$"
-HostPath = Annotated[str, StringConstraints(pattern=_HOST_PATH)]
+AbsolutePath = Annotated[str, StringConstraints(pattern=_HOST_PATH)]
 _SHA512 = r"^[0-9a-fA-F]{128}$"
 Sha512 = Annotated[str, StringConstraints(pattern=_SHA512, to_lower=True)]
 _RELEASE_PATH = r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$"
@@ -149,9 +149,9 @@ class PackageEntry(_Strict):
             "install runs once more. Without it the run refuses"
         ),
     ] = ()
-    jars: Annotated[HostPath, Field(description="folder with kafka_2.13-<release>.jar of the installed release")] = (
-        "/usr/share/java/kafka"
-    )
+    jars: Annotated[
+        AbsolutePath, Field(description="folder with kafka_2.13-<release>.jar of the installed release")
+    ] = "/usr/share/java/kafka"
     versions: Annotated[
         dict[str, Version],
         Field(
@@ -227,7 +227,7 @@ class ServiceEntry(_Strict):
     """How nodes are installed on their hosts (ssh_service). A missing key has its default."""
 
     unit: Annotated[
-        Unit | dict[Role, Unit] | None,
+        UnitName | dict[Role, UnitName] | None,
         Field(
             description="systemd unit (kafka), or one for broker and one for controller; a node with both has the first"
         ),
@@ -238,9 +238,9 @@ class ServiceEntry(_Strict):
     installation: Annotated[
         ReleasePath | None, Field(description="folder of a release, with {release} (/opt/kafka_2.13-{release})")
     ] = None
-    symlink: Annotated[HostPath | None, Field(description="link from which the unit starts (/opt/kafka)")] = None
+    symlink: Annotated[AbsolutePath | None, Field(description="link from which the unit starts (/opt/kafka)")] = None
     configuration_file: Annotated[
-        HostPath | None, Field(description="server.properties of the node (/etc/kafka/server.properties)")
+        AbsolutePath | None, Field(description="server.properties of the node (/etc/kafka/server.properties)")
     ] = None
     configuration: Annotated[
         Literal["changed_by_run", "managed_elsewhere"] | None,
@@ -257,7 +257,7 @@ class ServiceEntry(_Strict):
         ),
     ] = None
     log_file: Annotated[
-        HostPath | None,
+        AbsolutePath | None,
         Field(
             description="server.log; without it, the journal is read: the SSH user must be in the group systemd-journal"
         ),

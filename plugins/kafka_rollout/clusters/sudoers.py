@@ -7,7 +7,7 @@ from collections.abc import Collection, Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.clusters.entries import HostPath, User
+from kafka_rollout.clusters.entries import AbsolutePath, User
 from kafka_rollout.formats.files.server_properties import log_directories
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
@@ -55,7 +55,7 @@ def list_sudoers_files(
         ) from None
     paths = dict.fromkeys(path for own in directories.values() for path in (*own.log_dirs, own.metadata))
     try:
-        TypeAdapter(list[HostPath]).validate_python(list(paths))
+        TypeAdapter(list[AbsolutePath]).validate_python(list(paths))
     except ValidationError as error:
         wrong = error.errors()[0]["input"]
         raise UserError(

@@ -200,7 +200,7 @@ def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Scanned:
+class ScanSummary:
     """A scan. `scan`: its name in the history; `verdicts`: the worst verdict of each release.
 
     `run_id`: the scheduled run; empty for a command. `topics`: those that the scan has; None in a scan of an earlier

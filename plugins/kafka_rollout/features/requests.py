@@ -511,7 +511,7 @@ def dropped_ranges(
     )
 
 
-class Result(StrEnum):
+class FeatureUpdateStatus(StrEnum):
     OK = "OK"
     ALREADY_THERE = "OK (already there)"
     ACCEPTED = "OK (dry run)"
@@ -521,7 +521,7 @@ class Result(StrEnum):
 
     @property
     def ok(self) -> bool:
-        return self in {Result.OK, Result.ALREADY_THERE, Result.ACCEPTED}
+        return self in {FeatureUpdateStatus.OK, FeatureUpdateStatus.ALREADY_THERE, FeatureUpdateStatus.ACCEPTED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -531,7 +531,7 @@ class FeatureOutcome:
     feature: str
     existing: int
     new: int
-    result: Result
+    result: FeatureUpdateStatus
     sentence: str = ""
 
     @property
@@ -556,4 +556,8 @@ def exit_code(outcomes: Iterable[FeatureOutcome]) -> int:
     results = {outcome.result for outcome in outcomes}
     if all(result.ok for result in results):
         return 0
-    return FatalError.exit_code if results & {Result.OK, Result.UNKNOWN} else RefusedError.exit_code
+    return (
+        FatalError.exit_code
+        if results & {FeatureUpdateStatus.OK, FeatureUpdateStatus.UNKNOWN}
+        else RefusedError.exit_code
+    )

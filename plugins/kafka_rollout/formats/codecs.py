@@ -11,7 +11,7 @@ import lz4.frame
 from backports import zstd
 from crc32c import crc32c as crc32c  # noqa: PLC0414 — re-exported
 
-from kafka_rollout.formats.log_types import Batch, Bytes, Codec, LogFormatError
+from kafka_rollout.formats.log_types import Bytes, Codec, LogFormatError, RecordBatch
 
 MOST_PAYLOAD_BYTES = 128 << 20
 """A batch that decompresses to more is damaged. A coordinator fills a batch up to its topic's max.message.bytes before
@@ -63,7 +63,7 @@ DECOMPRESS: Mapping[int, Callable[[Bytes], bytes]] = {
 }
 
 
-def decompressed(batch: Batch, body: Bytes) -> bytes:
+def decompressed(batch: RecordBatch, body: Bytes) -> bytes:
     """Return `body` decompressed with the codec of the batch. Raises LogFormatError, which names the batch."""
     if batch.codec not in DECOMPRESS:
         raise LogFormatError(f"The {batch} is compressed with codec {batch.codec}, which is not supported.")

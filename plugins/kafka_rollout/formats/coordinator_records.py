@@ -13,7 +13,7 @@ from struct import Struct
 from typing import Any
 
 from kafka_rollout.formats.layouts import ZERO_UUID, Layout, MessageSchema, StructLayout
-from kafka_rollout.formats.log_types import Batch, Bytes, LogFormatError, RecordKind, RecordSpan
+from kafka_rollout.formats.log_types import Bytes, LogFormatError, RecordBatch, RecordKind, RecordSpan
 from kafka_rollout.formats.messages import Decoded, MessageFormatError, decode, field_path, join
 from kafka_rollout.formats.record_batch import batches, check_crc, payload, records
 from kafka_rollout.releases.facts import FieldRule, RuleKind
@@ -23,8 +23,8 @@ UNREADABLE_VALUE = -1  # a value that is too short to have a version
 
 ClassKey = tuple[int | None, int | None]
 OnRecord = Callable[[bytes, RecordSpan, ClassKey], None]  # payload, position of the record in it, its kind
-OnBatch = Callable[[Batch, bytes], None]  # batch and payload, before its records
-OnDamage = Callable[[Batch, LogFormatError], None]
+OnBatch = Callable[[RecordBatch, bytes], None]  # batch and payload, before its records
+OnDamage = Callable[[RecordBatch, LogFormatError], None]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -109,7 +109,7 @@ class KindCounts:
             for (key, value), count in self.counts.items()
         ]
 
-    def _add_records(self, batch: Batch, data: bytes, start: int, end: int, on_record: OnRecord | None) -> None:
+    def _add_records(self, batch: RecordBatch, data: bytes, start: int, end: int, on_record: OnRecord | None) -> None:
         for record in records(batch, data):
             if not start <= record.offset < end:
                 continue

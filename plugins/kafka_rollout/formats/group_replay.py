@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES, ClassKey, classify
-from kafka_rollout.formats.log_types import Batch, Bytes, LogFormatError, RecordSpan
+from kafka_rollout.formats.log_types import Bytes, LogFormatError, RecordBatch, RecordSpan
 from kafka_rollout.formats.record_batch import readable, records
 from kafka_rollout.releases.facts import CoordinatorLogFacts, GroupFamilyFacts
 
@@ -277,7 +277,7 @@ class PendingCommits:
             with suppress(LogFormatError):
                 self._add(batch, data, start, end)
 
-    def begin(self, batch: Batch, data: bytes) -> None:
+    def begin(self, batch: RecordBatch, data: bytes) -> None:
         """Begin a batch: apply a marker, or note the producer of the records that follow."""
         if not batch.is_control:
             self._producer = batch.producer_id if batch.is_transactional else None
@@ -335,7 +335,7 @@ class PendingCommits:
                     found[group].add(producer)
         return found
 
-    def _add(self, batch: Batch, data: bytes, start: int, end: int) -> None:
+    def _add(self, batch: RecordBatch, data: bytes, start: int, end: int) -> None:
         self.begin(batch, data)
         if batch.is_control or (self.groups is not None and not any(group in data for group in self.groups)):
             return

@@ -37,7 +37,7 @@ class Codec(IntEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Batch:
+class RecordBatch:
     """One complete batch. `data`: all bytes with the header; `position`: its first byte in the buffer.
 
     Each message of the old formats is one batch with record count −1, and of its attributes only codec and timestamp
@@ -98,7 +98,7 @@ class RecordSpan:
     timestamp: int
 
 
-def corrupt(batch: Batch, what: str) -> LogFormatError:
+def corrupt(batch: RecordBatch, what: str) -> LogFormatError:
     return LogFormatError(f"The {batch} is corrupt: it has {what}.")
 
 

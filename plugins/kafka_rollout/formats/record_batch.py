@@ -18,10 +18,10 @@ from kafka_rollout.formats.log_types import (
     CODEC_MASK,
     LOG_APPEND_TIME,
     NO_TIMESTAMP,
-    Batch,
     Bytes,
     Codec,
     LogFormatError,
+    RecordBatch,
     RecordSpan,
     corrupt,
 )
@@ -45,7 +45,7 @@ _KEY_AT = (18, 26)  # by magic
 _U32 = 0xFFFFFFFF
 
 
-def batches(buffer: Bytes) -> Iterator[Batch]:
+def batches(buffer: Bytes) -> Iterator[RecordBatch]:
     """Yield the complete batches of a buffer, in order.
 
     An incomplete last batch ends the iteration, because Fetch responses have a byte limit. Raises LogFormatError for an
@@ -71,7 +71,7 @@ def batches(buffer: Bytes) -> Iterator[Batch]:
         position += size
 
 
-def _batch(view: memoryview, position: int, size: int) -> Batch:
+def _batch(view: memoryview, position: int, size: int) -> RecordBatch:
     base_offset, _, _, magic, crc, attributes, last_delta, base_timestamp, max_timestamp, *producer, count = (
         HEADER.unpack_from(view, position)
     )
@@ -81,7 +81,7 @@ def _batch(view: memoryview, position: int, size: int) -> Batch:
             f"The batch at offset {base_offset} has an impossible last offset delta {last_delta} or record count "
             f"{count}."
         )
-    return Batch(
+    return RecordBatch(
         position=position,
         magic=magic,
         base_offset=base_offset,
@@ -98,14 +98,14 @@ def _batch(view: memoryview, position: int, size: int) -> Batch:
     )
 
 
-def check_crc(batch: Batch) -> None:
+def check_crc(batch: RecordBatch) -> None:
     """Raise LogFormatError if the CRC is wrong. Before this check, the fields of the header are not reliable."""
     found = crc32c(batch.data[_CRC_FROM:]) if batch.magic == 2 else zlib.crc32(batch.data[MAGIC_AT:])
     if found != batch.crc:
         raise LogFormatError(f"The {batch} is corrupt: its CRC is {found:08x} and should be {batch.crc:08x}.")
 
 
-def payload(batch: Batch) -> bytes:
+def payload(batch: RecordBatch) -> bytes:
     """Return the decompressed records of a batch whose CRC was checked."""
     if batch.magic != 2:
         return _message_set(batch)
@@ -113,12 +113,12 @@ def payload(batch: Batch) -> bytes:
     return bytes(body) if batch.codec == Codec.NONE else decompressed(batch, body)
 
 
-def records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
+def records(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
     """Yield the records of a payload, without their headers. Raises LogFormatError if they do not fill it exactly."""
     return _records(batch, data) if batch.magic == 2 else _messages(batch, data)
 
 
-def readable(buffer: Bytes, *, start: int, end: int) -> Iterator[tuple[Batch, bytes]]:
+def readable(buffer: Bytes, *, start: int, end: int) -> Iterator[tuple[RecordBatch, bytes]]:
     """Yield the complete batches with start <= offset < end, and their payloads.
 
     Unreadable batches are skipped: another reader of the log reports them.
@@ -137,7 +137,7 @@ def readable(buffer: Bytes, *, start: int, end: int) -> Iterator[tuple[Batch, by
         return  # no batch begins here
 
 
-def _records(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
+def _records(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
     position = 0
     try:
         for _ in range(batch.record_count):
@@ -240,12 +240,12 @@ def _last_before_damage(data: Bytes) -> BatchHeader | None:
     return last
 
 
-def _message(view: memoryview, position: int, offset: int, size: int) -> Batch:
+def _message(view: memoryview, position: int, offset: int, size: int) -> RecordBatch:
     """Return the message at `position`. `size`: number of bytes after the prefix, at least _MINIMUM of the format."""
     magic = view[position + MAGIC_AT]
     attributes = view[position + _ATTRIBUTES_AT] & (CODEC_MASK | (LOG_APPEND_TIME if magic else 0))
     timestamp = _TIMESTAMP.unpack_from(view, position + _TIMESTAMP_AT)[0] if magic else NO_TIMESTAMP
-    return Batch(
+    return RecordBatch(
         position=position,
         magic=magic,
         base_offset=0 if attributes & CODEC_MASK else offset,
@@ -259,7 +259,7 @@ def _message(view: memoryview, position: int, offset: int, size: int) -> Batch:
     )
 
 
-def _message_set(batch: Batch) -> bytes:
+def _message_set(batch: RecordBatch) -> bytes:
     """Return a message set: the message itself, or the decompressed messages in it."""
     whole = bytes(batch.data)
     if batch.codec == Codec.NONE:
@@ -275,7 +275,7 @@ def _message_set(batch: Batch) -> bytes:
     return decompressed(batch, body)
 
 
-def _messages(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
+def _messages(batch: RecordBatch, data: bytes) -> Iterator[RecordSpan]:
     """Yield the messages of a message set. An incomplete message at the end is ignored, as Kafka does."""
     entries = list(_entries(batch, data))
     if not entries:
@@ -292,7 +292,7 @@ def _messages(batch: Batch, data: bytes) -> Iterator[RecordSpan]:
         yield _span(batch, data, start, end, base + offset)
 
 
-def _entries(batch: Batch, data: bytes) -> Iterator[tuple[int, int, int]]:
+def _entries(batch: RecordBatch, data: bytes) -> Iterator[tuple[int, int, int]]:
     """Yield (start, end, offset) of each complete entry."""
     start = 0
     while start + PREFIX.size <= len(data):
@@ -309,7 +309,7 @@ def _entries(batch: Batch, data: bytes) -> Iterator[tuple[int, int, int]]:
         start = end
 
 
-def _span(batch: Batch, data: bytes, start: int, end: int, offset: int) -> RecordSpan:
+def _span(batch: RecordBatch, data: bytes, start: int, end: int, offset: int) -> RecordSpan:
     magic = data[start + MAGIC_AT]
     key_at, key_length = _sized(batch, data, start + _KEY_AT[magic], end)
     value_at, value_length = _sized(batch, data, key_at + max(0, key_length), end)
@@ -322,7 +322,7 @@ def _span(batch: Batch, data: bytes, start: int, end: int, offset: int) -> Recor
     return RecordSpan(offset, key_at, key_length, value_at, value_length, timestamp)
 
 
-def _sized(batch: Batch, data: bytes, at: int, end: int) -> tuple[int, int]:
+def _sized(batch: RecordBatch, data: bytes, at: int, end: int) -> tuple[int, int]:
     """Where sized bytes begin, and their length; any negative length is a null."""
     if at + _LENGTH.size > end:
         raise corrupt(batch, "a message whose key reaches beyond it")

@@ -2,7 +2,7 @@
 
 Begin with:
 - `check.GateKind`: the gates that there are
-- `check.Condition`: one condition: its name, whether it is met, and a sentence
+- `check.GateCondition`: one condition: its name, whether it is met, and a sentence
 - `check.GateCheck`: one check of all conditions of a gate
 - `check.GateWatch`: counts consecutive passing checks, and decides whether the gate passed
 - `node.check_before_stop`: the conditions before a node stops

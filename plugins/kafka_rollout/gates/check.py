@@ -25,7 +25,7 @@ ANSWERS = "answers"  # name of the condition that the node responds
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Condition:
+class GateCondition:
     """One condition of a gate in one check. `evidence`: the measured fact as a sentence.
 
     `left`: the number of objects that do not meet it, `objects`: the first OBJECTS of them; 0 and empty if it is not
@@ -41,26 +41,28 @@ class Condition:
     objects: tuple[str, ...] = ()
     doubts: tuple[str, ...] = ()
 
-    def listing(self, objects: Collection[str]) -> Condition:
+    def listing(self, objects: Collection[str]) -> GateCondition:
         """Return the condition with the objects that do not meet it."""
         return replace(self, left=len(objects), objects=tuple(objects)[:OBJECTS])
 
 
-def none_left(name: str, left: Collection[str], *, unmet: str = "", met: str) -> Condition:
+def none_left(name: str, left: Collection[str], *, unmet: str = "", met: str) -> GateCondition:
     """Return the condition that no object is left. `unmet`, `met`: its evidence; default of `unmet`: the objects."""
-    return Condition(name=name, is_met=not left, evidence=(unmet or few(left)) if left else met).listing(left)
+    return GateCondition(name=name, is_met=not left, evidence=(unmet or few(left)) if left else met).listing(left)
 
 
-def doubtful(name: str, evidence: str, doubts: Sequence[str], accepted: Mapping[str, str] | None = None) -> Condition:
+def doubtful(
+    name: str, evidence: str, doubts: Sequence[str], accepted: Mapping[str, str] | None = None
+) -> GateCondition:
     """Return a condition that only doubts hold. It is met if an approver has accepted each of them.
 
     `evidence`: why it is in doubt. `accepted`: doubt → who accepted it, and why.
     """
     left = tuple(one for one in doubts if one not in (accepted or {}))
     if left:
-        return Condition(name=name, is_met=False, evidence=evidence, doubts=left)
+        return GateCondition(name=name, is_met=False, evidence=evidence, doubts=left)
     by = few(dict.fromkeys((accepted or {})[one] for one in doubts))
-    return Condition(name=name, is_met=True, evidence=f"{evidence}; accepted by {by}")
+    return GateCondition(name=name, is_met=True, evidence=f"{evidence}; accepted by {by}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -72,7 +74,7 @@ class GateCheck:
 
     gate: str
     at: float
-    conditions: tuple[Condition, ...]
+    conditions: tuple[GateCondition, ...]
     details: Mapping[str, str] = field(default_factory=dict)
     is_held: bool = False
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.wording import count
-from kafka_rollout.gates.check import Condition, GateCheck, none_left
+from kafka_rollout.gates.check import GateCheck, GateCondition, none_left
 from kafka_rollout.gates.node import answered
 from kafka_rollout.model.state import CheckpointFile, ClusterState, Movements, NodeFeatures, NodeState, check_current
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -28,7 +28,7 @@ def check_finalized(
     for node in cluster.nodes:
         is_met, evidence = _reports_levels(cluster, state, node, targets, after_epoch)
         name = f"node {node.node_id} reports the levels"
-        conditions.append(Condition(name=name, is_met=is_met, evidence=evidence))
+        conditions.append(GateCondition(name=name, is_met=is_met, evidence=evidence))
     return GateCheck(gate="finalized", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -90,7 +90,7 @@ def check_snapshots(
         if not is_met and interval is not None:
             evidence += f"; the node writes one at least every {interval / 1000:.0f} s"
         name = snapshot_condition(node.node_id)
-        conditions.append(Condition(name=name, is_met=is_met, evidence=evidence))
+        conditions.append(GateCondition(name=name, is_met=is_met, evidence=evidence))
     return GateCheck(gate="snapshot", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -125,7 +125,7 @@ def check_metadata_version(cluster: ClusterSpec, catalogue: Catalogue, state: Cl
     for node in cluster.nodes:
         is_met, evidence = _current(cluster, catalogue, state, node, level)
         name = f"node {node.node_id} runs at metadata.version {level}"
-        conditions.append(Condition(name=name, is_met=is_met, evidence=evidence))
+        conditions.append(GateCondition(name=name, is_met=is_met, evidence=evidence))
     return GateCheck(gate="metadata-version", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -223,7 +223,7 @@ def check_before_controllers_stop(cluster: ClusterSpec, state: ClusterState, mov
     return GateCheck(gate="controllers-stop", at=state.observed_at, conditions=tuple(conditions))
 
 
-def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
+def _all_serve(cluster: ClusterSpec, state: ClusterState) -> GateCondition:
     registered = state.registered
     fenced = registered.fenced
     wrong = [] if fenced is not None else ["the fenced brokers cannot be listed"]
@@ -239,7 +239,7 @@ def _all_serve(cluster: ClusterSpec, state: ClusterState) -> Condition:
     return none_left("every node serves", wrong, met=met)
 
 
-def _settled(cluster: ClusterSpec, state: ClusterState) -> Condition:
+def _settled(cluster: ClusterSpec, state: ClusterState) -> GateCondition:
     young = []
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
@@ -251,9 +251,9 @@ def _settled(cluster: ClusterSpec, state: ClusterState) -> Condition:
     return none_left("no recent restart", young, met=f"every node has run for {SETTLED_S:.0f} s or longer")
 
 
-def _caught_up(cluster: ClusterSpec, state: ClusterState) -> Condition:
+def _caught_up(cluster: ClusterSpec, state: ClusterState) -> GateCondition:
     if state.quorum is None:
-        return Condition(name="every node is caught up", is_met=False, evidence="the quorum did not respond")
+        return GateCondition(name="every node is caught up", is_met=False, evidence="the quorum did not respond")
     behind = []
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id) if node.is_broker else None

@@ -20,7 +20,7 @@ from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, 
 from kafka_rollout.base.maintenance import Maintenance
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.model.topology import OutsideCondition
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -68,17 +68,17 @@ class Reading:
     remedy: str = ""
 
 
-def evaluate(outside: OutsideCondition, reading: Reading) -> Condition:
+def evaluate(outside: OutsideCondition, reading: Reading) -> GateCondition:
     """Return the condition with the value as its evidence."""
     if reading.value is None:
         evidence = f"unknown: {reading.problem} {reading.remedy}".rstrip()
-        return Condition(name=outside.title, is_met=False, evidence=evidence)
+        return GateCondition(name=outside.title, is_met=False, evidence=evidence)
     if not outside.requires:
         shown = f"exit code {reading.value:.0f}" + (f": {reading.text}" if reading.text else "")
-        return Condition(name=outside.title, is_met=reading.value == 0, evidence=shown)
+        return GateCondition(name=outside.title, is_met=reading.value == 0, evidence=shown)
     sign, number = _comparison(outside.requires)
     evidence = f"{reading.value:.10g}, required {sign} {number:.10g}"
-    return Condition(name=outside.title, is_met=_COMPARISONS[sign](reading.value, number), evidence=evidence)
+    return GateCondition(name=outside.title, is_met=_COMPARISONS[sign](reading.value, number), evidence=evidence)
 
 
 def _comparison(text: str) -> tuple[str, float]:
@@ -214,7 +214,7 @@ _OF_LONGEST_WINDOW = 0.9
 
 def window_condition(
     maintenance: Maintenance, now: float, expected_s: float, what: str = "a node step", *, commands_s: float = 0.0
-) -> Condition:
+) -> GateCondition:
     """Return whether the maintenance window is open for a whole node step. Expected seconds: `commands_s` of the
     commands before the stop, `expected_s` of the rest.
 
@@ -229,12 +229,12 @@ def window_condition(
         evidence = f"{evidence}, {duration(left_s)} left; {what} takes about {duration(whole_s)}"
         if commands_s:
             evidence += f", of which {duration(commands_s)} for the commands before the stop"
-    return Condition(name="maintenance window", is_met=left_s >= needed_s and state.is_open, evidence=evidence)
+    return GateCondition(name="maintenance window", is_met=left_s >= needed_s and state.is_open, evidence=evidence)
 
 
-def pause_condition(text: str, since: float) -> Condition:
+def pause_condition(text: str, since: float) -> GateCondition:
     """Return the unmet condition of a paused run. `text`: `paused by alice: a reason`; `since`: epoch seconds."""
-    return Condition(name="no pause", is_met=False, evidence=f"{text} (since {iso(since)})")
+    return GateCondition(name="no pause", is_met=False, evidence=f"{text} (since {iso(since)})")
 
 
 def check_pause_after(pause_after: str) -> None:
@@ -259,6 +259,6 @@ def find_due_pause(pause_after: str, done: Sequence[int], next_node: int, racks:
     return f"Since the last pause, {nodes(done)} {'is' if len(done) == 1 else 'are'} done." if len(done) >= most else ""
 
 
-def planned_pause(why: str) -> Condition:
+def planned_pause(why: str) -> GateCondition:
     """Return the unmet condition of a pause of the plan. `why`: of `find_due_pause`."""
-    return Condition(name="planned pause", is_met=False, evidence=f"{why} An approver must continue the run")
+    return GateCondition(name="planned pause", is_met=False, evidence=f"{why} An approver must continue the run")

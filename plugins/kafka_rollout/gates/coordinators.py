@@ -9,7 +9,7 @@ coordinator, or their groups and transactional ids are gone.
   NOT_COORDINATOR for the partition.
 
 The evidence, from the strongest: what the broker answers, its own counters of partitions, and its log. What only the
-log shows, or does not show, an approver can accept (`Condition.doubts`). An id that is listed again is no evidence
+log shows, or does not show, an approver can accept (`GateCondition.doubts`). An id that is listed again is no evidence
 after a failed load: a consumer that joins again makes a group of the same name, without its offsets.
 """
 
@@ -22,7 +22,7 @@ from itertools import count as count_up
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import BeforeStop, Condition, doubtful
+from kafka_rollout.gates.check import BeforeStop, GateCondition, doubtful
 from kafka_rollout.model.counters import COORDINATOR_COUNTERS
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import PartitionState
@@ -88,7 +88,7 @@ def coordinators_condition(
     *,
     counters: Mapping[str, float] | None = None,
     accepted: Mapping[str, str] | None = None,
-) -> Condition:
+) -> GateCondition:
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
@@ -98,7 +98,7 @@ def coordinators_condition(
     """
     led = led_partitions(partitions, node_id)
     if not led:
-        return Condition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
+        return GateCondition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
     # The log and the counters alone show the state of share groups' partitions.
     answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
     open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
@@ -131,7 +131,7 @@ def coordinators_condition(
     )
     if gone:
         evidence += f"{gone}. Their partitions have finished loading: deleted, expired, or ignored by this release"
-    return Condition(name=CONDITION, is_met=True, evidence=evidence)
+    return GateCondition(name=CONDITION, is_met=True, evidence=evidence)
 
 
 def _doubt(node_id: int, seen: SeenLog | None, what: str) -> str:
@@ -158,8 +158,8 @@ def _unshown(
     return [p.name for p in led if p.name in needed and p.topic not in counted and p.name not in loaded]
 
 
-def _unmet(evidence: str) -> Condition:
-    return Condition(name=CONDITION, is_met=False, evidence=evidence)
+def _unmet(evidence: str) -> GateCondition:
+    return GateCondition(name=CONDITION, is_met=False, evidence=evidence)
 
 
 def _not_loaded(answers: Mapping[str, str], led: int, errors: Mapping[str, str]) -> str:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import Condition, doubtful
+from kafka_rollout.gates.check import GateCondition, doubtful
 from kafka_rollout.model.configs import ConfigKind
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
@@ -115,7 +115,7 @@ NONE_EXPECTED = ExpectedErrors()
 
 def no_metadata_errors(
     nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked, *, expected: ExpectedErrors = NONE_EXPECTED
-) -> Condition:
+) -> GateCondition:
     """Return the condition that these nodes have applied all metadata since their processes started.
 
     A broker may count as many errors as its log has errors of expected settings, one for each. Other errors hold the
@@ -173,13 +173,13 @@ def _explained(node: NodeSpec, name: str, state: ClusterState, expected: Expecte
     return frozenset(one for one in found if not state.partitions or not one.startswith("topic ") or one in here)
 
 
-def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
+def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> GateCondition:
     wrong = _nonzero((OFFLINE_LOG_DIRECTORIES,), [node], state, unchecked)
     evidence = few(wrong.counted) if wrong.counted else f"0 offline log directories on node {node.node_id}"
     return wrong.condition(DIRECTORIES, evidence)
 
 
-def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
+def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> GateCondition:
     """Return the condition that a broker with tiered storage has copied and fetched without errors recently.
 
     A broker that has not tried either yet reports no errors, and meets it.
@@ -204,12 +204,12 @@ class _Wrong:
         self.skipped: list[str] = []
         self.checked = False
 
-    def condition(self, name: str, evidence: str, *, is_expected: bool = False) -> Condition:
+    def condition(self, name: str, evidence: str, *, is_expected: bool = False) -> GateCondition:
         """Return the condition. `is_expected`: counters above their limit do not count."""
         skipped = f"not checked: {few(self.skipped)}" if self.skipped else ""
         parts = (evidence if self.checked else "", few(self.unknown), skipped)
         is_met = not self.unknown and (is_expected or not self.counted)
-        return Condition(name=name, is_met=is_met, evidence="; ".join(filter(None, parts)))
+        return GateCondition(name=name, is_met=is_met, evidence="; ".join(filter(None, parts)))
 
 
 def _nonzero(names: Sequence[str], nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked) -> _Wrong:
@@ -247,7 +247,7 @@ def _processes(nodes: Sequence[NodeSpec]) -> str:
     return f"node {nodes[0].node_id}" if len(nodes) == 1 else count(len(nodes), "node")
 
 
-def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unchecked) -> Condition:
+def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unchecked) -> GateCondition:
     """Return the condition that the active controller counts nothing worse than the brokers report.
 
     A broker that is cut off from the controllers answers from its last metadata. The registrations and the ISRs that it
@@ -255,12 +255,12 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
     """
     quorum = state.quorum
     if quorum is None or quorum.leader_id < 0:
-        return Condition(name=AGREES, is_met=False, evidence="the active controller is unknown")
+        return GateCondition(name=AGREES, is_met=False, evidence="the active controller is unknown")
     leader = next((node for node in cluster.nodes if node.node_id == quorum.leader_id), None)
     metrics = state.active_controller
     who = f"controller {quorum.leader_id}"
     if leader is None or not has_agent(leader):
-        return Condition(name=AGREES, is_met=True, evidence=f"not compared: {who} has no metrics agent")
+        return GateCondition(name=AGREES, is_met=True, evidence=f"not compared: {who} has no metrics agent")
     worse: list[str] = []
     compared: list[str] = []
     skipped: list[str] = []
@@ -288,7 +288,7 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
         if state.is_partial
         else "",
     ]
-    return Condition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
+    return GateCondition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
 
 
 def _count(metrics: NodeMetrics, name: str) -> float | None:

@@ -18,7 +18,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, Condition, GateCheck, none_left
+from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, none_left
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import (
     NONE_EXPECTED,
@@ -102,7 +102,7 @@ def check_before_stop(
         conditions.append(_few_under_replicated(kept, stopping, max_under_replicated))
     if accepted := sorted(p.name for p in state.partitions if find_acceptance(accept_unavailable, p.topic)):
         evidence = f"{count(len(accepted), 'partition')}, not checked: {few(accepted)}"
-        conditions.append(Condition(name="accepted as unavailable", is_met=True, evidence=evidence))
+        conditions.append(GateCondition(name="accepted as unavailable", is_met=True, evidence=evidence))
     return GateCheck(gate=f"before node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
 
 
@@ -161,13 +161,13 @@ def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop 
     )
 
 
-def _answers(seen: NodeState | None) -> Condition:
+def _answers(seen: NodeState | None) -> GateCondition:
     if seen is not None and seen.features is not None:
-        return Condition(name=ANSWERS, is_met=True, evidence="ApiVersions responded")
-    return Condition(name=ANSWERS, is_met=False, evidence=(seen.problem if seen else "") or "no response")
+        return GateCondition(name=ANSWERS, is_met=True, evidence="ApiVersions responded")
+    return GateCondition(name=ANSWERS, is_met=False, evidence=(seen.problem if seen else "") or "no response")
 
 
-def _process(seen: NodeState | None, now: float) -> Condition:
+def _process(seen: NodeState | None, now: float) -> GateCondition:
     """A process that its service manager has restarted counts when it has run for a while."""
     process = seen.process if seen else ProcessState(pid=None)
     evidence = "no process" if process.pid is None else f"pid {process.pid}"
@@ -175,17 +175,17 @@ def _process(seen: NodeState | None, now: float) -> Condition:
     if process.restarts:
         evidence += f"; systemd has restarted it {count(process.restarts, 'time')} since its start"
         is_met = is_met and process.started_at is not None and now - process.started_at >= RESTART_LOOP_S
-    return Condition(name=PROCESS, is_met=is_met, evidence=evidence)
+    return GateCondition(name=PROCESS, is_met=is_met, evidence=evidence)
 
 
-def _release(seen: NodeState | None, expected: Release) -> Condition:
+def _release(seen: NodeState | None, expected: Release) -> GateCondition:
     """Compare every source of the running release with the expected one."""
     reported = {
         "app-info reports": seen.metrics.release if seen and seen.metrics else None,
         "the process has loaded the jars of": seen.process.running if seen else None,
     }
     known = {source: release for source, release in reported.items() if release is not None}
-    return Condition(
+    return GateCondition(
         name="release",
         is_met=set(known.values()) == {expected},
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
@@ -193,7 +193,7 @@ def _release(seen: NodeState | None, expected: Release) -> Condition:
     )
 
 
-def _is_new(seen: NodeState | None, before: BeforeStop | None) -> Condition:
+def _is_new(seen: NodeState | None, before: BeforeStop | None) -> GateCondition:
     """Compare the process with the one before the stop."""
     process = seen.process if seen else ProcessState(pid=None)
     is_met, evidence = False, "the run has not stopped the node"
@@ -201,22 +201,22 @@ def _is_new(seen: NodeState | None, before: BeforeStop | None) -> Condition:
         evidence = f"no process since pid {before.pid}, which ran before the stop"
     elif before is not None:
         is_met, evidence = True, f"pid {before.pid} before the stop, now {process.pid}"
-    return Condition(name=NEW_PROCESS, is_met=is_met, evidence=evidence)
+    return GateCondition(name=NEW_PROCESS, is_met=is_met, evidence=evidence)
 
 
-def _answered_but(state: ClusterState, stopping: Collection[int]) -> Condition:
+def _answered_but(state: ClusterState, stopping: Collection[int]) -> GateCondition:
     # The node itself may not respond: a node that failed to start must be stoppable for the rollback.
     own = {state.nodes[node_id].problem for node_id in stopping if node_id in state.nodes}
     return answered([question for question in state.unanswered if question not in own])
 
 
-def answered(open_questions: Sequence[str]) -> Condition:
+def answered(open_questions: Sequence[str]) -> GateCondition:
     """Return the condition that no query is open. `open_questions`: sentences of the failed queries."""
     unmet = f"no response: {few(open_questions)}"
     return none_left("every query answered", open_questions, unmet=unmet, met="all queries")
 
 
-def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> Condition:
+def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[int]) -> GateCondition:
     down, fenced = [], []
     registered = state.registered
     for other in cluster.nodes:
@@ -233,7 +233,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
     return none_left("all other nodes are up", evidence, met=f"{count(others, 'node')} respond and are unfenced")
 
 
-def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition:
+def _all_served(partitions: Sequence[PartitionState], node_id: int) -> GateCondition:
     """A partition without a leader and without a replica on the node is not affected by its stop.
 
     The plan's findings report it, and a new one before the stop invalidates the approval.
@@ -247,10 +247,10 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> Condition
     return none_left("every partition is served", bad, unmet=f"no leader or under min ISR: {few(bad)}", met=met)
 
 
-def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozenset[int], most: int) -> Condition:
+def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozenset[int], most: int) -> GateCondition:
     """Count partitions that lack a replica of a node which is not about to stop."""
     lacking = [p.name for p in partitions if set(p.replicas) - set(p.isr) - stopping]
-    return Condition(
+    return GateCondition(
         name="under-replicated partitions",
         is_met=len(lacking) <= most,
         evidence=f"{count(len(lacking), 'partition')} of other nodes, at most {most}"
@@ -260,7 +260,7 @@ def _few_under_replicated(partitions: Sequence[PartitionState], stopping: frozen
 
 def _isr_without(
     partitions: Sequence[PartitionState], node_id: int, unfenced: frozenset[int], stopping: frozenset[int]
-) -> Iterable[Condition]:
+) -> Iterable[GateCondition]:
     in_isr = [p for p in partitions if node_id in p.isr]
     lost, under = [], []
     for partition in in_isr:
@@ -281,7 +281,7 @@ def _isr_without(
 
 def _spare_without(
     partitions: Sequence[PartitionState], unfenced: frozenset[int], stopping: frozenset[int]
-) -> Condition:
+) -> GateCondition:
     """The rule of `PartitionState.can_stop_together`, with the replicas that are in sync now.
 
     Topics that are accepted as unavailable count too: what is accepted is the restart of one node.
@@ -300,17 +300,17 @@ def _spare_without(
     )
 
 
-def _quorum_without(state: ClusterState, node: NodeSpec) -> Condition:
+def _quorum_without(state: ClusterState, node: NodeSpec) -> GateCondition:
     if state.quorum is None or state.quorum.leader_id < 0:
         is_met, evidence = False, "no leader" if state.quorum else "the quorum is unknown"
     elif not node.is_controller:
         is_met, evidence = True, f"node {node.node_id} is not a voter"
     else:
         is_met, evidence = check_spare_voters(state.quorum, node.node_id)
-    return Condition(name="quorum without it", is_met=is_met, evidence=evidence)
+    return GateCondition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
-def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
     """A controller is a voter again if it was one before its stop, or if this is unknown."""
     quorum = state.quorum
     votes = node.is_controller and (before is None or before.was_voter)
@@ -321,7 +321,7 @@ def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -
     else:
         seen = state.nodes.get(node.node_id) if node.is_broker else None
         is_met, evidence = check_current(quorum, node.node_id, seen)
-    return Condition(name="quorum", is_met=is_met, evidence=evidence)
+    return GateCondition(name="quorum", is_met=is_met, evidence=evidence)
 
 
 def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[int]) -> list[NodeSpec]:
@@ -334,11 +334,11 @@ def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[i
     return [b for b in cluster.brokers if b.node_id not in restarting and b.node_id in unfenced | fetching]
 
 
-def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Condition:
+def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> GateCondition:
     """A broker that is cut off from the controllers still answers, with old registrations, leaders and ISRs."""
     name = "every broker is caught up"
     if state.quorum is None:
-        return Condition(name=name, is_met=False, evidence="the quorum is unknown")
+        return GateCondition(name=name, is_met=False, evidence="the quorum is unknown")
     behind = []
     for broker in brokers:
         is_met, evidence = check_current(state.quorum, broker.node_id, state.nodes.get(broker.node_id))
@@ -348,17 +348,17 @@ def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> Cond
     return none_left(name, behind, met=f"{count(len(brokers), 'broker')} {applied}")
 
 
-def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> Condition:
+def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> GateCondition:
     """Quote the log of a broker whose registration the controller refuses: it asks again, and is refused again."""
     registered, node_id = state.registered, node.node_id
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
     unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
     refusal = f"; its log shows: {seen.refusal}" if seen is not None and seen.refusal and not unfenced else ""
-    return Condition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
+    return GateCondition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
 
 
-def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
     node_id = node.node_id
     # A partition that was deleted or reassigned since the stop is not expected.
     expected = [p for p in state.partitions if node_id in p.replicas and (before is None or p.name in before.in_isr)]
@@ -367,7 +367,7 @@ def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> 
     return none_left("in every ISR it was in", missing, unmet=unmet, met=f"in all {len(expected)}")
 
 
-def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Condition:
+def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
     node_id = node.node_id
     own = [p for p in state.partitions if p.preferred_leader == node_id and (before is None or p.name in before.leads)]
     elsewhere = [p.name for p in own if p.leader != node_id]

@@ -12,7 +12,7 @@ from collections.abc import Iterator, Mapping
 
 from kafka_rollout.base.findings import WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import Condition, doubtful
+from kafka_rollout.gates.check import GateCondition, doubtful
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
@@ -68,7 +68,7 @@ def check_tiered_storage(
     release: Release,
     seen: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
-) -> Condition | None:
+) -> GateCondition | None:
     """Return the condition for a broker with tiered storage, None for another one.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `accepted`: doubt → who accepted it. What
@@ -89,18 +89,18 @@ def check_tiered_storage(
         evidence = f"{who} may not have initialised {_short(manager)}: its log shows: {seen.remote_errors[0]}"
         return doubtful(CONDITION, evidence, (doubt,), accepted)
     if seen is not None and seen.has_initialised:
-        return Condition(name=CONDITION, is_met=True, evidence=f"{who} has initialised {_short(manager)}")
+        return GateCondition(name=CONDITION, is_met=True, evidence=f"{who} has initialised {_short(manager)}")
     if seen is None or seen.why_unknown:
         why = "cannot be read" if seen is None else seen.why_unknown
         doubt = f"{of_process}: the log does not show that {_short(manager)} has initialised"
         return doubtful(CONDITION, f"the log of {who}, which shows this, {why}", (doubt,), accepted)
     evidence = f"{who} has not initialised {_short(manager)} since its start: it serves no remote data"
-    return Condition(name=CONDITION, is_met=False, evidence=evidence)
+    return GateCondition(name=CONDITION, is_met=False, evidence=evidence)
 
 
 def check_remote_requests(
     node: NodeSpec, config: Mapping[str, str], release: Release, state: ClusterState, unchecked: Unchecked
-) -> Condition | None:
+) -> GateCondition | None:
     """Return the condition for a broker with tiered storage, None for another one. `unchecked`: as in Plan."""
     if release < SINCE or not uses_tiered_storage(config):
         return None
@@ -112,8 +112,8 @@ def check_remote_requests(
     return remote_requests_succeed(node, state, unchecked)
 
 
-def _not_checked(why: str, *, name: str = CONDITION) -> Condition:
-    return Condition(name=name, is_met=True, evidence=f"not checked: {why}")
+def _not_checked(why: str, *, name: str = CONDITION) -> GateCondition:
+    return GateCondition(name=name, is_met=True, evidence=f"not checked: {why}")
 
 
 def _short(class_name: str) -> str:

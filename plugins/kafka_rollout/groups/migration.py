@@ -61,7 +61,7 @@ class Goal(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ClusterFacts:
+class ConversionSettings:
     """The conversion settings of the brokers.
 
     `policies`: node id → group.consumer.migration.policy; None if not reported.
@@ -92,7 +92,7 @@ class GroupPlan:
     note: str = ""
 
 
-def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ClusterFacts) -> tuple[GroupPlan, ...]:
+def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ConversionSettings) -> tuple[GroupPlan, ...]:
     """Return a plan for each group, in the order in which to carry them out.
 
     For the goal classic, groups with members come first, consumer groups before the other types. Their conversion
@@ -121,7 +121,7 @@ def _undescribed(group: DescribedGroup, goal: Goal) -> GroupPlan | None:
     return None
 
 
-def _to_cooperative(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+def _to_cooperative(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
     if group.type != CLASSIC or group.is_empty or group.assignor == _STREAMS_ASSIGNOR:
         return _done(group)  # the newer types rebalance incrementally, and so does Streams' own assignor since 2.4
     if group.protocol_type == CONNECT:
@@ -156,7 +156,7 @@ def _to_cooperative(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
     )
 
 
-def _to_consumer(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+def _to_consumer(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
     if group.type == CONSUMER and not any(member.uses_classic for member in group.members):
         return _done(group)
     if group.type not in (CLASSIC, CONSUMER):
@@ -187,7 +187,7 @@ def _to_consumer(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
     return GroupPlan(group=group, bounces=None, steps=(f"{restart}stop all members, then start them.",))
 
 
-def _to_classic(group: DescribedGroup, facts: ClusterFacts) -> GroupPlan:
+def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
     if group.type == CLASSIC:
         return _done(group)
     if group.type == SHARE:

@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from kafka_rollout.model.groups import COOPERATIVE_STICKY, DescribedGroup, Partition
+from kafka_rollout.model.groups import COOPERATIVE_STICKY, DescribedGroup, PartitionId
 
 
 @dataclass(slots=True, kw_only=True)
@@ -29,13 +29,13 @@ class GroupHistory:
     rebalances: int = 0
     watched_s: float = 0.0
     unseen_s: float = 0.0
-    unowned_s: defaultdict[Partition, float] = field(default_factory=lambda: defaultdict(float))
-    _owners: dict[Partition, str] = field(default_factory=dict)
+    unowned_s: defaultdict[PartitionId, float] = field(default_factory=lambda: defaultdict(float))
+    _owners: dict[PartitionId, str] = field(default_factory=dict)
     _members: frozenset[str] = frozenset()
     _epoch: int | None = None
     _rebalancing: bool = False
     _seen_before: bool = False
-    _known: set[Partition] = field(default_factory=set)
+    _known: set[PartitionId] = field(default_factory=set)
 
     def add(self, group: DescribedGroup | None, since_s: float) -> None:
         """Record one check, `since_s` seconds after the previous one; None if no coordinator described the group."""
@@ -54,14 +54,14 @@ class GroupHistory:
         self._owners, self._members, self._epoch = owners, members, group.epoch
         self._rebalancing, self._seen_before = group.is_rebalancing, True
 
-    def _owners_now(self, group: DescribedGroup, members: frozenset[str]) -> dict[Partition, str]:
+    def _owners_now(self, group: DescribedGroup, members: frozenset[str]) -> dict[PartitionId, str]:
         if not group.is_rebalancing:
             return {partition: member.member_id for member in group.members for partition in member.assigned}
         if self.assignor != COOPERATIVE_STICKY:
             return {}
         return {partition: owner for partition, owner in self._owners.items() if owner in members}
 
-    def _rebalances_in(self, group: DescribedGroup, members: frozenset[str], owners: dict[Partition, str]) -> int:
+    def _rebalances_in(self, group: DescribedGroup, members: frozenset[str], owners: dict[PartitionId, str]) -> int:
         if not self._seen_before:
             return 0
         if group.epoch is not None and self._epoch is not None:

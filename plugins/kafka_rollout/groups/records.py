@@ -19,7 +19,7 @@ from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdi
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import RecordKind
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.model.state import GroupState
@@ -69,7 +69,7 @@ def conversion_conditions(
     *,
     catalogue: Catalogue,
     releases: Sequence[Release],
-) -> tuple[Condition, ...]:
+) -> tuple[GateCondition, ...]:
     """Return the conditions under which the features of these group types can be lowered and `releases` can load the
     log.
 
@@ -94,7 +94,7 @@ def conversion_conditions(
     kept = f"; without members, but with records: {few(idle)}" if idle else ""
     if records.damage:
         evidence = f"{evidence}; unknown for {_unread(records.damage)}"
-    tombstones = Condition(
+    tombstones = GateCondition(
         name="the tombstones of their records are written",
         is_met=not active and not ended and not records.damage,
         evidence=evidence + kept,
@@ -102,7 +102,7 @@ def conversion_conditions(
     return (_members(active, kinds), tombstones, *loads)
 
 
-def no_members_condition(groups: Iterable[GroupState], kinds: Collection[str]) -> Condition:
+def no_members_condition(groups: Iterable[GroupState], kinds: Collection[str]) -> GateCondition:
     """Return the condition that no group of these types has members."""
     return _members(_active(group for group in groups if group.type in kinds), kinds)
 
@@ -111,15 +111,15 @@ def _active(groups: Iterable[GroupState]) -> set[str]:
     return {group.group_id for group in groups if group.members or group.state.lower() != "empty"}
 
 
-def _members(active: Collection[str], kinds: Collection[str]) -> Condition:
-    return Condition(
+def _members(active: Collection[str], kinds: Collection[str]) -> GateCondition:
+    return GateCondition(
         name=f"no {'/'.join(sorted(kinds))} group has members",
         is_met=not active,
         evidence=f"{count(len(active), 'group')} to convert: {few(sorted(active))}" if active else "none",
     )
 
 
-def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Condition:
+def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> GateCondition:
     verdicts = evaluate_records(
         catalogue,
         records.classes,
@@ -131,17 +131,17 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Con
     failing = [verdict for verdict in verdicts if verdict.verdict.blocks]
     name = f"{release} can load {GROUPS_TOPIC}"
     if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
-        return Condition(name=name, is_met=False, evidence=f"unknown for {_unread(records.damage)}")
+        return GateCondition(name=name, is_met=False, evidence=f"unknown for {_unread(records.damage)}")
     if not failing:
         ignored = sum(verdict.ignored for verdict in verdicts)
-        return Condition(
+        return GateCondition(
             name=name, is_met=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
         )
     failure = failing[0].first_failure
     where = f"{GROUPS_TOPIC}-{failing[0].partition}"
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
-    return Condition(name=name, is_met=False, evidence=evidence)
+    return GateCondition(name=name, is_met=False, evidence=evidence)
 
 
 def _unread(damage: Sequence[Damage]) -> str:

@@ -2,7 +2,7 @@
 
 Begin with:
 - `scan.MetadataScan`: the scan of one metadata log
-- `scan.Readiness`: what a metadata log needs before a release can start on it
+- `scan.LogReadiness`: what a metadata log needs before a release can start on it
 - `losses.LossReport`: what a lower metadata.version loses
 - `trim.plan_trim`: what to remove before a snapshot
 - `log_choice.choose_log`: chooses the log that contains the committed records

@@ -14,7 +14,7 @@ _SURE_WITHIN_S = 5.0  # bounds with a smaller difference are shown as one number
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class DowntimeEstimate:
     """Expected seconds in which nodes are stopped, by part. It is rather too long than too short.
 
     `forced_s`: additional seconds if a controller does not stop by itself, which is not known in advance.
@@ -45,7 +45,7 @@ class Estimate:
         )
 
 
-class OutageEstimate(Estimate):
+class OutageEstimate(DowntimeEstimate):
     __slots__ = ()
 
     @property
@@ -56,7 +56,7 @@ class OutageEstimate(Estimate):
         )
 
 
-class AbsenceEstimate(Estimate):
+class AbsenceEstimate(DowntimeEstimate):
     """Expected seconds without an active controller in a live downgrade."""
 
     __slots__ = ()

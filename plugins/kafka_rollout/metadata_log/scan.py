@@ -37,7 +37,7 @@ KafkaConfig).
 """
 
 
-class Readiness(StrEnum):
+class LogReadiness(StrEnum):
     """The action that a metadata log needs before a release can start on it."""
 
     READY = "ready"
@@ -65,7 +65,7 @@ class ReplayFailure:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RecordKind:
+class MetadataRecordKind:
     """Records of one type and version. `problem`: the reason why the release cannot replay them."""
 
     type: int
@@ -91,7 +91,7 @@ class MetadataScan:
     end_offset: int
     starts_at: str
     failures: tuple[ReplayFailure, ...]
-    records: tuple[RecordKind, ...]
+    records: tuple[MetadataRecordKind, ...]
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
     remedy_facts: RemedyFacts | None = None
@@ -113,16 +113,16 @@ class MetadataScan:
         return next(iter((*replayed, *self.failures)), None)
 
     @property
-    def readiness(self) -> Readiness:
+    def readiness(self) -> LogReadiness:
         """The action that the log needs. A bootstrap.checkpoint with a level that is too high does not change it."""
         if any(failure.where in ("quorum-state", "image") for failure in self.failures):
-            return Readiness.NEVER
+            return LogReadiness.NEVER
         if self.remedy_facts is None:
-            return Readiness.READY
+            return LogReadiness.READY
         if self.remedy_facts.end_problem:
-            return Readiness.LEVELS
+            return LogReadiness.LEVELS
         usable = self.remedy_facts.newest_snapshot is not None and not self.remedy_facts.starts_from_snapshot
-        return Readiness.TRIM if usable else Readiness.SNAPSHOT
+        return LogReadiness.TRIM if usable else LogReadiness.SNAPSHOT
 
     @property
     def fails_at_bootstrap(self) -> bool:
@@ -160,10 +160,10 @@ def feature_problem(name: str, level: int, supported: Mapping[str, VersionRange]
 
 def record_classes(
     counted: Mapping[tuple[int, int], tuple[int, int, int]], facts: MetadataLogFacts
-) -> tuple[RecordKind, ...]:
+) -> tuple[MetadataRecordKind, ...]:
     """Return the record kinds. `counted`: (type, version) → (count, first offset, last offset)."""
     return tuple(
-        RecordKind(
+        MetadataRecordKind(
             type=kind,
             name=facts.name(kind),
             version=version,
@@ -300,7 +300,7 @@ def space_for_backup(log_bytes: int) -> int:
 
 def nodes_with_backup(cluster: ClusterSpec, plan: Plan, scans: Iterable[tuple[int, MetadataScan]]) -> frozenset[int]:
     """Return the nodes whose metadata log the run changes. `scans`: (node id, scan) for the releases of the path."""
-    trimmed = frozenset(node_id for node_id, scan in scans if scan.readiness is Readiness.TRIM)
+    trimmed = frozenset(node_id for node_id, scan in scans if scan.readiness is LogReadiness.TRIM)
     if plan.offline:
         return frozenset(node.node_id for node in cluster.nodes)
     return trimmed | (frozenset(node.node_id for node in cluster.controllers) if plan.live else frozenset())

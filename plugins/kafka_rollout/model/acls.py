@@ -110,7 +110,7 @@ class Action:
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class AclQuestion:
     """Actions that a principal (`User:alice`) tries from each of these IP addresses."""
 
     principal: str
@@ -179,7 +179,7 @@ def _resource_type(code: int) -> str:
     return _RESOURCES.get(code, f"resource type {code}")
 
 
-def questions_of(acls: Iterable[Acl]) -> tuple[Question, ...]:
+def questions_of(acls: Iterable[Acl]) -> tuple[AclQuestion, ...]:
     """Return the questions whose answers show what the ACLs mean. Empty without an ACL."""
     of_principal: dict[str, list[Acl]] = defaultdict(list)
     for acl in sorted(set(acls)):
@@ -197,7 +197,7 @@ def _first(of_principals: Iterable[Sequence[Acl]]) -> list[Acl]:
     return [acl for one in of_principals for acl in one[:1]][:1]
 
 
-def _question(principal: str, own: Sequence[Acl], common: Sequence[Acl]) -> Question:
+def _question(principal: str, own: Sequence[Acl], common: Sequence[Acl]) -> AclQuestion:
     """`common`: ACLs for everybody. They count where they are about a resource of `own`; without `own` all do."""
     names = {place for acl in own or common for place in _places(acl)}
     names |= {
@@ -214,7 +214,7 @@ def _question(principal: str, own: Sequence[Acl], common: Sequence[Acl]) -> Ques
         if acl.covers(*place)
         for operation in _operations(acl)
     }
-    return Question(principal, _addresses(dict.fromkeys(acl.host for acl in asked)), tuple(sorted(actions)))
+    return AclQuestion(principal, _addresses(dict.fromkeys(acl.host for acl in asked)), tuple(sorted(actions)))
 
 
 def _places(acl: Acl) -> tuple[tuple[int, str], ...]:
@@ -260,7 +260,7 @@ def _addresses(hosts: Iterable[str]) -> tuple[str, ...]:
 
 
 def compare_answers(
-    acls: Iterable[Acl], questions: Sequence[Question], before: AclAnswers, after: AclAnswers
+    acls: Iterable[Acl], questions: Sequence[AclQuestion], before: AclAnswers, after: AclAnswers
 ) -> tuple[AccessChange, ...]:
     """Return what the second release decides otherwise, by principal: first what it denies, then what it allows."""
     found = []

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 MIGRATION_POLICY = "group.consumer.migration.policy"
 
-Partition = tuple[str, int]
+PartitionId = tuple[str, int]
 
 CLASSIC, CONSUMER, SHARE, STREAMS = "classic", "consumer", "share", "streams"
 
@@ -38,7 +38,7 @@ class GroupMember:
     assignors: tuple[str, ...] = ()
     all_assignors_known: bool = False
     kept_partitions: bool = False
-    assigned: tuple[Partition, ...] = ()
+    assigned: tuple[PartitionId, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -22,7 +22,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.log_lines import Layout, LogEvent, is_throwable, parse_events
+from kafka_rollout.base.log_lines import LogEvent, LogLayout, is_throwable, parse_events
 from kafka_rollout.model.state import UNKNOWN_CLIENT, LoggedRequest
 
 READ_LINES = 300
@@ -99,7 +99,7 @@ class SeenLog:
     started_at: float | None
     position: str = ""
     lines: int = 0
-    layout: Layout | None = None
+    layout: LogLayout | None = None
     problem: str = ""
     loaded: tuple[str, ...] = ()
     failed: Mapping[str, str] = field(default_factory=dict)

@@ -87,7 +87,7 @@ def _entries(config: Mapping[str, str], name: str) -> list[str] | None:
     return None if is_reference(value) or not entries else entries
 
 
-class Place(StrEnum):
+class AddressTarget(StrEnum):
     """Where an address leads. DOUBTFUL: only a resolver or a mapping of ports shows it."""
 
     RIGHT = "right"
@@ -136,24 +136,24 @@ class ControllerAddresses:
         listeners = [parse_listeners(config, name) or {} for name in ("listeners", "advertised.listeners")]
         return [one.get(name) for one in listeners for name in names]
 
-    def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[Place, int]:
+    def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[AddressTarget, int]:
         """Return where the address of controller `node_id` in the file of `of_node` leads, and to which controller.
 
         The host can have several names, and a port can be mapped, so an address that most files have is right, and
         another one is wrong only if it is that of another controller.
         """
         if address in self.known.get(node_id, ()):
-            return Place.RIGHT, node_id
+            return AddressTarget.RIGHT, node_id
         is_usual = self._is_usual(node_id, address)
         for other, addresses in self.known.items():
             if other != node_id and (address in addresses or (not is_usual and self._is_at(other, address, node_id))):
-                return Place.OTHER, other
+                return AddressTarget.OTHER, other
         if not self.ports(node_id) or address.port in self.ports(node_id):
             is_own = node_id == of_node and address.host in _OWN_HOSTS
-            return (Place.RIGHT if is_usual or is_own else Place.DOUBTFUL), node_id
+            return (AddressTarget.RIGHT if is_usual or is_own else AddressTarget.DOUBTFUL), node_id
         # Its own file does not show where it listens.
         is_right = is_usual and not any(self._listening(node_id))
-        return (Place.RIGHT if is_right else Place.DOUBTFUL), node_id
+        return (AddressTarget.RIGHT if is_right else AddressTarget.DOUBTFUL), node_id
 
     def ports(self, node_id: int) -> frozenset[int]:
         """Return the ports of a controller, in the inventory and its own file."""

@@ -21,7 +21,7 @@ from kafka_rollout.base.system.files import sha256_of
 from kafka_rollout.metadata_log.changes.places import (
     COPY_TRIES,
     MANIFEST,
-    Files,
+    DiskChanges,
     Place,
     paths_shown,
     start_files,
@@ -30,13 +30,13 @@ from kafka_rollout.metadata_log.changes.places import (
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import Entry, HostDirectory
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, Right
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, HostRight
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 
 _BATCH_BYTES = 32 << 20  # copied by one command line; a larger file has a line of its own
 _LINE_CHARACTERS = 64 << 10  # Linux limits a command line of a shell to 128 KiB
 _FILE_CHARACTERS = 1300  # of the commands that copy one file, without the path of the directory
-_Step = tuple[Right, dict[str, str]]
+_Step = tuple[HostRight, dict[str, str]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -82,11 +82,11 @@ class HostPlaces:
             else:
                 raise too_fast(f"{directory.path}/{METADATA_LOG}")
             with paths_shown(root, directory.path):
-                yield Place(root=root, path=directory.path, files=HostFiles(directory, root, entries))
+                yield Place(root=root, path=directory.path, files=HostDiskChanges(directory, root, entries))
 
 
 @dataclass
-class HostFiles(Files):
+class HostDiskChanges(DiskChanges):
     """Changes on a host. `root`: the copy of the directory, which is changed in the same way. `seen`: at its time.
 
     A command line with several changes needs one round trip. It also syncs the folders that it changes (`synced`).

@@ -22,7 +22,7 @@ from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.advisories import (
     ADVISORIES_CHECK,
-    Facts,
+    AdvisoryFacts,
     advisory_findings,
     age_findings,
     judge_advisories,
@@ -121,7 +121,7 @@ def _check_advisories(
     observed: Observation, path: Sequence[Release], planned: Mapping[Release, NodeConfigs]
 ) -> Checked:
     cluster, catalogue, state = observed.cluster, observed.catalogue, observed.state
-    facts = Facts(
+    facts = AdvisoryFacts(
         cluster=cluster,
         finalized=state.finalized,
         state=state,

@@ -18,14 +18,14 @@ AS_REQUESTED: Any = object()
 BY_NAME = "by name"
 
 
-class Unit(NamedTuple):
+class FieldUnit(NamedTuple):
     """A unit of a form or an option. `size`: its size in the unit of the request."""
 
     name: str
     size: int
 
 
-UNITLESS = Unit("", 1)
+UNITLESS = FieldUnit("", 1)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,8 +55,8 @@ class Field:
     least: float | None = None
     most: float | None = None
     pattern: str = ""
-    form_unit: Unit = UNITLESS
-    option_unit: Unit = UNITLESS
+    form_unit: FieldUnit = UNITLESS
+    option_unit: FieldUnit = UNITLESS
     required: bool = False
     newest_of: frozenset[RunOf] = frozenset()
     on_copy: Any = AS_REQUESTED
@@ -133,7 +133,7 @@ class Field:
         """Return a value of several as the forms spell it."""
         return value.value.replace("-", "_")
 
-    def _read(self, value: Any, unit: Unit) -> Any:
+    def _read(self, value: Any, unit: FieldUnit) -> Any:
         if self.is_list:
             return tuple(value or ())
         if value is None or value == "":

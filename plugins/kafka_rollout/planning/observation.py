@@ -25,7 +25,7 @@ class Observation:
     `cluster`: as in the inventory. `catalogue`: with the classes of coordinators that the configuration causes
     (`with_configured_classes`). `configs`: node id → setting → current value. `starts`: what the nodes read at their
     starts on the releases ahead (release_overrides applied). `java`: node id → feature version (17). `directories`: as
-    in `Files` of the agreement. `registrations`: in the metadata log; None if it was not read. `registered`: the
+    in `NextStart` of the agreement. `registrations`: in the metadata log; None if it was not read. `registered`: the
     registrations of brokers that run the target already, compared with its levels; None if there is none.
     """
 

@@ -15,7 +15,7 @@ from kafka_rollout.gates.control import CONDITION_NAME, check_pause_after, refus
 from kafka_rollout.model.plan import RunTerms, accepted_topics
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.fields import AS_REQUESTED, Unit, declared, declared_fields, fields_of
+from kafka_rollout.planning.fields import AS_REQUESTED, FieldUnit, declared, declared_fields, fields_of
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 
@@ -53,9 +53,9 @@ _RESTART = frozenset({RunOf.RESTART})
 _CHANGES_RELEASE = _UPGRADE | _DOWNGRADE
 _ROLLS = _CHANGES_RELEASE | _RESTART
 _ALL = frozenset(RunOf)
-_SECONDS = Unit("seconds", 1)
-_SECONDS_OF_MS = Unit("seconds", 1000)
-_MINUTES = Unit("minutes", 60)
+_SECONDS = FieldUnit("seconds", 1)
+_SECONDS_OF_MS = FieldUnit("seconds", 1000)
+_MINUTES = FieldUnit("minutes", 60)
 _WEEK_S = 7 * 24 * 3600
 _FEATURE = r"^[A-Za-z][A-Za-z0-9._-]*"
 _LEVEL = "[:=]-?[0-9]{1,5}$"

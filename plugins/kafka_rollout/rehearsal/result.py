@@ -42,7 +42,7 @@ REHEARSAL_CHECK = Check(
 )
 
 
-class Outcome(StrEnum):
+class RehearsalOutcome(StrEnum):
     """Result of a rehearsal. INCOMPLETE: it ended at a gate that waits for clients, which the sandbox does not have."""
 
     PASSED = "passed"
@@ -51,7 +51,7 @@ class Outcome(StrEnum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class RehearsalPhase:
     """One part of a rehearsal. `sentence`: its result."""
 
     name: str
@@ -75,13 +75,13 @@ class RehearsalResult:
     node step. `not_covered`: sentences. `isolation`: how the sandbox was separated from the cluster.
     """
 
-    outcome: Outcome
+    outcome: RehearsalOutcome
     cluster: str
     source: str
     target: str
     nodes: tuple[int, ...]
     seconds: float
-    phases: tuple[Phase, ...]
+    phases: tuple[RehearsalPhase, ...]
     findings: tuple[Finding, ...]
     node_seconds: Mapping[str, float] = field(default_factory=dict)
     not_covered: tuple[str, ...] = ()
@@ -94,9 +94,9 @@ class RehearsalResult:
 
 
 _ENDINGS = {
-    Outcome.PASSED: "passed",
-    Outcome.FAILED: "failed",
-    Outcome.INCOMPLETE: "ended before its last step",
+    RehearsalOutcome.PASSED: "passed",
+    RehearsalOutcome.FAILED: "failed",
+    RehearsalOutcome.INCOMPLETE: "ended before its last step",
 }
 
 
@@ -143,10 +143,10 @@ def difference_findings(differences: Sequence[Difference], *, when: str) -> tupl
     )
 
 
-def worst(findings: Sequence[Finding]) -> Outcome:
+def worst(findings: Sequence[Finding]) -> RehearsalOutcome:
     if any(finding.severity is Severity.BLOCKER for finding in findings):
-        return Outcome.FAILED
-    return Outcome.INCOMPLETE if any(f.code == INCOMPLETE.code for f in findings) else Outcome.PASSED
+        return RehearsalOutcome.FAILED
+    return RehearsalOutcome.INCOMPLETE if any(f.code == INCOMPLETE.code for f in findings) else RehearsalOutcome.PASSED
 
 
 def compare_contents(

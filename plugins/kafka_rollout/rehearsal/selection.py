@@ -138,7 +138,7 @@ _DISK_OF_REPLICA = 32 << 10
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class RehearsalEstimate:
     """Memory and disk of a rehearsal. Sizes in bytes; `heaps`: node id → maximum heap of its JVM."""
 
     heaps: Mapping[int, int]
@@ -155,11 +155,11 @@ class Estimate:
         )
 
 
-def estimate(replicas: Mapping[int, int], copied: int) -> Estimate:
+def estimate(replicas: Mapping[int, int], copied: int) -> RehearsalEstimate:
     """Return the estimate. `replicas`: node id → number of its partition directories; `copied`: bytes to copy."""
     heaps = {node_id: -(-(_HEAP + number * _HEAP_OF_REPLICA) // MIB) * MIB for node_id, number in replicas.items()}
     partitions = sum(replicas.values())
-    return Estimate(
+    return RehearsalEstimate(
         heaps=heaps,
         memory=sum(heaps.values()) + len(heaps) * _NATIVE + partitions * _NATIVE_OF_REPLICA + _TOOL,
         copied=copied,
@@ -168,7 +168,7 @@ def estimate(replicas: Mapping[int, int], copied: int) -> Estimate:
     )
 
 
-def find_shortage(needed: Estimate, *, free_memory: int, free_disk: int) -> str:
+def find_shortage(needed: RehearsalEstimate, *, free_memory: int, free_disk: int) -> str:
     """Return why this machine cannot run the rehearsal, as a sentence; empty if it can."""
     if free_memory < needed.memory:
         return f"The rehearsal needs about {size(needed.memory)} of memory, and {size(free_memory)} are free."

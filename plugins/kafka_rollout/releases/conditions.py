@@ -96,7 +96,7 @@ class AnyCondition:
     """At least one of these is met."""
 
     kind: Literal["any"]
-    of: tuple[Condition, ...]
+    of: tuple[AdvisoryCondition, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -107,7 +107,7 @@ class UnobservableCondition:
     what: str
 
 
-Condition = (
+AdvisoryCondition = (
     SettingCondition
     | MechanismCondition
     | ProtocolCondition

@@ -11,7 +11,7 @@ from typing import Any, Literal
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.releases.conditions import Condition
+from kafka_rollout.releases.conditions import AdvisoryCondition
 
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
@@ -325,7 +325,7 @@ class Advisory:
     source: str
     strikes: Strikes = Strikes.RUNNING
     coming_from: tuple[AffectedReleases, ...] = ()
-    when: tuple[Condition, ...] = ()
+    when: tuple[AdvisoryCondition, ...] = ()
 
     def affects(self, release: Release) -> bool:
         return any(one.contains(release) for one in self.affected)

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
@@ -72,7 +72,7 @@ class Trend:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ShownCondition(Condition):
+class ShownCondition(GateCondition):
     """A condition in the newest check."""
 
     trend: Trend | None
@@ -341,7 +341,7 @@ def _gate(gate: GateHistory) -> ShownGate:
     )
 
 
-def trend_of(checks: Sequence[GateCheck], condition: Condition) -> Trend | None:
+def trend_of(checks: Sequence[GateCheck], condition: GateCondition) -> Trend | None:
     """Compare the number that blocks a condition with the one of _TREND_S before, or of the first check since.
 
     None for a condition without a number, and before a second check with one.

@@ -15,7 +15,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.coordinator_logs.comparison import Scanned
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, check_feature_support
@@ -63,7 +63,7 @@ class Judged:
 
 
 def judge_options(
-    spec: ClusterSpec, catalogue: Catalogue, observation: Observation | None, scan: Scanned | None, now: float
+    spec: ClusterSpec, catalogue: Catalogue, observation: Observation | None, scan: ScanSummary | None, now: float
 ) -> tuple[Judged, ...]:
     """Return the releases of the catalogue below the oldest running one, newest first; empty if none is known to run.
 
@@ -85,7 +85,7 @@ def _judge(
     state: ClusterState,
     release: Release,
     *,
-    scan: Scanned | None,
+    scan: ScanSummary | None,
     lacks: Sequence[Reason],
 ) -> Judged:
     try:
@@ -143,7 +143,7 @@ def _of_levels(
     )
 
 
-def _not_fresh(spec: ClusterSpec, observation: Observation, scan: Scanned | None, now: float) -> tuple[Reason, ...]:
+def _not_fresh(spec: ClusterSpec, observation: Observation, scan: ScanSummary | None, now: float) -> tuple[Reason, ...]:
     """Return why nothing is known about the coordinator logs now."""
     how = f"Scan the logs: `kafka-rollout scan --cluster {spec.name}`, or trigger its scan DAG."
     see = "Trigger its scan DAG, or plan a dry run of a downgrade."

@@ -16,10 +16,10 @@ from kafka_rollout.base.durations import duration, epoch, iso
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.coordinator_logs.comparison import Scanned
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.advisories import Answer, Facts, judge_advisories
+from kafka_rollout.planning.findings.advisories import AdvisoryFacts, Applicability, judge_advisories
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
@@ -107,7 +107,7 @@ class ClusterFacts:
     runs: Sequence[RunState] = ()
     observation: Observation | None = None
     is_live: bool = False
-    scan: Scanned | None = None
+    scan: ScanSummary | None = None
     check: LastCheck | None = None
     problem: str = ""
 
@@ -222,11 +222,11 @@ def _defects(
     spec: ClusterSpec, catalogue: Catalogue, running: Sequence[Release], finalized: Mapping[str, int]
 ) -> tuple[str, ...]:
     """Return the defects of the running releases, also those of which a check would first have to know more."""
-    judged = judge_advisories(catalogue, running, Facts(cluster=spec, finalized=finalized))
+    judged = judge_advisories(catalogue, running, AdvisoryFacts(cluster=spec, finalized=finalized))
     return tuple(
         one.advisory.id
         for one in judged
-        if one.answered.answer is not Answer.NO
+        if one.answered.answer is not Applicability.NO
         and one.advisory.concerns == "nodes"
         and Severity(one.advisory.severity) is not Severity.INFO
     )

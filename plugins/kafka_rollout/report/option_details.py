@@ -16,7 +16,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.coordinator_logs.comparison import Scanned
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.incompatible_records import IncompatibleRecords, find_incompatible_records
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult, worst_of
 from kafka_rollout.metadata_log.log_choice import describe_no_return
@@ -75,7 +75,7 @@ class OptionFacts:
 
     spec: ClusterSpec
     observation: Observation | None
-    scans: Sequence[Scanned] = ()
+    scans: Sequence[ScanSummary] = ()
     results: Mapping[str, ScanResult]
     checks: Sequence[StoredCheck] = ()
     runs: Mapping[str, Sequence[Event]]
@@ -254,7 +254,9 @@ def _lowering(judged: Judged, change: FeatureChange) -> str:
 # ---- verdicts and records ----
 
 
-def _logs(facts: OptionFacts, catalogue: Catalogue, release: Release, scan: Scanned | None) -> tuple[LogVerdict, ...]:
+def _logs(
+    facts: OptionFacts, catalogue: Catalogue, release: Release, scan: ScanSummary | None
+) -> tuple[LogVerdict, ...]:
     result = None if scan is None else facts.results.get(scan.scan)
     if scan is None or result is None:
         told = "No scan is stored." if facts.sees_scans else "You cannot read the scans."
@@ -265,7 +267,7 @@ def _logs(facts: OptionFacts, catalogue: Catalogue, release: Release, scan: Scan
 
 
 def _log(
-    result: ScanResult, release: Release, topic: str, records: Sequence[IncompatibleRecords], scan: Scanned
+    result: ScanResult, release: Release, topic: str, records: Sequence[IncompatibleRecords], scan: ScanSummary
 ) -> LogVerdict:
     verdicts = [one for one in result.verdicts if one.release == release and one.topic == topic]
     if not verdicts:
@@ -458,7 +460,7 @@ def _undo(spec: ClusterSpec, judged: Judged, name: MethodName) -> str:
 # ---- history ----
 
 
-def scans_to_compare(scans: Sequence[Scanned]) -> tuple[str, ...]:
+def scans_to_compare(scans: Sequence[ScanSummary]) -> tuple[str, ...]:
     """Return the names of the scans between which the verdict of a release changed. `scans`: oldest first."""
     changed = [
         (before.scan, after.scan)
@@ -468,7 +470,7 @@ def scans_to_compare(scans: Sequence[Scanned]) -> tuple[str, ...]:
     return tuple(dict.fromkeys(name for pair in changed for name in pair))
 
 
-def _by_verdict(scan: Scanned, release: Release) -> OptionState:
+def _by_verdict(scan: ScanSummary, release: Release) -> OptionState:
     verdict = scan.verdicts.get(release, LoadVerdict.UNKNOWN)
     return OptionState.CLOSED if verdict.blocks else OptionState.OPEN if verdict in LOADS else OptionState.UNKNOWN
 
@@ -486,7 +488,9 @@ def _history(facts: OptionFacts, catalogue: Catalogue, release: Release) -> tupl
     return tuple(sorted(found, key=lambda change: -change.at))
 
 
-def _why_changed(facts: OptionFacts, catalogue: Catalogue, release: Release, before: Scanned, after: Scanned) -> str:
+def _why_changed(
+    facts: OptionFacts, catalogue: Catalogue, release: Release, before: ScanSummary, after: ScanSummary
+) -> str:
     results = [facts.results.get(scan.scan) for scan in (before, after)]
     if any(result is None for result in results):
         return "One of the scans cannot be read any more."

@@ -10,10 +10,10 @@ from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.gates.check import GateCheck, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import CheckpointSummary
-from kafka_rollout.rehearsal.result import Outcome
+from kafka_rollout.rehearsal.result import RehearsalOutcome
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.traffic import TrafficVerdict
@@ -128,7 +128,7 @@ class GateFailed(GateEnded, kind="gate-failed"):
 class Rehearsed(Event, kind="rehearsal"):
     """The change was tried on a copy. `node_seconds`: release step and node → seconds; `findings` as text."""
 
-    outcome: Outcome
+    outcome: RehearsalOutcome
     sentence: str
     seconds: float
     node_seconds: Mapping[str, float]
@@ -251,7 +251,7 @@ class MetadataLogFound:
     node_id: int
     release: Release
     verdict: str
-    readiness: Readiness
+    readiness: LogReadiness
     bootstrap_too_new: bool
     starts_at: str
     start_offset: int

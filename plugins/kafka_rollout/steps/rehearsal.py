@@ -31,7 +31,7 @@ from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.result import (
     NO_ROLLBACK,
     Contents,
-    Phase,
+    RehearsalPhase,
     RehearsalResult,
     compare_contents,
     compare_copy,
@@ -190,7 +190,7 @@ class Rehearsal:
     job: RehearsalJob
     say: Callable[[str], None]
     stop_asked: Callable[[], bool] = field(default=lambda: False)
-    phases: list[Phase] = field(default_factory=list)
+    phases: list[RehearsalPhase] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
     def run(self) -> RehearsalResult:
@@ -394,7 +394,7 @@ class Rehearsal:
 
     def _phase(self, name: str, began: float, sentence: str) -> None:
         seconds = round(self.ports.clock.monotonic() - began, 1)
-        self.phases.append(Phase(name=name, seconds=seconds, sentence=sentence))
+        self.phases.append(RehearsalPhase(name=name, seconds=seconds, sentence=sentence))
         self.say(f"{name}: {sentence} ({seconds:.0f} s)")
 
     def _finding(self, error: RolloutError) -> Finding:

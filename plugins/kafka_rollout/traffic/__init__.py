@@ -4,7 +4,7 @@ Begin with:
 - `processes.of_run.start_traffic`: starts the test traffic of a run
 - `processes.of_run.stop_traffic`: stops it and compares
 - `processes.of_run.start_group_monitor`: starts the group monitor
-- `processes.of_run.Control`: controls a background process through the database
+- `processes.of_run.BackgroundControl`: controls a background process through the database
 - `processes.main.Traffic`: the clients of one traffic period
 - `processes.traffic.compare_journals`: compares the journals of a traffic period
 - `check.compare`: compares acknowledged with consumed records

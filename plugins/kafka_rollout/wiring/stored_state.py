@@ -15,7 +15,7 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.coordinator_logs.comparison import Scanned
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
@@ -160,7 +160,7 @@ def read_options(
         run, dag_id = read_version(spec.name, run_id, settings, version)
         if can_see(spec.name, dag_id, may_read):
             runs[run_id] = tuple(run.events)
-    checks, scans, problem = tuple[StoredCheck, ...](), tuple[Scanned, ...](), ""
+    checks, scans, problem = tuple[StoredCheck, ...](), tuple[ScanSummary, ...](), ""
     try:
         if sees_scans:
             checks, scans = _read_checks(spec.name, settings), open_scan_history(spec.name, settings).summaries()

@@ -19,7 +19,7 @@ from sqlalchemy import Table, delete, select, update
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import BeforeStop, Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import BeforeStop, GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
@@ -123,7 +123,7 @@ def test_a_damaged_state_before_a_stop_is_never_an_absent_one(store: Store, run:
 
 def test_events_come_back_in_order_with_their_time(run: SqlRunStore) -> None:
     check = GateCheck(
-        gate="before node 3", at=7.0, conditions=(Condition(name="isr", is_met=False, evidence="2 of 3"),)
+        gate="before node 3", at=7.0, conditions=(GateCondition(name="isr", is_met=False, evidence="2 of 3"),)
     )
     checked = GateChecked(at=7.0, ref=GateRef(kind=GateKind.BEFORE_STOP, release_step="a", node_id=3), check=check)
     run.record(ALICE)

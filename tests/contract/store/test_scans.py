@@ -11,7 +11,7 @@ from sqlalchemy import update
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.run.store.scans import SqlScanHistory, scanned_clusters
@@ -78,8 +78,8 @@ def test_scans_of_scheduled_runs_and_alerts_are_listed_in_their_order(history: S
     history.record_alert(Alerted(run_id="run-2", headline="A second try."))
     events = history.events()
     kinds = [(type(event), event.run_id) for event in events]
-    assert kinds == [(Alerted, "run-1"), (Scanned, "run-2"), (Alerted, "run-2")]
-    assert isinstance(events[1], Scanned)
+    assert kinds == [(Alerted, "run-1"), (ScanSummary, "run-2"), (Alerted, "run-2")]
+    assert isinstance(events[1], ScanSummary)
     assert events[1].verdicts == scan().standing
     assert isinstance(events[2], Alerted)
     assert events[2].headline == "Worse."

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
@@ -122,7 +122,7 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
         {"scan_coordinator_logs": "success", "check_release": "success", "alert": "success"},
     )
     scanned, _ = scan_history(scans.home, "fake").events()
-    assert isinstance(scanned, Scanned)
+    assert isinstance(scanned, ScanSummary)
     assert (scanned.run_id, scanned.records) == (run_id, 6)
     verdicts = {str(release): verdict for release, verdict in scanned.verdicts.items()}
     assert verdicts == {**verdicts, "3.4.0": "fails", "3.4.1": "loads_ignoring", "4.3.1": "loads"}

@@ -9,7 +9,7 @@ import pytest
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import Condition, GateKind, GateRef
+from kafka_rollout.gates.check import GateCondition, GateKind, GateRef
 from kafka_rollout.groups.records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
@@ -78,7 +78,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
     runs.world.groups = [early]
     stops_at_look: list[int] = []
 
-    def no_members(groups: list[GroupState], kinds: frozenset[str]) -> Condition:
+    def no_members(groups: list[GroupState], kinds: frozenset[str]) -> GateCondition:
         stops_at_look.append(len(runs.world.stops))
         runs.world.groups = [replace(early, type="classic")]  # as the group's owners do during the wait
         return no_members_condition(groups, kinds)

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.node import check_after_start
 from kafka_rollout.gates.remote_storage import CONDITION
@@ -110,7 +110,7 @@ def rates(node: NodeSpec) -> dict[str, float]:
     return {name: value for name, value in counters.items() if name in REMOTE_ERROR_RATES}
 
 
-def remote(ports: ClusterPorts, release: Release, name: str = CONDITION) -> Condition:
+def remote(ports: ClusterPorts, release: Release, name: str = CONDITION) -> GateCondition:
     (node,) = ports.cluster.nodes
     state = observe_some(ports, [node], metrics=True)
     checked = check_remote_storage(ports, state, node, release, unchecked={}, log=read_log(ports, node))

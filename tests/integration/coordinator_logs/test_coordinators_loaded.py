@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import BeforeStop, Condition, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.check import BeforeStop, GateCondition, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
@@ -42,7 +42,7 @@ class Seen:
     outcomes: dict[Place, Outcome]
     answers: CoordinatorAnswers
     log: SeenLog
-    condition: Condition
+    condition: GateCondition
     partitions: tuple[PartitionState, ...]
     counters: Mapping[str, float]
 

@@ -16,7 +16,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout_derivation.coordinators.loaders import GROUP_SERDE, Record, group_shards, refusals
 from kafka_rollout_derivation.coordinators.records import SERDE_OF_3_9
-from kafka_rollout_derivation.coordinators.rules import GROUP_ID, MEMBER_ID, Records
+from kafka_rollout_derivation.coordinators.rules import GROUP_ID, MEMBER_ID, SampleRecords
 from kafka_rollout_derivation.jars import coordinator_messages
 from tests.releases import NEWEST
 
@@ -26,7 +26,7 @@ LOGS = 200
 SEED = 915
 
 
-def random_logs(records: Records, names: list[str], families: list[str]) -> Iterator[list[Record]]:
+def random_logs(records: SampleRecords, names: list[str], families: list[str]) -> Iterator[list[Record]]:
     """Of two groups with two members each, most of one family; no two members are given the same partition."""
     random = Random(SEED)
     for _ in range(LOGS):
@@ -79,7 +79,7 @@ def test_groups_are_refused_where_the_coordinator_refuses_them(release: str, rel
     refused = 0
     with run_jvm(libs) as jvm:
         refusal = refusals(jvm, group_shards(jvm), SERDE_OF_3_9 if of_3_9 else GROUP_SERDE)
-        for log in random_logs(Records(messages), names, families):
+        for log in random_logs(SampleRecords(messages), names, families):
             said, found = refusal(log), first_refused(log_facts, log)
             if found is None:
                 assert said is None, log

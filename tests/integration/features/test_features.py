@@ -21,8 +21,8 @@ from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
     FeatureRequest,
+    FeatureUpdateStatus,
     RequestKind,
-    Result,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -158,7 +158,7 @@ class Test431:
             order = FeatureOrder(action=FeatureAction.UPDATE, named=(deletion,))
             plan = plan_features(ports, order, unsafe=False)
             assert [str(o.result) for o in apply_features(ports, approved(ports, plan))] == ["OK"]
-            assert [o.result for o in apply_features(ports, plan)] == [Result.ALREADY_THERE]
+            assert [o.result for o in apply_features(ports, plan)] == [FeatureUpdateStatus.ALREADY_THERE]
             assert check_for_narrower_nodes(ports).ok
         with opened(cluster, tmp_path, "again") as ports:
             plan = planned(ports, up="streams.version:1")
@@ -200,7 +200,7 @@ class Test431:
             emptied = planned(ports, down="group.version:0")
             assert emptied.blockers == ()
             assert "GROUPS-KEEP-THEIR-RECORDS" in codes(emptied)
-            assert [o.result for o in apply_features(ports, approved(ports, emptied))] == [Result.OK]
+            assert [o.result for o in apply_features(ports, approved(ports, emptied))] == [FeatureUpdateStatus.OK]
             assert ports.admin.features(cluster.spec.nodes[0]).finalized.get("group.version", 0) == 0
 
     def test_a_lost_answer_is_looked_up_and_the_update_is_sent_once(
@@ -210,7 +210,7 @@ class Test431:
             plan = approved(ports, planned(ports, up="group.version:1"))
             with KafkaAdmin(behind) as admin:
                 outcomes = apply_features(replace(ports, admin=admin), plan)
-            assert [o.result for o in outcomes] == [Result.OK]
+            assert [o.result for o in outcomes] == [FeatureUpdateStatus.OK]
             assert len(sent) == 1, "sent once, and nobody heard the answer"
 
     def test_a_server_that_is_not_the_controller_passes_the_question_on_to_the_one_that_is(

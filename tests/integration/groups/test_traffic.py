@@ -17,7 +17,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundState
 from kafka_rollout.run.traffic import TrafficVerdict
-from kafka_rollout.traffic.processes.of_run import Control, Life, life_of, start_traffic, stop_traffic
+from kafka_rollout.traffic.processes.of_run import BackgroundControl, Life, life_of, start_traffic, stop_traffic
 from kafka_rollout.traffic.processes.traffic import PLAIN_TOPIC, Journal, read_lines
 from tests.integration.conftest import MakeCluster
 from tests.waiting import wait_until
@@ -34,10 +34,10 @@ def settings_of(folder: Path) -> Settings:
     return replace(Settings.from_environment(), home=folder.parent / "home", database="")
 
 
-def control_of(spec: ClusterSpec, folder: Path) -> Control:
+def control_of(spec: ClusterSpec, folder: Path) -> BackgroundControl:
     """The test traffic of a run that has the folder's name."""
     key = BackgroundKey(cluster=spec.name, run_id=folder.name, kind=BackgroundKind.TRAFFIC)
-    return Control(key=key, settings=settings_of(folder))
+    return BackgroundControl(key=key, settings=settings_of(folder))
 
 
 def start(spec: ClusterSpec, folder: Path) -> int:

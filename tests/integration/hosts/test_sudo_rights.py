@@ -24,7 +24,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.model.host_state import HostState, StartRecord
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.logs import end_of_log, read_file_on
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, EXAMPLE, Rights, excess_rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, EXAMPLE, HostRights, excess_rights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
 from kafka_rollout.nodes.runtimes.hosts.state import parse_paths
@@ -94,7 +94,7 @@ class Machine:
 
     def permit(self, node: NodeSpec, more: str = "") -> None:
         """Save the printed file, and let visudo parse it."""
-        _write(self.root / SUDOERS, sudoers_file(LOGIN, Rights(service_of(node)).all(DATA)) + more)
+        _write(self.root / SUDOERS, sudoers_file(LOGIN, HostRights(service_of(node)).all(DATA)) + more)
         self.as_root(f"visudo -cf /{SUDOERS} >&2")
 
     @contextmanager
@@ -297,7 +297,7 @@ def test_a_link_in_the_folder_of_the_configuration_is_not_followed_by_root(machi
     runtime = runtime_on(machine, node)
 
     def findings(node: NodeSpec) -> list[str]:
-        paths = parse_paths(runtime.sudo(node, Rights(service_of(node)).see_paths).out)
+        paths = parse_paths(runtime.sudo(node, HostRights(service_of(node)).see_paths).out)
         state = HostState(
             name="kafka-1",
             unit="kafka.service",
@@ -359,11 +359,11 @@ def test_sudo_permits_each_command_of_an_installation(
 ) -> None:
     node = node_with(tmp_path, **service)
     machine.permit(node)
-    for right in Rights(service_of(node)).all(DATA):
+    for right in HostRights(service_of(node)).all(DATA):
         done = machine.run("", right.allowed_command(**EXAMPLE))
         assert done.code == 0, (right, done)
     machine.permit(node_with(tmp_path, unit="other.service"))
-    assert machine.run("", Rights(service_of(node)).stop.allowed_command()).code != 0, "the test can fail"
+    assert machine.run("", HostRights(service_of(node)).stop.allowed_command()).code != 0, "the test can fail"
 
 
 def test_the_log_file_of_the_broker_is_read_on_from_a_byte(machine: Machine, tmp_path: Path) -> None:

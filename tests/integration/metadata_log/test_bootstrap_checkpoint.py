@@ -78,7 +78,7 @@ def test_an_older_release_that_cannot_read_it_starts_once_it_is_rewritten_killed
     ):  # its folder, its copy, its own place, and the disk's word for all; what is done is not done again
         with monkeypatch.context() as patched:
             patched.setattr(metadata_bootstrap, "lower_bootstrap", lambda *_, **__: lowered)
-            patched.setattr(metadata_bootstrap, "Files", lambda dies_at=at: DyingFiles(dies_at, half=True))
+            patched.setattr(metadata_bootstrap, "DiskChanges", lambda dies_at=at: DyingFiles(dies_at, half=True))
             with pytest.raises(KilledError):
                 replace_bootstrap(folder, level=LEVEL, target=OLD, cache=release_cache)
         seen.add(folder.bootstrap.read_bytes())

@@ -13,7 +13,7 @@ from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.classes.snapshot import loss_report
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
-from kafka_rollout.metadata_log.scan import Readiness
+from kafka_rollout.metadata_log.scan import LogReadiness
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.acls import read_acl
@@ -144,7 +144,7 @@ def test_a_release_that_replays_the_log_and_cannot_publish_it_fails(
     assert "3.7.0: fails" in said
     assert "the directory assignment state of one or more replicas" in said
     scan = scan_metadata_log(old_level, R370, cache=release_cache)
-    assert (scan.failures[0].where, scan.readiness) == ("image", Readiness.NEVER)
+    assert (scan.failures[0].where, scan.readiness) == ("image", LogReadiness.NEVER)
     assert "serve nobody" in scan.remedies[0]
     for other in (R362, Release(3, 7, 1), R431):
         assert scan_metadata_log(old_level, other, cache=release_cache).verdict == "replays"

@@ -17,7 +17,7 @@ from kafka_rollout.cli.commands import inventory
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.rights import RIGHTS, RightsOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import RehearsalRights, Rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, RehearsalRights, sudoers_file
 
 DATA = "/var/lib/kafka/data"
 HOSTS = """
@@ -51,11 +51,11 @@ def sudoers(*words: str, cluster: str = "orders") -> int:
 def test_each_different_file_is_printed_once_with_its_hosts(capsys: pytest.CaptureFixture[str]) -> None:
     assert sudoers("--log-dir", DATA) == 0
     copies = RehearsalRights("kafka", DATA).all()
-    broker = [*Rights(ServiceSpec(host="kafka-1")).all(DATA), *copies]
+    broker = [*HostRights(ServiceSpec(host="kafka-1")).all(DATA), *copies]
     controller = ServiceSpec(
         host="kafka-2", unit="controller.service", configuration_file="/etc/kafka/controller.properties"
     )
-    both = sudoers_file("rollout", [*broker, *Rights(controller).all(DATA), *copies])
+    both = sudoers_file("rollout", [*broker, *HostRights(controller).all(DATA), *copies])
     assert capsys.readouterr().out == f"# kafka-1\n{sudoers_file('rollout', broker)}\n# kafka-2\n{both}\n"
     assert both.count("systemctl stop") == 2
     assert len(set(both.splitlines())) == len(both.splitlines())

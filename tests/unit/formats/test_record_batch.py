@@ -17,7 +17,7 @@ from kafka.record.default_records import DefaultRecordBatchBuilder
 
 from kafka_rollout.formats.codecs import crc32c
 from kafka_rollout.formats.coordinator_records import UNREADABLE_VALUE, KindCounts
-from kafka_rollout.formats.log_types import Batch, Codec, LogFormatError
+from kafka_rollout.formats.log_types import Codec, LogFormatError, RecordBatch
 from kafka_rollout.formats.record_batch import batches, payload, records
 from tests.paths import FIXTURES
 
@@ -102,7 +102,7 @@ def test_no_bytes_raise_anything_but_the_decoders_own_error(buffer: bytes) -> No
 
 @given(data=st.binary(max_size=200), number=st.integers(0, 2**31 - 1))
 def test_no_payload_with_a_right_crc_raises_anything_else(data: bytes, number: int) -> None:
-    batch = Batch(
+    batch = RecordBatch(
         position=0,
         magic=2,
         base_offset=0,

@@ -5,7 +5,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.check import BeforeStop, GateCondition
 from kafka_rollout.gates.coordinators import (
     LOADING,
     CoordinatorAnswers,
@@ -84,7 +84,7 @@ def check(
     log: tuple[str, ...] | SeenLog | None = (STARTED,),
     counters: dict[str, float] | None = None,
     accepted: dict[str, str] | None = None,
-) -> Condition:
+) -> GateCondition:
     seen = seen_in(*log) if isinstance(log, tuple) else log
     return coordinators_condition(PARTITIONS, 4, answers, before, seen, counters=counters, accepted=accepted)
 
@@ -261,7 +261,7 @@ def test_share_groups_are_checked_by_log_and_counters_alone() -> None:
         RUNTIME,
     )
 
-    def condition(*log: str) -> Condition:
+    def condition(*log: str) -> GateCondition:
         return coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, seen_in(*log))
 
     assert condition(STARTED, loaded).is_met

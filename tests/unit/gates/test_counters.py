@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.gates.counters import (
     AGREES,
     DIRECTORIES,
@@ -43,7 +43,7 @@ def _seen(metrics: NodeMetrics | None, spec: ClusterSpec = SEPARATE, **other: ob
     return replace(state(spec), active_controller=metrics, **other)  # type: ignore[arg-type]
 
 
-def _condition(checked: GateCheck, name: str) -> Condition:
+def _condition(checked: GateCheck, name: str) -> GateCondition:
     (found,) = [condition for condition in checked.conditions if condition.name == name]
     return found
 

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.gates.control import (
     Reading,
     evaluate,
@@ -135,7 +135,7 @@ def test_a_plan_shows_the_value_warns_if_it_is_not_met_and_blocks_if_it_is_unkno
 def test_a_gate_waits_for_conditions_from_outside_alone() -> None:
     def check(**met: bool) -> GateCheck:
         names = {"lag": "condition lag", "isr": "another in-sync replica"}
-        conditions = tuple(Condition(name=names[name], is_met=is_met, evidence="") for name, is_met in met.items())
+        conditions = tuple(GateCondition(name=names[name], is_met=is_met, evidence="") for name, is_met in met.items())
         return GateCheck(gate="before node 1", at=0.0, conditions=conditions)
 
     known = [OutsideCondition(name="lag", query="x", requires="< 1")]

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked
 from kafka_rollout.gates.remote_storage import (
     KAFKA_MANAGER,
@@ -39,12 +39,12 @@ TIMED_OUT = line("ERROR", "Timed out to initialize the resources within 120000 m
 
 def check(
     *log: str, config: dict[str, str] = ENABLED, release: Release = R391, accepted: dict[str, str] | None = None
-) -> Condition | None:
+) -> GateCondition | None:
     seen = read_part(None, LogPart(pid=77, started_at=1.0, lines=log, is_first=True))
     return check_tiered_storage(NODE, config, release, seen, accepted)
 
 
-def condition(*log: str, config: dict[str, str] = ENABLED, accepted: dict[str, str] | None = None) -> Condition:
+def condition(*log: str, config: dict[str, str] = ENABLED, accepted: dict[str, str] | None = None) -> GateCondition:
     checked = check(*log, config=config, accepted=accepted)
     assert checked is not None
     return checked
@@ -130,7 +130,7 @@ def requests(
     release: Release = R391,
     unchecked: Unchecked = None,
     agents: bool = True,
-) -> Condition | None:
+) -> GateCondition | None:
     """`rates`: what the agent reports; None: it does not respond."""
     node = NODE if agents else replace(NODE, jolokia_url=None, prometheus_url=None)
     kept = {name: value for name, value in WELL_COUNTERS.items() if name not in REMOTE_ERROR_RATES}

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.gates.check import PROCESS, Condition, GateCheck, GatePolicy, GateWatch, WatchState
+from kafka_rollout.gates.check import PROCESS, GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
 
 
 def _checked(is_met: bool) -> GateCheck:
-    condition = Condition(name="in every ISR", is_met=is_met, evidence="all" if is_met else "not in orders-0")
+    condition = GateCondition(name="in every ISR", is_met=is_met, evidence="all" if is_met else "not in orders-0")
     return GateCheck(gate="after node 1", at=0.0, conditions=(condition,))
 
 
@@ -49,7 +49,7 @@ def test_a_gate_whose_check_passes_at_the_deadline_may_finish_its_soak() -> None
 
 def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_back_within_a_minute() -> None:
     def checked(up: bool) -> GateCheck:
-        process = Condition(name=PROCESS, is_met=up, evidence="pid 7" if up else "no process; its log says: broken")
+        process = GateCondition(name=PROCESS, is_met=up, evidence="pid 7" if up else "no process; its log says: broken")
         return GateCheck(gate="after node 1", at=0.0, conditions=(process, *_checked(False).conditions))
 
     watch = GateWatch(policy=GatePolicy(timeout_s=1800))

@@ -4,10 +4,10 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.groups.migration import ConversionSettings, Goal, GroupPlan, plan_groups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
-FACTS = ClusterFacts(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
+FACTS = ConversionSettings(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
 MEMBER = GroupMember(client_id="app", host="/127.0.0.1")
 NEW_MEMBER = GroupMember(client_id="app", host="/127.0.0.1", uses_classic=False)
 
@@ -27,7 +27,7 @@ def of_type(kind: str, name: str = "newer", *members: GroupMember) -> DescribedG
     return DescribedGroup(group_id=name, type=kind, state="Stable" if members else "Empty", members=members)
 
 
-def plan(group: DescribedGroup, goal: Goal, facts: ClusterFacts = FACTS) -> GroupPlan:
+def plan(group: DescribedGroup, goal: Goal, facts: ConversionSettings = FACTS) -> GroupPlan:
     (planned,) = plan_groups([group], goal, facts)
     return planned
 
@@ -74,14 +74,16 @@ def test_a_group_of_another_protocol_type_is_a_finding() -> None:
 
 def test_the_consumer_protocol_takes_one_bounce_where_every_broker_converts_and_a_stop_where_one_does_not() -> None:
     assert plan(classic(), Goal.CONSUMER).bounces == 1
-    mixed = ClusterFacts(group_version=1, policies={1: "bidirectional", 2: "downgrade"})
+    mixed = ConversionSettings(group_version=1, policies={1: "bidirectional", 2: "downgrade"})
     assert plan(classic(), Goal.CONSUMER, mixed).bounces is None
     assert "stop all members" in plan(classic(), Goal.CONSUMER, mixed).steps[0]
-    assert "stop all" in plan(classic(), Goal.CONSUMER, ClusterFacts(group_version=1, policies={1: None})).steps[0]
+    assert (
+        "stop all" in plan(classic(), Goal.CONSUMER, ConversionSettings(group_version=1, policies={1: None})).steps[0]
+    )
 
 
 def test_no_group_gets_the_consumer_protocol_without_group_version() -> None:
-    finding = plan(classic(), Goal.CONSUMER, ClusterFacts(group_version=0, policies={1: "bidirectional"})).finding
+    finding = plan(classic(), Goal.CONSUMER, ConversionSettings(group_version=0, policies={1: "bidirectional"})).finding
     assert finding is not None
     assert finding.remedy == "Raise group.version to 1 first."
 

@@ -6,7 +6,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import RecordKind
-from kafka_rollout.gates.check import Condition
+from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.groups.records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -30,7 +30,7 @@ def live(group: str = "g", *, ended: bool = False) -> StateRecord:
 
 def conditions(
     groups: list[GroupState], records: GroupRecords, *releases: Release, kinds: tuple[str, ...] = ("consumer",)
-) -> list[Condition]:
+) -> list[GateCondition]:
     return list(conversion_conditions(groups, records, kinds, catalogue=CATALOGUE, releases=releases))
 
 

@@ -7,8 +7,8 @@ from ipaddress import IPv4Address
 from kafka_rollout.model.acls import (
     STRANGER,
     AclAnswers,
+    AclQuestion,
     Action,
-    Question,
     compare_answers,
     describe_access,
     questions_of,
@@ -20,7 +20,7 @@ READ, DESCRIBE, TOPIC = 3, 8, 2
 ORDERS = (Action(READ, TOPIC, "orders"), Action(DESCRIBE, TOPIC, "orders"))
 
 
-def question(principal: str, *acls: object) -> Question:
+def question(principal: str, *acls: object) -> AclQuestion:
     (found,) = (one for one in questions_of(acls) if one.principal == principal)  # type: ignore[arg-type]
     return found
 
@@ -59,7 +59,7 @@ def test_all_is_asked_as_each_operation_that_kafka_checks_on_the_resource() -> N
 
 def test_other_answers_are_told_by_principal_with_the_acls() -> None:
     acls = (read_acl("User:alice"), read_acl("User:alice", host="10.0.0.0/8", permission=2), read_acl("User:bob"))
-    asked = Question("User:alice", ("10.0.0.0", "11.0.0.0"), ORDERS)
+    asked = AclQuestion("User:alice", ("10.0.0.0", "11.0.0.0"), ORDERS)
     old = AclAnswers(unknown=(), allowed=(((True, True), (True, None)),))
     new = AclAnswers(unknown=(), allowed=(((False, False), (True, True)),))
     (change,) = compare_answers(acls, [asked], old, new)
@@ -70,7 +70,7 @@ def test_other_answers_are_told_by_principal_with_the_acls() -> None:
         "topic orders'."
     )
     assert compare_answers(acls, [asked], old, old) == ()
-    stranger = Question(STRANGER, ("10.0.0.0",), ORDERS[:1])
+    stranger = AclQuestion(STRANGER, ("10.0.0.0",), ORDERS[:1])
     (change,) = compare_answers(
         acls,
         [stranger],

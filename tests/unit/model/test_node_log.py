@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base import log_lines
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.log_lines import Layout, parse_events
+from kafka_rollout.base.log_lines import LogLayout, parse_events
 from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition, ids_for
 from kafka_rollout.model import node_log
@@ -25,10 +25,10 @@ CLASSES = {
 DATES = st.from_regex(re.compile(log_lines._DATE, re.ASCII), fullmatch=True)
 WORDS = st.sampled_from(["x", "", "orders", " in state Empty", "(a.B)", "[GroupCoordinator 1]: "])
 FORMS = {
-    Layout.KAFKA: "[{0}] {1} {2} ({3})",
-    Layout.PLAIN: "{0} {1} {2} ({3})",
-    Layout.THREAD: "[{0}] {1} {2} ({3}) [main]",
-    Layout.PLAIN_THREAD: "{0} {1} {2} ({3}) [main]",
+    LogLayout.KAFKA: "[{0}] {1} {2} ({3})",
+    LogLayout.PLAIN: "{0} {1} {2} ({3})",
+    LogLayout.THREAD: "[{0}] {1} {2} ({3}) [main]",
+    LogLayout.PLAIN_THREAD: "{0} {1} {2} ({3}) [main]",
 }
 MANAGER = node_log.REMOTE_LOG_MANAGER
 LIFECYCLE = "kafka.server.BrokerLifecycleManager"
@@ -153,8 +153,8 @@ def test_the_settings_that_a_plugin_logs_at_the_start_do_not_hide_it() -> None:
         *[f"\tsetting.{number} = null" for number in range(2 * node_log._FIRST_LINES)],
         "",
     )
-    assert read((*values, STARTED)).layout is Layout.KAFKA
-    assert read(values[:50], values[50:], (STARTED,)).layout is Layout.KAFKA, "in parts, too"
+    assert read((*values, STARTED)).layout is LogLayout.KAFKA
+    assert read(values[:50], values[50:], (STARTED,)).layout is LogLayout.KAFKA, "in parts, too"
 
 
 @given(events())

@@ -13,7 +13,7 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.cli.options import takes_request
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.fields import Unit, declared, declared_fields, fields_of
+from kafka_rollout.planning.fields import FieldUnit, declared, declared_fields, fields_of
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request, request_of, request_on_copy
 from tests.unit.builders import R431
 from tools.reference_pages import parameters
@@ -32,8 +32,8 @@ class WithPause(Request):
         of=frozenset({RunOf.UPGRADE}),
         in_plan=True,
         most=3600,
-        form_unit=Unit("minutes", 60),
-        option_unit=Unit("seconds", 1),
+        form_unit=FieldUnit("minutes", 60),
+        option_unit=FieldUnit("seconds", 1),
         on_copy=0.0,
     )
 

@@ -6,7 +6,7 @@ from typing import Any
 from kafka_rollout.model.contents import ClusterInventory, Difference
 from kafka_rollout.rehearsal.result import (
     Contents,
-    Outcome,
+    RehearsalOutcome,
     RehearsalResult,
     compare_contents,
     compare_copy,
@@ -78,14 +78,14 @@ def test_up_to_twenty_differences_are_listed_as_sentences() -> None:
 
 
 def test_the_outcome_is_that_of_the_worst_finding() -> None:
-    assert worst([]) is Outcome.PASSED
-    assert worst([incomplete("The gate groups failed.")]) is Outcome.INCOMPLETE
-    assert worst([incomplete("…"), failed("It exited.", "Fix it.")]) is Outcome.FAILED
+    assert worst([]) is RehearsalOutcome.PASSED
+    assert worst([incomplete("The gate groups failed.")]) is RehearsalOutcome.INCOMPLETE
+    assert worst([incomplete("…"), failed("It exited.", "Fix it.")]) is RehearsalOutcome.FAILED
 
 
 def test_the_finding_of_a_passed_rehearsal_has_times_and_gaps() -> None:
     result = RehearsalResult(
-        outcome=Outcome.PASSED,
+        outcome=RehearsalOutcome.PASSED,
         cluster="orders",
         source="3.9.1",
         target="4.3.1",

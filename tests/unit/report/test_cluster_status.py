@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
@@ -52,7 +52,9 @@ ASKED = Asked(
 GATE = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=3)
 STOPPING = Stopping(at=AT + 60, node_id=3, release_step=STEP)
 STARTED = Started(at=AT + 80, node_id=3, release_step=STEP, release=R431, pid=7, seconds=2.0)
-WAITS = GateCheck(gate="after node 3", at=AT + 90, conditions=(Condition(name="isr", is_met=False, evidence="2 of 3"),))
+WAITS = GateCheck(
+    gate="after node 3", at=AT + 90, conditions=(GateCondition(name="isr", is_met=False, evidence="2 of 3"),)
+)
 FAILED = GateFailed(at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3")
 DECIDE = Asked(
     at=AT + 701,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.gates.check import OBJECTS, Condition
+from kafka_rollout.gates.check import OBJECTS, GateCondition
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, Way, build_console, group_by_rack, trend_of
 from kafka_rollout.report.run_report import StepState
@@ -75,7 +75,7 @@ def test_a_trend_compares_only_the_last_ten_minutes_and_needs_two_numbers() -> N
 
 def test_a_long_list_is_cut_and_its_number_is_not() -> None:
     names = [f"t-{number}" for number in range(5000)]
-    found = Condition(name="x", is_met=False, evidence="").listing(names)
+    found = GateCondition(name="x", is_met=False, evidence="").listing(names)
     assert (found.left, len(found.objects)) == (5000, OBJECTS)
 
 

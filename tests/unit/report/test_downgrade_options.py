@@ -13,7 +13,7 @@ from sqlalchemy import text
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.comparison import Scanned
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS
@@ -60,7 +60,7 @@ def method(one: Option, name: MethodName) -> Method:
 
 
 def judged(
-    spec: ClusterSpec, release: str, scan: Scanned | None, seen: Observed, changed_at: float = 0.0
+    spec: ClusterSpec, release: str, scan: ScanSummary | None, seen: Observed, changed_at: float = 0.0
 ) -> tuple[OptionState, str]:
     observation = Observation(observed=seen, changed_at=changed_at)
     found = judge_options(spec, get_catalogue(Settings.from_environment()), observation, scan, NOW)

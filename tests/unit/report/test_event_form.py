@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from kafka_rollout.features.requests import FeatureOutcome, Result
+from kafka_rollout.features.requests import FeatureOutcome, FeatureUpdateStatus
 from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.scan import Readiness, ReplayFailure
+from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import event_form
@@ -35,7 +35,7 @@ def test_releases_at_any_depth_are_text() -> None:
         node_id=1,
         release=R401,
         verdict="fails",
-        readiness=Readiness.TRIM,
+        readiness=LogReadiness.TRIM,
         bootstrap_too_new=False,
         starts_at="offset 0",
         start_offset=0,
@@ -61,7 +61,9 @@ def test_what_is_nested_in_an_event_is_flat_in_the_report() -> None:
     loaded = SnapshotLoaded(
         at=1.0, summary=summary, node_id=1, end_offset=9, epoch=2, finalized_by_offset=None, proved=True
     )
-    outcome = FeatureOutcome(feature="group.version", existing=0, new=1, result=Result.FAILED, sentence="Why.")
+    outcome = FeatureOutcome(
+        feature="group.version", existing=0, new=1, result=FeatureUpdateStatus.FAILED, sentence="Why."
+    )
 
     assert event_form(OfflineLogChosen(at=1.0, log=log))["voters"] == [1, 2]
     assert {"log", "summary"}.isdisjoint(event_form(loaded))

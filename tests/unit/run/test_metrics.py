@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, Event, TaskFailed
 from kafka_rollout.run.metrics import Metric, run_gauges
@@ -33,7 +33,7 @@ def passed(node: int) -> list[Event]:
 
 
 def checked(node: int, *, passes: bool) -> GateChecked:
-    conditions = (Condition(name="isr", is_met=passes, evidence=""),)
+    conditions = (GateCondition(name="isr", is_met=passes, evidence=""),)
     return GateChecked(ref=after_start(node), check=GateCheck(gate="after start", at=1.0, conditions=conditions))
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.gates.check import PROCESS, Condition, GateKind, GateRef
+from kafka_rollout.gates.check import PROCESS, GateCondition, GateKind, GateRef
 from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
 from kafka_rollout.run.projections.nodes import open_gates
@@ -36,9 +36,9 @@ def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
         part = Scene(cluster=run.cluster, began_at=0.0, done=0, events=run.events[: number + 1])
         if (phase := status(part, 1).phase) != seen[-1]:
             seen.append(phase)
-    run.check(GateKind.AFTER_START, 1, Condition(name=PROCESS, is_met=False, evidence="no process"))
+    run.check(GateKind.AFTER_START, 1, GateCondition(name=PROCESS, is_met=False, evidence="no process"))
     seen.append(status(run, 1).phase)
-    run.check(GateKind.AFTER_START, 1, Condition(name="in every ISR it was in", is_met=False, evidence="3 left"))
+    run.check(GateKind.AFTER_START, 1, GateCondition(name="in every ISR it was in", is_met=False, evidence="3 left"))
     seen.append(status(run, 1).phase)
     assert status(run, 1).note == "in every ISR it was in: 3 left"
     run.pass_gate(1, 5.0)
@@ -55,10 +55,10 @@ def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
 
 @pytest.mark.parametrize("is_held", [True, False])  # by the window, or by a condition of the gate
 def test_a_node_that_waits_after_its_commands_waits_for_its_gate_and_does_not_stop(is_held: bool) -> None:
-    run, closed = scene(), Condition(name="maintenance window", is_met=False, evidence="closed until Tu 22:00")
+    run, closed = scene(), GateCondition(name="maintenance window", is_met=False, evidence="closed until Tu 22:00")
     run.add(PreparingStop(at=run.tick(1), node_id=1, release_step=run.step.key, commands=1, at_most_s=60.0))
     run.add(StopPrepared(at=run.tick(60), node_id=1, release_step=run.step.key, seconds=60.0))
-    run.check(GateKind.BEFORE_STOP, 1, Condition(name="min ISR without it", is_met=True, evidence="kept"))
+    run.check(GateKind.BEFORE_STOP, 1, GateCondition(name="min ISR without it", is_met=True, evidence="kept"))
     assert (status(run, 1).phase, status(run, 1).note) == (NodePhase.STOPPING, "commands before the stop")
     run.tick(1)
     run.check(GateKind.BEFORE_STOP, 1, closed, is_held=is_held)

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.coordinator_logs.comparison import Alerted
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
@@ -78,7 +78,7 @@ def approval(record_id: str, at: float, decision: Decision = Decision.APPROVED) 
 
 
 def checked(at: float, *, ref: GateRef = GATE, passes: bool = False, is_held: bool = False) -> GateChecked:
-    condition = Condition(name="isr", is_met=passes, evidence="2 of 3")
+    condition = GateCondition(name="isr", is_met=passes, evidence="2 of 3")
     check = GateCheck(gate="after node 3", at=at, conditions=(condition,), is_held=is_held)
     return GateChecked(at=at, ref=ref, check=check)
 

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
@@ -85,7 +85,7 @@ def approval(what: ApprovalOf, decision: str = "approved", plan_hash: str = "abc
 
 
 def checked(at: float, is_met: bool) -> GateChecked:
-    conditions = (Condition(name="in every ISR", is_met=is_met, evidence="2 of 3"),)
+    conditions = (GateCondition(name="in every ISR", is_met=is_met, evidence="2 of 3"),)
     return GateChecked(at=at, ref=AFTER, check=GateCheck(gate="after node 2", at=at, conditions=conditions))
 
 

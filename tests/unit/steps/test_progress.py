@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from kafka_rollout.features.requests import FeatureOutcome, Result
-from kafka_rollout.gates.check import Condition, GateCheck, GateKind, GateRef
+from kafka_rollout.features.requests import FeatureOutcome, FeatureUpdateStatus
+from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.progress import Progress, place
 from tests.unit.tools.demo.examples import MIDDLE, plan
@@ -25,7 +25,7 @@ def started(at: float, node_step: tuple[str, int]) -> Started:
 
 def waits(at: float, *evidence: str) -> GateChecked:
     conditions = tuple(
-        Condition(name=name, is_met=False, evidence=found)
+        GateCondition(name=name, is_met=False, evidence=found)
         for name, _, found in (one.partition(": ") for one in evidence)
     )
     return GateChecked(at=at, ref=gate(FIRST), check=GateCheck(gate="after node 101", at=at, conditions=conditions))
@@ -81,12 +81,19 @@ def test_steps_and_failures_are_told_once() -> None:
 def test_levels_that_were_finalized_are_told_and_what_became_of_the_others() -> None:
     well = tuple(
         FeatureOutcome(feature=feature, existing=0, new=1, result=result)
-        for feature, result in (("metadata.version", Result.OK), ("group.version", Result.ALREADY_THERE))
+        for feature, result in (
+            ("metadata.version", FeatureUpdateStatus.OK),
+            ("group.version", FeatureUpdateStatus.ALREADY_THERE),
+        )
     )
     events = [Finalized(at=1, levels={"metadata.version": 30}, epoch_after=None), FeatureResults(at=2, outcomes=well)]
     assert list(Progress().lines(None, events, {})) == ["finalized: metadata.version 30"]
     failed = FeatureOutcome(
-        feature="group.version", existing=0, new=1, result=Result.FAILED, sentence="node 3 does not support it."
+        feature="group.version",
+        existing=0,
+        new=1,
+        result=FeatureUpdateStatus.FAILED,
+        sentence="node 3 does not support it.",
     )
     refused = FeatureResults(at=2, outcomes=(failed,))
     assert list(Progress().lines(None, [refused], {})) == ["group.version: FAILED node 3 does not support it."]

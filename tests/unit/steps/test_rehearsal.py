@@ -12,7 +12,7 @@ from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, 
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import RehearsalStoppedError, order_rehearsal
-from kafka_rollout.rehearsal.result import Contents, Outcome, RehearsalResult, read_contents
+from kafka_rollout.rehearsal.result import Contents, RehearsalOutcome, RehearsalResult, read_contents
 from kafka_rollout.steps.rehearsal import Rehearsal
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -50,7 +50,7 @@ def rehearse(
 def test_a_healthy_copy_passes_and_goes_back(tmp_path: Path) -> None:
     world = FakeCluster()
     result, lines = rehearse(world, tmp_path)
-    assert (result.outcome, result.findings) == (Outcome.PASSED, ())
+    assert (result.outcome, result.findings) == (RehearsalOutcome.PASSED, ())
     assert [phase.name for phase in result.phases] == [
         "start on 3.9.1",
         "comparison of the copy",
@@ -67,7 +67,7 @@ def test_a_healthy_copy_passes_and_goes_back(tmp_path: Path) -> None:
 def test_a_broker_that_was_not_copied_is_removed_from_the_copy(tmp_path: Path) -> None:
     world = FakeCluster()
     world.find_unlisted_brokers = {99}
-    assert rehearse(world, tmp_path)[0].outcome is Outcome.PASSED
+    assert rehearse(world, tmp_path)[0].outcome is RehearsalOutcome.PASSED
     assert world.find_unlisted_brokers == set()
 
 
@@ -76,7 +76,7 @@ def test_a_node_that_does_not_start_fails_with_its_last_error_at_once(tmp_path: 
     world.cannot_start = {(12, R431)}
     began = world.clock.now()
     result, _ = rehearse(world, tmp_path)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is RehearsalOutcome.FAILED
     (finding,) = result.findings
     assert finding.sentence.startswith("broker-12 (12) does not start on 4.3.1: its log")
     assert world.clock.now() - began < 60, "no supervisor is waited for"
@@ -95,7 +95,7 @@ def test_a_prediction_does_not_fail_a_rehearsal(tmp_path: Path) -> None:
     """The started nodes show whether the configuration works."""
     world = FakeCluster()
     world.config_problems = {R431: ("Unknown value.",)}
-    assert rehearse(world, tmp_path)[0].outcome is Outcome.PASSED
+    assert rehearse(world, tmp_path)[0].outcome is RehearsalOutcome.PASSED
 
 
 def test_contents_that_a_copy_lacks_are_a_finding(tmp_path: Path) -> None:
@@ -116,7 +116,7 @@ def test_contents_that_are_lost_in_the_change_are_a_finding(tmp_path: Path) -> N
             world.lost_in_the_roll = {"orders"}
 
     result, _ = rehearse(world, tmp_path, say=say)
-    assert result.outcome is Outcome.FAILED
+    assert result.outcome is RehearsalOutcome.FAILED
     assert [finding.subject for finding in result.findings] == ["contents on 4.3.1", "contents back on 3.9.1"]
     assert "Topic orders is missing." in result.findings[0].sentence
 

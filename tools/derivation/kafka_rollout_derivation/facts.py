@@ -40,7 +40,7 @@ from kafka_rollout_derivation.jars import (
 )
 from kafka_rollout_derivation.jars import oldest_requests as oldest_in_definitions
 
-Progress = Callable[[str], None]
+DerivationProgress = Callable[[str], None]
 
 
 def derive_facts(
@@ -48,7 +48,7 @@ def derive_facts(
     jvm: Jvm,
     messages: Mapping[str, Message],
     intolerant: ReleaseFacts | None,
-    progress: Progress = lambda text: None,
+    progress: DerivationProgress = lambda text: None,
 ) -> tuple[ReleaseFacts, MetadataLogFacts | None]:
     """Derive the facts of one release; the second value is None if those of the metadata log are a gap.
 

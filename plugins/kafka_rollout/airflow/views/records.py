@@ -18,7 +18,7 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.report.cluster_status import is_trial
 from kafka_rollout.run.events import TaskFailed
@@ -236,7 +236,7 @@ def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
     events = open_scan_history(cluster.name, settings).events()
     if not events:
         return None
-    scanned = [event for event in events if isinstance(event, Scanned)]
+    scanned = [event for event in events if isinstance(event, ScanSummary)]
     alerts = [event for event in events if isinstance(event, Alerted)]
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
     failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None

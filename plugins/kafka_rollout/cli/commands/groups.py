@@ -16,8 +16,8 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
-from kafka_rollout.gates.check import Condition, GateCheck, GatePolicy, GateWatch, WatchState
-from kafka_rollout.groups.migration import ClusterFacts, Goal, GroupPlan, plan_groups
+from kafka_rollout.gates.check import GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
+from kafka_rollout.groups.migration import ConversionSettings, Goal, GroupPlan, plan_groups
 from kafka_rollout.groups.records import with_records
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
@@ -33,7 +33,7 @@ _TIMEOUT_S = 10.0
 _NO_GROUPS = "The cluster has no groups."
 _TYPES = (CONSUMER, SHARE, STREAMS)
 
-Records = Annotated[
+WithRecords = Annotated[
     bool,
     typer.Option(
         "--records/--no-records",
@@ -73,7 +73,7 @@ def _connect(ports: ClusterPorts, security: ClientSecurity | None) -> closing[Cl
 @app.command("list")
 def list_(
     cluster: ClusterName,
-    records: Records = True,
+    records: WithRecords = True,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -125,7 +125,7 @@ def plan(
     to: Annotated[
         Goal, typer.Option("--to", help="The protocol that the groups must use after the move.")
     ] = Goal.COOPERATIVE,
-    records: Records = True,
+    records: WithRecords = True,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -135,7 +135,7 @@ def plan(
     with open_ports(cluster, None, command_config) as (ports, _, security), _connect(ports, security) as connections:
         finalized = read_current_levels(ports)
         policies = migration_policies(connections)
-        facts = ClusterFacts(group_version=finalized.get(GROUP_VERSION, 0), policies=policies)
+        facts = ConversionSettings(group_version=finalized.get(GROUP_VERSION, 0), policies=policies)
         groups, note = _describe(ports, connections, records=records)
         plans = plan_groups(groups, to, facts)
     if as_json:
@@ -201,11 +201,11 @@ def _check_conversion(ports: ClusterPorts, kinds: frozenset[str], releases: list
     try:
         return check_conversion(ports, kinds, releases)
     except TransientError as error:
-        unanswered = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
+        unanswered = GateCondition(name="the cluster responds", is_met=False, evidence=error.sentence)
         return GateCheck(gate=GATE, at=ports.clock.now(), conditions=(unanswered,))
 
 
-def _print(plans: tuple[GroupPlan, ...], facts: ClusterFacts, to: Goal) -> None:
+def _print(plans: tuple[GroupPlan, ...], facts: ConversionSettings, to: Goal) -> None:
     if not plans:
         show.out.print(_NO_GROUPS)
         return

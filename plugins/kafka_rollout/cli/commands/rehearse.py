@@ -23,7 +23,7 @@ from kafka_rollout.cli.options import (
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
-from kafka_rollout.rehearsal.result import Outcome, RehearsalResult
+from kafka_rollout.rehearsal.result import RehearsalOutcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
 from kafka_rollout.steps.planning.plans import planned_releases, releases_between
 
@@ -75,7 +75,7 @@ def rehearse(
             say = show.ProgressLines().say
             result = rehearsals.rehearse_backup(job, backup, say) if backup else rehearsals.rehearse(job, say)
     print_result(result, as_json=as_json)
-    raise typer.Exit(0 if result.outcome is Outcome.PASSED else RefusedError.exit_code)
+    raise typer.Exit(0 if result.outcome is RehearsalOutcome.PASSED else RefusedError.exit_code)
 
 
 def rehearse_clean(

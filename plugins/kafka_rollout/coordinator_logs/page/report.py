@@ -146,7 +146,7 @@ class Bar:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class PartitionRow:
     """One partition's records, stacked by kind."""
 
     label: str
@@ -158,7 +158,7 @@ class Row:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StackPlot:
     topic: str
-    rows: tuple[Row, ...]
+    rows: tuple[PartitionRow, ...]
     kinds: tuple[tuple[int, str], ...]
     empty_partitions: int
     height: int
@@ -211,7 +211,7 @@ def _stack(topic: str, partitions: Mapping[int, Counter[str]], of_all: int) -> S
                 title = f"{topic}-{partition}: {counts[kind]:,} {_records(kind)}"
                 bars.append(Bar(x=round(x, 1), width=round(width, 1), colour=colour, title=title))
                 x += width
-        rows.append(Row(label=str(partition), y=number * _ROW, bars=tuple(bars), records=counts.total()))
+        rows.append(PartitionRow(label=str(partition), y=number * _ROW, bars=tuple(bars), records=counts.total()))
     seen = {kind for counts in partitions.values() for kind in counts}
     return StackPlot(
         topic=topic,

@@ -221,16 +221,16 @@ def read_log(source: FetchSource, log: LogRange) -> Iterator[Bounded]:
             yield fetched.data, max(log.start, fetched.fetch_offset), log.end
 
 
-Facts = Mapping[Release, CoordinatorLogFacts]
+CoordinatorFacts = Mapping[Release, CoordinatorLogFacts]
 
 
-def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> Facts:
+def facts_of_order(catalogue: Catalogue, releases: Iterable[Release]) -> CoordinatorFacts:
     """Return the facts of the releases that check the order of groups' records."""
     logs = {release: catalogue.get(release).coordinator_logs.get(GROUPS_TOPIC) for release in releases}
     return {release: log for release, log in logs.items() if log is not None and log.group_families}
 
 
-def ordered_types(facts: Facts, *, cleaned: bool = False) -> frozenset[int]:
+def ordered_types(facts: CoordinatorFacts, *, cleaned: bool = False) -> frozenset[int]:
     """Return the key versions of the records that these releases compare with earlier records.
 
     `cleaned`: only those that can be in an order at which a release stops, because of the log cleaner. For other types
@@ -241,7 +241,7 @@ def ordered_types(facts: Facts, *, cleaned: bool = False) -> frozenset[int]:
 
 
 def out_of_order(
-    partition: int, groups: Collection[bytes], log: Iterable[Bounded], facts: Facts
+    partition: int, groups: Collection[bytes], log: Iterable[Bounded], facts: CoordinatorFacts
 ) -> tuple[OutOfOrder, ...]:
     """Return the groups with such a record. `log`: the partition of __consumer_offsets from its start."""
     replays = {release: GroupReplay(rules) for release, rules in facts.items()}

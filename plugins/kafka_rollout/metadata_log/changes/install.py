@@ -31,7 +31,7 @@ from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.layouts import ZERO_UUID
 from kafka_rollout.formats.log_files import base_offset
-from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.metadata_log.changes.places import HERE, Backup, DiskChanges, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.images import image_classes
 from kafka_rollout.metadata_log.classes.known_releases import known_releases
 from kafka_rollout.metadata_log.disk.folder import (
@@ -59,7 +59,7 @@ _BOOTSTRAP_BACKUP = "kafka-rollout-bootstrap-"
 _OF_THE_LOG = re.compile(r"\d{20}(-\d{10})?\.(log|index|timeindex|txnindex|snapshot|checkpoint)(\.\w+)?")
 
 
-class State(StrEnum):
+class InstallState(StrEnum):
     INSTALLING = "installing"
     INSTALLED = "installed"
     UNDOING = "undoing"
@@ -91,7 +91,7 @@ def install(
     *,
     bootstrap: Path | None = None,
     candidate: bool = False,
-    files: Files = HERE,
+    files: DiskChanges = HERE,
 ) -> str:
     """Install a snapshot, or finish an installation; return a sentence with the result.
 
@@ -115,13 +115,15 @@ def install(
         remove_remains(folder.log, _BACKUP, files)
         backup = _Backup.newest(folder.log, _BACKUP)
         ours = backup is not None and (backup.snapshot, backup.snapshot_sha256) == (new.name, sha256)
-        if backup is not None and (backup.state == State.UNDOING or (backup.state == State.INSTALLING and not ours)):
-            what = "being undone" if backup.state == State.UNDOING else "not finished"
+        if backup is not None and (
+            backup.state == InstallState.UNDOING or (backup.state == InstallState.INSTALLING and not ours)
+        ):
+            what = "being undone" if backup.state == InstallState.UNDOING else "not finished"
             raise RefusedError(
                 f"The installation of {backup.snapshot} in {folder.log} is {what}.",
                 remedy=f"Run: kafka-rollout metadata uninstall --log-dir {folder.root}.",
             )
-        if backup is not None and ours and backup.state == State.INSTALLED:
+        if backup is not None and ours and backup.state == InstallState.INSTALLED:
             return f"{new.name} is already installed in {folder.log}; the backup is {backup.folder}."
         if backup is None or not ours:
             _refuse_behind(folder, new.epoch, new.name)
@@ -132,7 +134,7 @@ def install(
         if candidate:
             voters = [record.value for record in controls if record.type == CONTROL_VOTERS]
             _vote_for_itself(folder, new.epoch + 1, voters, files)
-        backup.record(State.INSTALLED, files)
+        backup.record(InstallState.INSTALLED, files)
     return f"{new.name} is now the whole metadata log in {folder.log}; the backup is {backup.folder}."
 
 
@@ -144,11 +146,11 @@ def is_installed(folder: MetadataFolder) -> bool:
 def refuse_used(folder: MetadataFolder) -> None:
     """Raise RefusedError if the newest installation can no longer be undone: a broker has registered on it."""
     backup = _Backup.newest(folder.log, _BACKUP)
-    if backup is not None and backup.state != State.UNDOING:
+    if backup is not None and backup.state != InstallState.UNDOING:
         _refuse_used(folder, backup)
 
 
-def uninstall(folder: MetadataFolder, *, files: Files = HERE, keep_epoch: bool = False) -> str:
+def uninstall(folder: MetadataFolder, *, files: DiskChanges = HERE, keep_epoch: bool = False) -> str:
     """Restore every file of the time before the newest installation, or finish it; return a sentence.
 
     `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one. Then a
@@ -163,16 +165,16 @@ def uninstall(folder: MetadataFolder, *, files: Files = HERE, keep_epoch: bool =
             return f"The files in {folder.log} are those of the time before the installation."
         if backup is None:
             raise UserError(f"{folder.log} has no installation to undo.", remedy="No action is needed.")
-        if backup.state == State.INSTALLING and not _is_in_place(folder, backup):
+        if backup.state == InstallState.INSTALLING and not _is_in_place(folder, backup):
             # The log is unchanged by us; a node that was started since can have written to it.
             _restore_files(folder, backup, [BOOTSTRAP] if BOOTSTRAP in backup.sha256 else [], files)
         else:
-            if backup.state != State.UNDOING:
+            if backup.state != InstallState.UNDOING:
                 _refuse_used(folder, backup)
                 if keep_epoch:
                     _refuse_elected(folder, backup)
                 backup.check(backup.sha256)
-                backup = backup.record(State.UNDOING, files)
+                backup = backup.record(InstallState.UNDOING, files)
             kept = {QUORUM_STATE} if keep_epoch else set()
             _restore_files(folder, backup, [name for name in backup.sha256 if name not in kept], files)
             new = [path for path in _files_of(folder) if path.name not in backup.sha256]
@@ -183,16 +185,18 @@ def uninstall(folder: MetadataFolder, *, files: Files = HERE, keep_epoch: bool =
     return f"The installation of {backup.snapshot} in {folder.log} was undone: all its files are restored."
 
 
-def _prepare(folder: MetadataFolder, name: str, snapshot_sha256: str, files: Files) -> _Backup:
+def _prepare(folder: MetadataFolder, name: str, snapshot_sha256: str, files: DiskChanges) -> _Backup:
     place = folder.log / f"{_BACKUP}{Path(name).stem}"
     sources = [*_files_of(folder), *([folder.bootstrap] if folder.bootstrap else [])]
     sha256 = back_up(sources, place, files)
     details = {"snapshot": name, "snapshot_sha256": snapshot_sha256}
-    backup = _Backup(folder=place, state=State.INSTALLING, sha256=sha256, details=details)
-    return backup.record(State.INSTALLING, files)
+    backup = _Backup(folder=place, state=InstallState.INSTALLING, sha256=sha256, details=details)
+    return backup.record(InstallState.INSTALLING, files)
 
 
-def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstrap: Path | None, files: Files) -> None:
+def _carry_out(
+    folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstrap: Path | None, files: DiskChanges
+) -> None:
     place = folder.root / BOOTSTRAP
     if bootstrap is not None and BOOTSTRAP in backup.sha256 and sha256_of(place) == backup.sha256[BOOTSTRAP]:
         files.copy(bootstrap, place, like=place)
@@ -206,7 +210,7 @@ def _carry_out(folder: MetadataFolder, backup: _Backup, snapshot: Path, bootstra
     files.sync(folder.log)
 
 
-def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], files: Files) -> None:
+def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], files: DiskChanges) -> None:
     """Store the vote of a voter for itself in an epoch, unless it knows the epoch.
 
     `voters`: VotersRecords of the snapshot; none for a static quorum. A dynamic quorum has voters with a directory id,
@@ -226,7 +230,7 @@ def _vote_for_itself(folder: MetadataFolder, epoch: int, voters: list[bytes], fi
     files.sync(folder.log)
 
 
-def raise_epoch(folder: MetadataFolder, epoch: int, *, files: Files = HERE) -> None:
+def raise_epoch(folder: MetadataFolder, epoch: int, *, files: DiskChanges = HERE) -> None:
     """Store an epoch without a vote in the quorum-state of a stopped controller, unless it knows this or a later epoch.
 
     The controller then takes part only in elections of later epochs. Raises RefusedError without a quorum-state.
@@ -247,7 +251,7 @@ def raise_epoch(folder: MetadataFolder, epoch: int, *, files: Files = HERE) -> N
         files.sync(folder.log)
 
 
-def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: Files) -> None:
+def _restore_files(folder: MetadataFolder, backup: _Backup, names: Iterable[str], files: DiskChanges) -> None:
     places = {name: (folder.root if name == BOOTSTRAP else folder.log) / name for name in names}
     files.copy_all(
         (backup.folder / name, place)
@@ -375,7 +379,7 @@ def _records_sha256(path: Path) -> str:
 
 
 def replace_bootstrap(
-    folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache, files: Files = HERE
+    folder: MetadataFolder, *, level: int, target: Release, cache: ReleaseCache, files: DiskChanges = HERE
 ) -> Path | None:
     """Replace a stopped node's bootstrap.checkpoint by a lowered one, whole or not at all.
 

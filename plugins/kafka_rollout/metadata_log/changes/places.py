@@ -32,7 +32,7 @@ _ROOT = 0
 
 
 @dataclass
-class Files:
+class DiskChanges:
     """Every change of a node's disk, and what a change must know of it. `fence`: checked right before each change.
 
     Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
@@ -94,7 +94,7 @@ class Files:
         sync_folder(folder)
 
 
-HERE = Files()
+HERE = DiskChanges()
 """Changes on this machine without a fence."""
 
 COPY_TRIES = 5
@@ -109,7 +109,7 @@ class Place:
 
     root: Path
     path: str
-    files: Files
+    files: DiskChanges
 
     def folder(self, cluster_id: str | None = None) -> MetadataFolder:
         """Open the metadata log; errors as `open_folder`."""
@@ -152,12 +152,12 @@ class LocalPlaces:
     def copy(self, node: NodeSpec) -> Iterator[Place]:
         original = open_folder(self._directory(node))
         with temporary_copy(original) as folder, paths_shown(folder.root, str(original.root)):
-            yield Place(root=folder.root, path=str(original.root), files=Files())
+            yield Place(root=folder.root, path=str(original.root), files=DiskChanges())
 
     @contextmanager
     def in_place(self, node: NodeSpec) -> Iterator[Place]:
         directory = self._directory(node)
-        yield Place(root=directory, path=str(directory), files=Files(fence=self.fence))
+        yield Place(root=directory, path=str(directory), files=DiskChanges(fence=self.fence))
 
     def sizes(self, node: NodeSpec) -> Mapping[str, int]:
         log = open_folder(self._directory(node)).log
@@ -305,7 +305,7 @@ def changing(folder: Path) -> Iterator[None]:
         ) from error
 
 
-def remove_remains(log: Path, prefix: str, files: Files) -> bool:
+def remove_remains(log: Path, prefix: str, files: DiskChanges) -> bool:
     """Remove drafts and incomplete backups of an interrupted call; return whether there were any.
 
     `prefix`: of the backups' names.
@@ -354,7 +354,7 @@ class Backup:
         """A copy, for the owner and the rights of new files."""
         return self.folder / next(iter(self.sha256))
 
-    def record(self, state: str, files: Files) -> Self:
+    def record(self, state: str, files: DiskChanges) -> Self:
         """Write the manifest with a new state."""
         data = {"state": state, **self.details, "sha256": dict(self.sha256)}
         files.write(self.folder / MANIFEST, json.dumps(data, indent=1), like=self.example)
@@ -362,7 +362,7 @@ class Backup:
         return replace(self, state=state)
 
 
-def back_up(sources: Iterable[Path], backup: Path, files: Files) -> dict[str, str]:
+def back_up(sources: Iterable[Path], backup: Path, files: DiskChanges) -> dict[str, str]:
     """Copy files into a new folder and compare each copy with its source; return file name → SHA-256 (hex).
 
     The caller writes the manifest.

@@ -19,7 +19,7 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import read_regular, sha256_of
 from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, parse_epochs, write_epochs
 from kafka_rollout.formats.log_files import SWAP, base_offset
-from kafka_rollout.metadata_log.changes.places import HERE, Backup, Files, back_up, changing, remove_remains
+from kafka_rollout.metadata_log.changes.places import HERE, Backup, DiskChanges, back_up, changing, remove_remains
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.disk.folder import (
     MetadataFolder,
@@ -43,7 +43,7 @@ _BACKUP = "kafka-rollout-trim-"
 _INDEXES = (".index", ".timeindex", ".txnindex")
 
 
-class State(StrEnum):
+class TrimState(StrEnum):
     TRIMMING = "trimming"
     TRIMMED = "trimmed"
     UNDOING = "undoing"
@@ -86,7 +86,7 @@ def plan_of(folder: MetadataFolder) -> TrimPlan | None:
 def trim(
     folder: MetadataFolder,
     *,
-    files: Files = HERE,
+    files: DiskChanges = HERE,
     release: Release | None = None,
     cache: ReleaseCache | None = None,
 ) -> TrimResult:
@@ -98,11 +98,11 @@ def trim(
     with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
         backup = Backup.newest(folder.log, _BACKUP)
-        if backup is not None and backup.state == State.UNDOING:
+        if backup is not None and backup.state == TrimState.UNDOING:
             raise UserError(
                 f"The undo of the trim in {backup.folder} is not finished.", remedy="Run: metadata trim --undo."
             )
-        if backup is None or backup.state == State.TRIMMED or not _still_fits(folder, backup):
+        if backup is None or backup.state == TrimState.TRIMMED or not _still_fits(folder, backup):
             plan = plan_of(folder)
             if plan is None:
                 return TrimResult(sentence="No change needed: the log already begins at its newest snapshot.")
@@ -119,7 +119,7 @@ def trim(
     )
 
 
-def undo_trim(folder: MetadataFolder, *, files: Files = HERE) -> TrimResult:
+def undo_trim(folder: MetadataFolder, *, files: DiskChanges = HERE) -> TrimResult:
     """Restore what the newest trim removed, or finish a restore.
 
     Raises UserError if the node has written to the cut segment since: then the newer release reads the log as it is,
@@ -135,20 +135,20 @@ def undo_trim(folder: MetadataFolder, *, files: Files = HERE) -> TrimResult:
         plan = _plan_in(backup)
         segment = folder.log / plan.segment
         kept = f"The old segments are in {backup.folder}."
-        if backup.state != State.UNDOING:
+        if backup.state != TrimState.UNDOING:
             if plan.source and segment.exists() and sha256_of(segment) != backup.sha256[plan.segment]:
                 raise UserError(
                     f"The node has written to {segment} since the trim.",
                     remedy=f"No action is needed: every release can read the log. {kept}",
                 )
-            if backup.state == State.TRIMMED and not segment.exists():
+            if backup.state == TrimState.TRIMMED and not segment.exists():
                 raise UserError(
                     f"Kafka has removed the segment at offset {plan.start_offset}, where the trim began the log.",
                     remedy=f"No action is needed: every release can read the log. {kept}",
                 )
         backup.check(name for name in (*plan.removed, LEADER_EPOCHS) if name in backup.sha256)
-        if backup.state != State.UNDOING:
-            backup = backup.record(State.UNDOING, files)
+        if backup.state != TrimState.UNDOING:
+            backup = backup.record(TrimState.UNDOING, files)
         missing = (name for name in reversed(plan.removed) if not (folder.log / name).exists())
         files.copy_all((backup.folder / name, folder.log / name) for name in missing)
         epochs = folder.log / LEADER_EPOCHS
@@ -183,7 +183,7 @@ def _still_fits(folder: MetadataFolder, backup: Backup) -> bool:
     return source.exists() and sha256_of(source) == backup.sha256[plan.source]
 
 
-def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> Backup:
+def _prepare(folder: MetadataFolder, plan: TrimPlan, files: DiskChanges) -> Backup:
     place = folder.log / f"{_BACKUP}{plan.start_offset:020}"
     names = [*plan.removed, *([LEADER_EPOCHS] if (folder.log / LEADER_EPOCHS).exists() else [])]
     sha256 = back_up([folder.log / name for name in names], place, files)
@@ -191,11 +191,11 @@ def _prepare(folder: MetadataFolder, plan: TrimPlan, files: Files) -> Backup:
         sha256[plan.segment] = sha256_of(folder.log / plan.source, plan.position)
     if LEADER_EPOCHS not in names:
         files.write(place / LEADER_EPOCHS, write_epochs(()), like=folder.segments[-1])
-    backup = Backup(folder=place, state=State.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
-    return backup.record(State.TRIMMING, files)
+    backup = Backup(folder=place, state=TrimState.TRIMMING, sha256=sha256, details={"plan": to_json(plan)})
+    return backup.record(TrimState.TRIMMING, files)
 
 
-def _carry_out(folder: MetadataFolder, backup: Backup, files: Files) -> None:
+def _carry_out(folder: MetadataFolder, backup: Backup, files: DiskChanges) -> None:
     plan = _plan_in(backup)
     segment = folder.log / plan.segment
     if plan.source and not segment.exists():
@@ -207,7 +207,7 @@ def _carry_out(folder: MetadataFolder, backup: Backup, files: Files) -> None:
         cut = cut_epochs(parse_epochs(read_regular(epochs).decode(), epochs), plan.start_offset)
         files.write(epochs, write_epochs(cut), like=epochs)
     files.sync(folder.log)
-    backup.record(State.TRIMMED, files)
+    backup.record(TrimState.TRIMMED, files)
 
 
 def _prove(folder: MetadataFolder, plan: TrimPlan, release: Release, cache: ReleaseCache) -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.model.acls import AUTHORIZER_SETTINGS, STANDARD_AUTHORIZER, Acl, AclAnswers, Action, Question
+from kafka_rollout.model.acls import AUTHORIZER_SETTINGS, STANDARD_AUTHORIZER, Acl, AclAnswers, AclQuestion, Action
 from kafka_rollout.releases.jvm.jvm import Jvm
 
 _COMMON = "org.apache.kafka.common"
@@ -46,7 +46,7 @@ class Authorizer:
         self._authorizer.loadSnapshot(loaded)
         self._authorizer.completeInitialLoad()
 
-    def answers(self, acls: Sequence[Acl], questions: Sequence[Question]) -> AclAnswers:
+    def answers(self, acls: Sequence[Acl], questions: Sequence[AclQuestion]) -> AclAnswers:
         """Decide the questions. `acls`: those that the release may not know."""
         return AclAnswers(
             unknown=tuple(acl for acl in acls if not self._knows(acl)),
@@ -60,7 +60,7 @@ class Authorizer:
             metrics, tags = self._jvm.static(f"{_COMMON}.metrics.Metrics")(), self._jvm.packages.java.util.HashMap()
             self._authorizer.withPluginMetrics(self._jvm.static(_PLUGIN_METRICS)(metrics, tags))
 
-    def _answer(self, question: Question) -> tuple[tuple[bool | None, ...], ...]:
+    def _answer(self, question: AclQuestion) -> tuple[tuple[bool | None, ...], ...]:
         known = [action for action in question.actions if self._is_known("operation", action.operation)]
         actions = self._jvm.packages.java.util.ArrayList()
         for action in known:
@@ -114,6 +114,6 @@ class Authorizer:
         return self._enums[kind, code]
 
 
-def decide(jvm: Jvm, acls: Sequence[Acl], questions: Sequence[Question], settings: Mapping[str, str]) -> AclAnswers:
+def decide(jvm: Jvm, acls: Sequence[Acl], questions: Sequence[AclQuestion], settings: Mapping[str, str]) -> AclAnswers:
     """Return the answers of the release of `jvm`."""
     return Authorizer(jvm, acls, settings).answers(acls, questions)

@@ -78,12 +78,12 @@ _LISTENERS = (
 _VOTER = re.compile(r"(\d+)@")
 _UNTYPED_LENGTH = 8  # a shorter value of a setting without a type, such as "true", is also an ordinary word
 
-Settings = Mapping[str, str]
+SettingTexts = Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
 class _Reason:
-    settings: Settings
+    settings: SettingTexts
     check: ConfigCheck
     sentence: str
 
@@ -93,11 +93,11 @@ class _Broker:
     """A broker's configuration on the release. `logs`: its defaults for topics (a Java map)."""
 
     node_id: int
-    properties: Settings
+    properties: SettingTexts
     logs: Any
 
 
-def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicConfigs) -> tuple[ConfigProblem, ...]:
+def find_problems(jvm: Jvm, brokers: Mapping[int, SettingTexts], dynamic: DynamicConfigs) -> tuple[ConfigProblem, ...]:
     """Return every setting that a node of the release of `jvm` does not load as it is.
 
     `brokers`: the file of each broker. A file that KafkaConfig rejects is not reported here. Settings of brokers with
@@ -108,7 +108,7 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, Settings], dynamic: DynamicCon
     with _reporting(found, ConfigKind.BROKER):
         for node_id, static in sorted(brokers.items()):
             loaded += _load_broker(jvm, node_id, static, dynamic, found)
-    checks: tuple[tuple[ConfigKind, Callable[[], Callable[[Settings], Iterable[_Reason]]]], ...] = (
+    checks: tuple[tuple[ConfigKind, Callable[[], Callable[[SettingTexts], Iterable[_Reason]]]], ...] = (
         (ConfigKind.TOPIC, lambda: _topic_check(jvm, loaded)),
         (ConfigKind.CLIENT_METRICS, lambda: _subscription_check(jvm)),
         (ConfigKind.GROUP, lambda: _group_check(jvm)),
@@ -149,8 +149,8 @@ def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
 
 
 def _without_unknown(
-    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, Settings], found: list[ConfigProblem], *, drops: bool
-) -> Mapping[str, Settings]:
+    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, SettingTexts], found: list[ConfigProblem], *, drops: bool
+) -> Mapping[str, SettingTexts]:
     """Report the settings that the release does not define, and return the others.
 
     Hidden values are included: a broker hides a setting that its own release does not have.
@@ -186,7 +186,7 @@ def _drops_settings(jvm: Jvm) -> bool:
 
 
 def _each_once(
-    kind: ConfigKind, resources: Mapping[str, Settings], check: Callable[[Settings], Iterable[_Reason]]
+    kind: ConfigKind, resources: Mapping[str, SettingTexts], check: Callable[[SettingTexts], Iterable[_Reason]]
 ) -> Iterator[ConfigProblem]:
     """Check equal settings of many resources once. Secrets are not checked: their values are unknown."""
     names: defaultdict[frozenset[tuple[str, str]], list[str]] = defaultdict(list)
@@ -203,7 +203,7 @@ def _problem(kind: ConfigKind, name: str, reason: _Reason) -> ConfigProblem:
     return ConfigProblem(kind=kind, name=name, settings=settings, check=reason.check, reason=reason.sentence)
 
 
-def _value_check(accept: Callable[[Settings], object]) -> Callable[[Settings], Iterator[_Reason]]:
+def _value_check(accept: Callable[[SettingTexts], object]) -> Callable[[SettingTexts], Iterator[_Reason]]:
     """Find the settings that Kafka rejects alone, then whether it rejects the others together.
 
     The result for one setting alone is kept, because most resources share their values.
@@ -213,7 +213,7 @@ def _value_check(accept: Callable[[Settings], object]) -> Callable[[Settings], I
     def alone(name: str, value: str) -> str | None:
         return _rejection(lambda: accept({name: value}))
 
-    def check(settings: Settings) -> Iterator[_Reason]:
+    def check(settings: SettingTexts) -> Iterator[_Reason]:
         if not settings or _rejection(lambda: accept(settings)) is None:
             return
         for name, value in settings.items():
@@ -237,17 +237,17 @@ def _rejection(call: Callable[[], object]) -> str | None:
 
 
 def _load_broker(
-    jvm: Jvm, node_id: int, static: Settings, dynamic: DynamicConfigs, found: list[ConfigProblem]
+    jvm: Jvm, node_id: int, static: SettingTexts, dynamic: DynamicConfigs, found: list[ConfigProblem]
 ) -> Iterator[_Broker]:
     """Load the configuration of a broker as its start does. Yields nothing if KafkaConfig rejects its file."""
 
-    def load(settings: Settings) -> Any:
+    def load(settings: SettingTexts) -> Any:
         return jvm.static(KAFKA_CONFIG).fromProps(java_properties(jvm, _clamped(jvm, settings)), False)
 
     if _rejection(lambda: load(static)) is not None:
         return
     config = load(static)
-    layers: dict[tuple[ConfigKind, str], Settings] = {}
+    layers: dict[tuple[ConfigKind, str], SettingTexts] = {}
     for kind, name in ((ConfigKind.ALL_BROKERS, ""), (ConfigKind.BROKER, str(node_id))):
         given = literal_settings(dynamic.of(kind).get(name, {}))
         settings = {key: value for key, value in given.items() if value != HIDDEN}
@@ -266,22 +266,22 @@ def _load_broker(
     if properties is merged and _applies_before_logs(jvm):
         log_config = jvm.moved(*_LOG_CONFIG)
 
-        def start_logs(settings: Settings) -> None:
+        def start_logs(settings: SettingTexts) -> None:
             logs = _log_defaults(jvm, load(settings))
             log_config.validateBrokerLogConfigValues(logs, _is_on(settings, _REMOTE_STORAGE))
 
         found += _layer_problems(static, layers, ConfigCheck.STARTUP, start_logs)
 
 
-def _merged(static: Settings, layers: Mapping[tuple[ConfigKind, str], Settings]) -> dict[str, str]:
+def _merged(static: SettingTexts, layers: Mapping[tuple[ConfigKind, str], SettingTexts]) -> dict[str, str]:
     return dict(pair for layer in (static, *layers.values()) for pair in layer.items())
 
 
 def _layer_problems(
-    static: Settings,
-    layers: Mapping[tuple[ConfigKind, str], Settings],
+    static: SettingTexts,
+    layers: Mapping[tuple[ConfigKind, str], SettingTexts],
     check: ConfigCheck,
-    accept: Callable[[Settings], object],
+    accept: Callable[[SettingTexts], object],
 ) -> Iterator[ConfigProblem]:
     """Report the settings without which Kafka would accept the configuration of a broker, by where they are set.
 
@@ -314,7 +314,7 @@ def _why_dropped(jvm: Jvm, name: str, value: str, *, own: bool) -> str:
     return f"It is not valid as a dynamic setting of {'a single broker' if own else 'all brokers'}"
 
 
-def _clamped(jvm: Jvm, settings: Settings) -> dict[str, str]:
+def _clamped(jvm: Jvm, settings: SettingTexts) -> dict[str, str]:
     """Move values into their bounds as DynamicBrokerConfig.updateCurrentConfig does, if the release has this."""
     clamp = _static_method(jvm, KAFKA_CONFIG, "clampDynamicConfigs")
     if clamp is None:
@@ -336,7 +336,7 @@ def _log_defaults(jvm: Jvm, config: Any) -> Any:
     return extract(config) if extract is not None else config.extractLogConfigMap()
 
 
-def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], Iterator[_Reason]]:
+def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[SettingTexts], Iterator[_Reason]]:
     log_config = jvm.moved(*_LOG_CONFIG)
     empty = jvm.packages.java.util.HashMap()
     defaults: list[tuple[Any, bool]] = []
@@ -345,12 +345,12 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], I
         if not any(known[0].equals(logs) and known[1] == remote for logs, remote in defaults):
             defaults.append(known)
 
-    def load(logs: Any, settings: Settings) -> Any:
+    def load(logs: Any, settings: SettingTexts) -> Any:
         return log_config.fromProps(logs, plain_properties(jvm, settings))
 
     values = [(logs, remote, _value_check(partial(load, logs))) for logs, remote in defaults or [(empty, False)]]
 
-    def check(settings: Settings) -> Iterator[_Reason]:
+    def check(settings: SettingTexts) -> Iterator[_Reason]:
         for logs, remote, check_values in values:
             rejected = tuple(check_values(settings))
             yield from rejected
@@ -360,7 +360,7 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[Settings], I
     return check
 
 
-def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: bool) -> Iterator[_Reason]:
+def _update_rejections(jvm: Jvm, settings: SettingTexts, values: Any, *, remote: bool) -> Iterator[_Reason]:
     """The checks of LogManager.updateTopicConfig, which concern tiered storage only (from 3.6 and 3.9 on)."""
     tiered = {name: value for name, value in settings.items() if name.startswith(_TIERED)}
     enabled = _is_on(settings, "remote.storage.enable")
@@ -373,18 +373,18 @@ def _update_rejections(jvm: Jvm, settings: Settings, values: Any, *, remote: boo
             yield _Reason(tiered, check, sentence)
 
 
-def _subscription_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+def _subscription_check(jvm: Jvm) -> Callable[[SettingTexts], Iterator[_Reason]]:
     configs = jvm.moved(*_CLIENT_METRICS)
     return _value_check(lambda settings: configs.validate("checked", plain_properties(jvm, settings)))
 
 
-def _group_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+def _group_check(jvm: Jvm) -> Callable[[SettingTexts], Iterator[_Reason]]:
     group_config = jvm.moved(*_GROUP_CONFIG)
     empty = jvm.packages.java.util.HashMap()
     return _value_check(lambda settings: group_config.fromProps(empty, plain_properties(jvm, settings)))
 
 
-def _quota_check(jvm: Jvm) -> Callable[[Settings], Iterator[_Reason]]:
+def _quota_check(jvm: Jvm) -> Callable[[SettingTexts], Iterator[_Reason]]:
     """Only names: a release loads every value of a quota that it knows."""
     name = jvm.locate(*_QUOTA_CONFIG)
     parts = [
@@ -414,7 +414,7 @@ def _static_method(jvm: Jvm, class_name: str, method: str) -> Any | None:
         return None
 
 
-def _is_on(settings: Settings, name: str) -> bool:
+def _is_on(settings: SettingTexts, name: str) -> bool:
     return settings.get(name, "").strip().lower() == "true"
 
 

@@ -47,7 +47,7 @@ from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 
-Batches = Callable[[], Iterable[MetadataBatch]]
+BatchReader = Callable[[], Iterable[MetadataBatch]]
 Where = Literal["log", "snapshot"]
 _IMAGE_OF = "Kafka {release} replays the metadata, but a node that starts writes it again for its publishers, and fails"
 
@@ -107,7 +107,7 @@ class ReplayCheck:
     def replay(
         self,
         where: Where,
-        read: Batches,
+        read: BatchReader,
         file: Callable[[int], str],
         image: Any,
         *,

@@ -85,7 +85,7 @@ def write_snapshot(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class PreparedSnapshot:
+class SnapshotWriter:
     """A replayed log, and the running classes that write it at a lower level.
 
     `features`: feature → lower level. `proofs`: the classes of the other releases that must load the snapshot.
@@ -176,7 +176,7 @@ def prepared_snapshot(
     features: Mapping[str, int],
     source: Release | None = None,
     settings: Mapping[str, str] | None = None,
-) -> Iterator[PreparedSnapshot]:
+) -> Iterator[SnapshotWriter]:
     """Prepare a snapshot of a log, which can be a copy of a running node's: replay, write, load with the readers.
 
     Keeps nothing of it but the replayed image. Raises as write_snapshot does.
@@ -211,7 +211,7 @@ def _prepare(
     features: Mapping[str, int],
     source: Release,
     settings: Mapping[str, str],
-) -> Iterator[PreparedSnapshot]:
+) -> Iterator[SnapshotWriter]:
     """Replay the log and start the classes of each reader. Raises UserError for an unknown one.
 
     The writer always loads what it wrote.
@@ -221,7 +221,7 @@ def _prepare(
         for reader in others:
             load_catalogue(*cache.catalogue_folders).get(reader)
         proofs = tuple(opened.enter_context(image_classes(cache, reader)) for reader in others)
-        yield PreparedSnapshot(
+        yield SnapshotWriter(
             loaded=loaded,
             to_level=to_level,
             features=features,

@@ -27,7 +27,7 @@ from kafka_rollout.formats.codecs import crc32c
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.layouts import Layout, MessageSchema
 from kafka_rollout.formats.log_files import MAYBE_SEGMENT, base_offset, segment_names
-from kafka_rollout.formats.log_types import CONTROL, Batch, LogFormatError, RecordSpan
+from kafka_rollout.formats.log_types import CONTROL, LogFormatError, RecordBatch, RecordSpan
 from kafka_rollout.formats.messages import decode, zigzag_varint
 from kafka_rollout.formats.record_batch import HEADER, batches, check_crc, payload, records
 from kafka_rollout.metadata_log.log_choice import NodeLog
@@ -284,7 +284,7 @@ def read_file(path: Path, *, last: bool, outline: bool = False) -> Iterator[Meta
         )
 
 
-def _batches(path: Path, *, last: bool) -> Iterator[Batch]:
+def _batches(path: Path, *, last: bool) -> Iterator[RecordBatch]:
     with reading(path), os.fdopen(open_regular(path), "rb") as file:
         if os.fstat(file.fileno()).st_size == 0:
             return

@@ -28,7 +28,7 @@ from kafka_rollout.metadata_log.classes.known_releases import known_releases, me
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.classes.snapshot import (
     FIRST_SNAPSHOT_WRITER,
-    PreparedSnapshot,
+    SnapshotWriter,
     loss_report,
     prepared_snapshot,
     write_snapshot,
@@ -228,7 +228,7 @@ class DirectoryMetadataLogs:
 class _Prepared:
     """The port PreparedSnapshot on the directories of nodes."""
 
-    prepared: PreparedSnapshot
+    prepared: SnapshotWriter
     places: Places
     cluster_id: str
 

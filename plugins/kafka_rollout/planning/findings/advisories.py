@@ -19,8 +19,8 @@ from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, Role
 from kafka_rollout.releases.conditions import (
+    AdvisoryCondition,
     AnyCondition,
-    Condition,
     GroupsCondition,
     JavaCondition,
     LevelCondition,
@@ -66,7 +66,7 @@ _JAVA_CLIENT = "apache-kafka-java"
 _HANDLER = "sasl.server.callback.handler.class"
 
 
-class Answer(StrEnum):
+class Applicability(StrEnum):
     """Whether a condition is met, and whether a defect applies."""
 
     YES = "applies"
@@ -78,16 +78,16 @@ class Answer(StrEnum):
 class Answered:
     """`reasons`: why it is unknown. `nodes`: ids of the nodes that meet it; empty: the whole cluster."""
 
-    answer: Answer
+    answer: Applicability
     reasons: tuple[str, ...] = ()
     nodes: tuple[int, ...] = ()
 
 
-_YES, _NO = Answered(Answer.YES), Answered(Answer.NO)
+_YES, _NO = Answered(Applicability.YES), Answered(Applicability.NO)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Facts:
+class AdvisoryFacts:
     """What is known about a cluster, for the conditions of known defects.
 
     `configs`: for each release of the path, the configuration of each node on it. `unknown`: as in `unknown_responses`;
@@ -103,7 +103,7 @@ class Facts:
 
 
 @dataclass(frozen=True, slots=True)
-class Judged:
+class AdvisoryVerdict:
     """A defect on this cluster. `releases`: the affected ones of the path."""
 
     advisory: Advisory
@@ -112,17 +112,21 @@ class Judged:
     answered: Answered
 
 
-def judge_advisories(catalogue: Catalogue, path: Sequence[Release], facts: Facts) -> tuple[Judged, ...]:
+def judge_advisories(
+    catalogue: Catalogue, path: Sequence[Release], facts: AdvisoryFacts
+) -> tuple[AdvisoryVerdict, ...]:
     """Return each known defect of a release of `path` (source release first), as it is on this cluster."""
     return tuple(filter(None, (_judge(one, catalogue, path, facts) for one in catalogue.advisories)))
 
 
-def _judge(advisory: Advisory, catalogue: Catalogue, path: Sequence[Release], facts: Facts) -> Judged | None:
+def _judge(
+    advisory: Advisory, catalogue: Catalogue, path: Sequence[Release], facts: AdvisoryFacts
+) -> AdvisoryVerdict | None:
     ahead = [release for release in path[1:] if advisory.affects(release)]
     affected = list(dict.fromkeys((*[path[0]] * advisory.affects(path[0]), *ahead)))
     seen = _clients_seen(advisory, facts) if advisory.concerns == "clients" else None
     if seen:
-        return Judged(advisory, tuple(affected), bool(ahead), Answered(Answer.YES, seen))
+        return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), Answered(Applicability.YES, seen))
     if advisory.strikes is Strikes.STARTING:
         affected = ahead
     if advisory.coming_from:
@@ -131,19 +135,19 @@ def _judge(advisory: Advisory, catalogue: Catalogue, path: Sequence[Release], fa
         return None
     if advisory.concerns == "clients":
         reason = "the releases of clients that do not report them, or are not connected now"
-        return Judged(advisory, tuple(affected), bool(ahead), Answered(Answer.UNKNOWN, (reason,)))
+        return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), Answered(Applicability.UNKNOWN, (reason,)))
     answers = [
         _all(_answer(condition, release, catalogue.releases.get(release), facts) for condition in advisory.when)
         for release in affected
     ]
-    return Judged(advisory, tuple(affected), bool(ahead), _any(answers))
+    return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), _any(answers))
 
 
 def _comes_from(advisory: Advisory, path: Sequence[Release], release: Release) -> bool:
     return any(one.contains(before) for before in path[: path.index(release)] for one in advisory.coming_from)
 
 
-def _clients_seen(advisory: Advisory, facts: Facts) -> tuple[str, ...]:
+def _clients_seen(advisory: Advisory, facts: AdvisoryFacts) -> tuple[str, ...]:
     """Return the versions of affected Java clients that are connected now."""
     seen: dict[str, int] = {}
     for node in facts.state.nodes.values() if facts.state else ():
@@ -160,15 +164,15 @@ def _release(text: str) -> Release | None:
     return Release.parse(text)
 
 
-def _answer(condition: Condition, release: Release, of: ReleaseFacts | None, facts: Facts) -> Answered:
+def _answer(condition: AdvisoryCondition, release: Release, of: ReleaseFacts | None, facts: AdvisoryFacts) -> Answered:
     match condition:
         case AnyCondition():
             return _any(_answer(one, release, of, facts) for one in condition.of)
         case UnobservableCondition():
-            return Answered(Answer.UNKNOWN, (condition.what,))
+            return Answered(Applicability.UNKNOWN, (condition.what,))
         case LevelCondition():
             if condition.feature not in facts.finalized and not facts.finalized:
-                return Answered(Answer.UNKNOWN, (f"the finalized level of {condition.feature}",))
+                return Answered(Applicability.UNKNOWN, (f"the finalized level of {condition.feature}",))
             return _in_range(facts.finalized.get(condition.feature, 0), condition)
         case GroupsCondition():
             found = facts.state is not None and any(one.type in condition.any_of for one in facts.state.groups)
@@ -178,7 +182,7 @@ def _answer(condition: Condition, release: Release, of: ReleaseFacts | None, fac
         case RoleCondition():
             wanted = frozenset(Role(role) for role in condition.roles.split(","))
             ids = tuple(node.node_id for node in facts.cluster.nodes if node.roles == wanted)
-            return Answered(Answer.YES, nodes=ids) if ids else _NO
+            return Answered(Applicability.YES, nodes=ids) if ids else _NO
         case JavaCondition():
             return _of_nodes(
                 facts,
@@ -199,15 +203,15 @@ def _in_range(value: int, condition: LevelCondition | JavaCondition) -> Answered
     return _YES if is_above and (condition.below is None or value < condition.below) else _NO
 
 
-def _seen(found: bool, facts: Facts, need: Need, what: str) -> Answered:
+def _seen(found: bool, facts: AdvisoryFacts, need: Need, what: str) -> Answered:
     """Return whether something exists. That it does not is known only if everything was observed."""
     if found:
         return _YES
     is_complete = facts.state is not None and not {need, Need.RESPONSES} & facts.unknown.keys()
-    return _NO if is_complete else Answered(Answer.UNKNOWN, (what,))
+    return _NO if is_complete else Answered(Applicability.UNKNOWN, (what,))
 
 
-def _of_nodes(facts: Facts, ask: Callable[[int], Answered | None], what: str) -> Answered:
+def _of_nodes(facts: AdvisoryFacts, ask: Callable[[int], Answered | None], what: str) -> Answered:
     """Ask for each node; None: its value is unknown. One node that meets the condition is enough."""
     met, unknown = [], []
     reasons: dict[str, None] = {}
@@ -215,15 +219,15 @@ def _of_nodes(facts: Facts, ask: Callable[[int], Answered | None], what: str) ->
         answered = ask(node.node_id)
         if answered is None:
             unknown.append(node.node_id)
-        elif answered.answer is Answer.YES:
+        elif answered.answer is Applicability.YES:
             met.append(node.node_id)
-        elif answered.answer is Answer.UNKNOWN:
+        elif answered.answer is Applicability.UNKNOWN:
             reasons |= dict.fromkeys(f"{reason} of {node.name}" for reason in answered.reasons)
     if met:
-        return Answered(Answer.YES, nodes=tuple(met))
+        return Answered(Applicability.YES, nodes=tuple(met))
     if unknown:
         reasons[f"{what} of {nodes(unknown)}"] = None
-    return Answered(Answer.UNKNOWN, tuple(reasons)) if reasons else _NO
+    return Answered(Applicability.UNKNOWN, tuple(reasons)) if reasons else _NO
 
 
 def _by_config(
@@ -250,7 +254,7 @@ def _by_config(
         )
     if is_met:
         return _YES
-    return Answered(Answer.UNKNOWN, (f"the value of {few(found.unknown)}",)) if found.unknown else _NO
+    return Answered(Applicability.UNKNOWN, (f"the value of {few(found.unknown)}",)) if found.unknown else _NO
 
 
 def _by_setting(condition: SettingCondition, config: Mapping[str, str], of: ReleaseFacts | None) -> Answered:
@@ -258,12 +262,12 @@ def _by_setting(condition: SettingCondition, config: Mapping[str, str], of: Rele
     values = [value.strip() for key, value in config.items() if key == condition.name or key.endswith(ends)]
     if not values:
         if of is None or condition.name not in of.config_names:
-            return Answered(Answer.UNKNOWN, (f"the default of {condition.name}",)) if of is None else _NO
+            return Answered(Applicability.UNKNOWN, (f"the default of {condition.name}",)) if of is None else _NO
         values = [of.config_defaults.get(condition.name, "")]
     if any(_is_met(condition, value) for value in values if not is_reference(value)):
         return _YES
     if any(map(is_reference, values)):
-        return Answered(Answer.UNKNOWN, (f"the value of {condition.name}",))
+        return Answered(Applicability.UNKNOWN, (f"the value of {condition.name}",))
     return _NO
 
 
@@ -289,19 +293,19 @@ def _is_met(condition: SettingCondition, value: str) -> bool:
 def _all(answers: Iterable[Answered]) -> Answered:
     """Return whether all are met. One that is not met decides, also if others are unknown."""
     answered = tuple(answers)
-    if any(one.answer is Answer.NO for one in answered):
+    if any(one.answer is Applicability.NO for one in answered):
         return _NO
     reasons = tuple(dict.fromkeys(reason for one in answered for reason in one.reasons))
     sets = [set(one.nodes) for one in answered if one.nodes]
     ids = tuple(sorted(set.intersection(*sets))) if sets else ()
     if sets and not ids:
         return _NO  # no single node meets all of them
-    return Answered(Answer.UNKNOWN if reasons else Answer.YES, reasons, ids)
+    return Answered(Applicability.UNKNOWN if reasons else Applicability.YES, reasons, ids)
 
 
 def _any(answers: Iterable[Answered]) -> Answered:
     answered = tuple(answers)
-    for wanted in (Answer.YES, Answer.UNKNOWN):
+    for wanted in (Applicability.YES, Applicability.UNKNOWN):
         if found := [one for one in answered if one.answer is wanted]:
             reasons = dict.fromkeys(reason for one in found for reason in one.reasons)
             ids = sorted({node_id for one in found for node_id in one.nodes})
@@ -309,7 +313,7 @@ def _any(answers: Iterable[Answered]) -> Answered:
     return _NO
 
 
-def advisory_findings(judged: Iterable[Judged], *, observable: bool = True) -> tuple[Finding, ...]:
+def advisory_findings(judged: Iterable[AdvisoryVerdict], *, observable: bool = True) -> tuple[Finding, ...]:
     """Return a finding for each defect that applies, or of which this is unknown.
 
     `observable`: False for a cluster whose files and hosts this tool cannot see; there an unknown value does not block.
@@ -317,12 +321,12 @@ def advisory_findings(judged: Iterable[Judged], *, observable: bool = True) -> t
     found = []
     for one in judged:
         advisory, answered = one.advisory, one.answered
-        if answered.answer is Answer.NO:
+        if answered.answer is Applicability.NO:
             continue
         severity = _severity(one, observable=observable)
         where = f" ({nodes(answered.nodes)})" if answered.nodes else ""
         subject = f"Kafka {few(one.releases)}, {advisory.id}" if one.releases else advisory.id
-        if answered.answer is Answer.YES:
+        if answered.answer is Applicability.YES:
             seen = f" Seen: {few(answered.reasons)}." if answered.reasons else ""
             sentence = (
                 f"Known defect, which applies here{where}. Affected: {advisory.condition}{seen} {advisory.defect}"
@@ -338,9 +342,9 @@ def advisory_findings(judged: Iterable[Judged], *, observable: bool = True) -> t
     return tuple(found)
 
 
-def _severity(one: Judged, *, observable: bool) -> Severity:
+def _severity(one: AdvisoryVerdict, *, observable: bool) -> Severity:
     advisory = one.advisory
-    is_unknown = one.answered.answer is Answer.UNKNOWN
+    is_unknown = one.answered.answer is Applicability.UNKNOWN
     if advisory.concerns == "clients":
         return INFO if is_unknown else WARNING
     if not one.is_ahead and advisory.strikes is Strikes.RUNNING:
@@ -406,11 +410,11 @@ def _newer(catalogue: Catalogue, before: Release, after: Release, built: date) -
     return found
 
 
-def review_note(catalogue: Catalogue, judged: Sequence[Judged]) -> str:
+def review_note(catalogue: Catalogue, judged: Sequence[AdvisoryVerdict]) -> str:
     """Return what was examined: until which day the list was reviewed, and the result of its entries by name."""
-    by_answer: defaultdict[Answer, list[str]] = defaultdict(list)
+    by_answer: defaultdict[Applicability, list[str]] = defaultdict(list)
     for one in judged:
         by_answer[one.answered.answer].append(one.advisory.id)
     until = f"list reviewed until {catalogue.reviewed_until}" if catalogue.reviewed_until else "list never reviewed"
-    parts = [f"{answer}: {few(by_answer[answer], limit=8)}" for answer in Answer if by_answer[answer]]
+    parts = [f"{answer}: {few(by_answer[answer], limit=8)}" for answer in Applicability if by_answer[answer]]
     return "; ".join([until, *parts])

@@ -18,8 +18,8 @@ from kafka_rollout.model.quorum_addresses import (
     QUORUM_BOOTSTRAP,
     QUORUM_VOTERS,
     Address,
+    AddressTarget,
     ControllerAddresses,
-    Place,
     controller_listener_names,
     parse_bootstrap,
     parse_listeners,
@@ -107,7 +107,7 @@ Directories = Mapping[int, tuple[DirectoryIdentity, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Files:
+class NextStart:
     """What the nodes will read at their next start. `state`: of the running cluster."""
 
     cluster: ClusterSpec
@@ -116,7 +116,7 @@ class Files:
     directories: Directories = field(default_factory=dict)
 
 
-def agreement_findings(found: Files) -> tuple[Finding, ...]:
+def agreement_findings(found: NextStart) -> tuple[Finding, ...]:
     """Return the findings about every value that must agree between nodes. An unknown value has its own finding."""
     compared = dict.fromkeys(BETWEEN_NODES.values())
     return tuple(finding for compare in compared for finding in compare(found))
@@ -129,12 +129,14 @@ def planned_agreement_findings(
     found = (
         finding
         for configs in planned
-        for finding in agreement_findings(Files(cluster=cluster, state=state, configs=configs, directories=directories))
+        for finding in agreement_findings(
+            NextStart(cluster=cluster, state=state, configs=configs, directories=directories)
+        )
     )
     return tuple({finding.identity: finding for finding in found}.values())
 
 
-def _voters(found: Files) -> Iterator[Finding]:
+def _voters(found: NextStart) -> Iterator[Finding]:
     """Compare controller.quorum.voters of controllers and brokers: with kraft.version 0 it is the only list of voters.
 
     A controller counts votes by its own file, so with fewer voters it can elect itself, and the followers end when it
@@ -165,7 +167,7 @@ def _voters(found: Files) -> Iterator[Finding]:
             )
 
 
-def _without_voters(found: Files) -> Iterator[Finding]:
+def _without_voters(found: NextStart) -> Iterator[Finding]:
     """A node of 3.9.1 or 4.3.1 that has only controller.quorum.bootstrap.servers starts without an error and never
     finds a leader of a static quorum (KIP-853). KafkaConfig of older releases rejects such a file."""
     for node_id, config in sorted(found.configs.items()):
@@ -177,21 +179,21 @@ def _without_voters(found: Files) -> Iterator[Finding]:
             )
 
 
-def _addresses(found: Files) -> Iterator[Finding]:
+def _addresses(found: NextStart) -> Iterator[Finding]:
     """Compare the address of each voter with that at which this controller listens."""
     if found.state.has_dynamic_quorum:
         return
     addresses = ControllerAddresses(found.cluster, found.configs)
-    wrong: defaultdict[tuple[int, Address, Place, int], list[int]] = defaultdict(list)
+    wrong: defaultdict[tuple[int, Address, AddressTarget, int], list[int]] = defaultdict(list)
     for node_id, config in sorted(found.configs.items()):
         for voter, address in (parse_voters(config) or {}).items():
             place, other = addresses.place_of(voter, address, of_node=node_id)
-            if place is not Place.RIGHT:
+            if place is not AddressTarget.RIGHT:
                 wrong[voter, address, place, other].append(node_id)
     for (voter, address, place, other), node_ids in wrong.items():
         right = sorted({*addresses.known.get(voter, ()), *addresses.named[voter]} - {address})
         known = f"its address is {few(map(str, right))}" if right else f"its port is {_ids(addresses.ports(voter))}"
-        is_wrong = place is Place.OTHER
+        is_wrong = place is AddressTarget.OTHER
         instead = f" Controller {other} listens there." if is_wrong else ""
         yield CONTROLLER_ADDRESS_DIFFERS.found(
             f"controller {voter} in the file of {nodes(node_ids)}",
@@ -207,7 +209,7 @@ def _addresses(found: Files) -> Iterator[Finding]:
         )
 
 
-def _bootstrap(found: Files) -> Iterator[Finding]:
+def _bootstrap(found: NextStart) -> Iterator[Finding]:
     """A node finds the quorum through any of these addresses. They can be those of a load balancer, so they are only
     wrong if the process has found the quorum through others."""
     addresses = ControllerAddresses(found.cluster, found.configs)
@@ -230,7 +232,7 @@ def _bootstrap(found: Files) -> Iterator[Finding]:
         )
 
 
-def _controller_listeners(found: Files) -> Iterator[Finding]:
+def _controller_listeners(found: NextStart) -> Iterator[Finding]:
     """A node connects to the controllers by its first name; they send their addresses by the names of listeners.
 
     Not to the brokers of a static quorum, which take the addresses from their own voters (KafkaRaftManager.voterNode).
@@ -254,7 +256,7 @@ def _controller_listeners(found: Files) -> Iterator[Finding]:
         )
 
 
-def _inter_broker_listeners(found: Files) -> Iterator[Finding]:
+def _inter_broker_listeners(found: NextStart) -> Iterator[Finding]:
     """A broker connects to the others by the name of its own inter-broker listener (KafkaConfig)."""
     listeners = {
         node.node_id: names
@@ -293,7 +295,7 @@ def _inter_broker_name(config: Mapping[str, str]) -> str | None:
     return None if is_reference(name) else (name.strip() or "PLAINTEXT").upper()
 
 
-def _inventory(found: Files) -> Iterator[Finding]:
+def _inventory(found: NextStart) -> Iterator[Finding]:
     """The inventory decides which process a run stops, and the file as which node it starts again."""
     for node in found.cluster.nodes:
         config = found.configs.get(node.node_id, {})
@@ -313,7 +315,7 @@ def _inventory(found: Files) -> Iterator[Finding]:
             )
 
 
-def _cluster_ids(found: Files) -> Iterator[Finding]:
+def _cluster_ids(found: NextStart) -> Iterator[Finding]:
     expected = found.state.cluster_id
     for node_id, directories in sorted(found.directories.items()):
         for one in directories:
@@ -325,7 +327,7 @@ def _cluster_ids(found: Files) -> Iterator[Finding]:
                 )
 
 
-def _directory_ids(found: Files) -> Iterator[Finding]:
+def _directory_ids(found: NextStart) -> Iterator[Finding]:
     """Kafka identifies a directory by its id (KIP-858, KIP-853): a second one gets INVALID_REGISTRATION."""
     places: defaultdict[str, list[str]] = defaultdict(list)
     for node_id, directories in sorted(found.directories.items()):
@@ -341,7 +343,7 @@ def _directory_ids(found: Files) -> Iterator[Finding]:
             )
 
 
-def _voter_directories(found: Files) -> Iterator[Finding]:
+def _voter_directories(found: NextStart) -> Iterator[Finding]:
     quorum = found.state.quorum
     for voter in quorum.voters if quorum else ():
         of_node = found.directories.get(voter.replica_id, ())
@@ -360,7 +362,7 @@ def _ids(found: Iterable[int]) -> str:
     return ", ".join(map(str, sorted(found))) or "none"
 
 
-BETWEEN_NODES: Mapping[str, Callable[[Files], Iterator[Finding]]] = {
+BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
     "node.id": _inventory,
     "broker.id": _inventory,
     "process.roles": _inventory,

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.losses import ACCESS, LossReport
-from kafka_rollout.metadata_log.scan import BACKUP_SPACE, MetadataScan, Readiness
+from kafka_rollout.metadata_log.scan import BACKUP_SPACE, LogReadiness, MetadataScan
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
@@ -108,7 +108,7 @@ def metadata_findings(plan: Plan, scans: Sequence[tuple[int, MetadataScan]]) -> 
     Equal results share a finding.
     """
     findings: list[Finding] = []
-    groups: dict[tuple[Release, Readiness], list[tuple[int, MetadataScan]]] = defaultdict(list)
+    groups: dict[tuple[Release, LogReadiness], list[tuple[int, MetadataScan]]] = defaultdict(list)
     bootstrap: dict[Release, list[tuple[int, MetadataScan]]] = defaultdict(list)
     for node_id, scan in scans:
         groups[scan.release, scan.readiness].append((node_id, scan))
@@ -143,15 +143,17 @@ def upgrade_metadata_findings(scans: Iterable[MetadataScan]) -> tuple[Finding, .
     )
 
 
-def _finding(plan: Plan, release: Release, needs: Readiness, ids: Sequence[int], first: MetadataScan) -> Finding | None:
+def _finding(
+    plan: Plan, release: Release, needs: LogReadiness, ids: Sequence[int], first: MetadataScan
+) -> Finding | None:
     lowers = any(change.target < change.current for change in plan.feature_changes)
-    if needs is Readiness.NEVER or (needs is Readiness.LEVELS and not lowers):
+    if needs is LogReadiness.NEVER or (needs is LogReadiness.LEVELS and not lowers):
         return METADATA_LOG_NOT_REPLAYABLE.found(
             f"{release}, {nodes(ids)}",
             f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             " ".join(first.remedies),
         )
-    if needs is Readiness.READY or plan.by_snapshot or first.remedy_facts is None:  # the snapshot replaces the log
+    if needs is LogReadiness.READY or plan.by_snapshot or first.remedy_facts is None:  # the snapshot replaces the log
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.remedy_facts.starts_from_snapshot:

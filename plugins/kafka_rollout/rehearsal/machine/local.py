@@ -43,7 +43,7 @@ from kafka_rollout.rehearsal.machine.node_files import (
 )
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, Sandbox, build, new_sandbox, rehearsal_folder
 from kafka_rollout.rehearsal.result import RehearsalResult, read_contents
-from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, Estimate, estimate, find_shortage, select_nodes
+from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT, RehearsalEstimate, estimate, find_shortage, select_nodes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 
@@ -196,7 +196,7 @@ def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:
     return Release.parse(str(releases.pop()))
 
 
-def estimate_copy(files: Sequence[NodeFiles]) -> Estimate:
+def estimate_copy(files: Sequence[NodeFiles]) -> RehearsalEstimate:
     sizes = {one.node.node_id: one.size() for one in files}
     return estimate({node_id: folders for node_id, (folders, _) in sizes.items()}, sum(s for _, s in sizes.values()))
 
@@ -205,7 +205,7 @@ def copy_cluster(
     sandbox: Sandbox,
     cluster: ClusterSpec,
     files: Sequence[NodeFiles],
-    needed: Estimate,
+    needed: RehearsalEstimate,
     on_progress: Callable[[str], None],
 ) -> tuple[str, ...]:
     """Copy the nodes' files and write their new configuration. Return what is not covered."""

@@ -36,7 +36,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     service_of,
     transfer_s,
 )
-from kafka_rollout.nodes.runtimes.hosts.rights import MetadataRights, RehearsalRights, Right
+from kafka_rollout.nodes.runtimes.hosts.rights import HostRight, MetadataRights, RehearsalRights
 from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS
 
 CONFIG = "server.properties"
@@ -375,7 +375,7 @@ class HostFiles:
 
     def _cat(
         self,
-        right: Right,
+        right: HostRight,
         path: str,
         values: Mapping[str, object],
         size: int,

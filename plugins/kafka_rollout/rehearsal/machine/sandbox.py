@@ -38,7 +38,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
 from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes, rewrite_config, rewrite_overrides
 from kafka_rollout.rehearsal.machine.node_files import NodeFiles
-from kafka_rollout.rehearsal.selection import MIB, Estimate
+from kafka_rollout.rehearsal.selection import MIB, RehearsalEstimate
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"
@@ -128,7 +128,7 @@ def build(
     sandbox: Sandbox,
     cluster: ClusterSpec,
     files: Sequence[NodeFiles],
-    needed: Estimate,
+    needed: RehearsalEstimate,
     copies: Mapping[int, Mapping[str, str]],
 ) -> tuple[ClusterSpec, tuple[str, ...]]:
     """Write the homes and the inventory of the copy; return its inventory, and sentences about what was taken out.

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, TypeAdapter, ValidationError, field_
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.releases.conditions import AnyCondition, Condition, UnobservableCondition
+from kafka_rollout.releases.conditions import AdvisoryCondition, AnyCondition, UnobservableCondition
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     Advisory,
@@ -78,7 +78,7 @@ class _Advisories(_Strict):
         return advisories
 
 
-def _is_unobservable(condition: Condition) -> bool:
+def _is_unobservable(condition: AdvisoryCondition) -> bool:
     if isinstance(condition, AnyCondition):
         return any(map(_is_unobservable, condition.of))
     return isinstance(condition, UnobservableCondition)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.metadata_log.scan import Readiness
+from kafka_rollout.metadata_log.scan import LogReadiness
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Event, Observed, events_of
@@ -131,7 +131,7 @@ def metadata_logs(events: Sequence[Event], stage: ScanStage) -> tuple[MetadataLo
 def planned_trims(events: Sequence[Event]) -> tuple[int, ...]:
     """Return the ids of the nodes whose metadata logs must be trimmed, as the approval lists them."""
     logs = metadata_logs(events, ScanStage.READY)
-    return tuple(sorted({log.node_id for log in logs if log.readiness is Readiness.TRIM}))
+    return tuple(sorted({log.node_id for log in logs if log.readiness is LogReadiness.TRIM}))
 
 
 def last_failing_offset(events: Sequence[Event]) -> int | None:

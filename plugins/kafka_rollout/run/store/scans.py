@@ -19,7 +19,7 @@ from sqlalchemy import Row, Select, delete, insert, select
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.coordinator_logs.comparison import Alerted, Scanned
+from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database
@@ -161,20 +161,20 @@ class SqlScanHistory:
                 at = self._database.now(connection)
                 connection.execute(insert(alerts).values(cluster=self.cluster, run_id=alert.run_id, at=at, body=body))
 
-    def events(self) -> tuple[Scanned | Alerted, ...]:
+    def events(self) -> tuple[ScanSummary | Alerted, ...]:
         """Return the scans of scheduled runs and the alerts, oldest first."""
         scanned = self._database.read(self._newest_first(scans.c.run_id != ""))
-        found: list[Scanned | Alerted] = [_scanned(row) for row in scanned]
+        found: list[ScanSummary | Alerted] = [_scanned(row) for row in scanned]
         alerted = self._database.read(select(alerts).where(alerts.c.cluster == self.cluster))
         found += [from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted]
         return tuple(sorted(found, key=lambda event: event.at))
 
-    def newest_summary(self) -> Scanned | None:
+    def newest_summary(self) -> ScanSummary | None:
         """Return the newest scan without its records, also one of a command; None without a scan."""
         rows = self._database.read(self._newest_first().limit(1))
         return _scanned(rows[0]) if rows else None
 
-    def summaries(self) -> tuple[Scanned, ...]:
+    def summaries(self) -> tuple[ScanSummary, ...]:
         """Return all stored scans without their records, oldest first."""
         return tuple(_scanned(row) for row in reversed(self._database.read(self._newest_first())))
 
@@ -199,8 +199,10 @@ class SqlScanHistory:
         )
 
 
-def _scanned(row: Row[Any]) -> Scanned:
-    return from_json(Scanned, {**json.loads(row.summary), "at": row.kept_at, "run_id": row.run_id, "scan": row.name})
+def _scanned(row: Row[Any]) -> ScanSummary:
+    return from_json(
+        ScanSummary, {**json.loads(row.summary), "at": row.kept_at, "run_id": row.run_id, "scan": row.name}
+    )
 
 
 def scanned_clusters(database: Database) -> tuple[str, ...]:

@@ -14,7 +14,7 @@ from functools import partial
 from kafka_rollout.base.errors import StoppedError, TransientError
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import Maintenance, parse_maintenance
-from kafka_rollout.gates.check import Condition, Gate, GateCheck, GateKind
+from kafka_rollout.gates.check import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.gates.control import (
     OUTSIDE_CHECK,
     RACK,
@@ -57,7 +57,7 @@ _NEXT_CHANGE = Gate(kind=GateKind.NEXT_CHANGE)
 
 def check_outside(
     ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
-) -> tuple[Condition, ...]:
+) -> tuple[GateCondition, ...]:
     """Return the conditions from outside that apply before a stop or after a start, with their values now.
 
     `release_step`: None for the stop of all nodes or controllers. A value from before the run's last stop or start says
@@ -191,9 +191,9 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
     records it, if an operator asked for the end of the run.
     """
     terms, events, step = plan.terms, ports.run.events(), gate.release_step
-    found: list[Condition] = []
+    found: list[GateCondition] = []
 
-    def check(outside: tuple[Condition, ...] = ()) -> GateCheck:
+    def check(outside: tuple[GateCondition, ...] = ()) -> GateCheck:
         is_held = not all(condition.is_met for condition in found)
         conditions = (*found, *outside)
         return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=conditions, is_held=is_held)
@@ -217,7 +217,7 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
 
 def _check_window(
     ports: ClusterPorts, maintenance: Maintenance, gate: Gate, events: Sequence[Event], soak_s: float
-) -> Condition:
+) -> GateCondition:
     now = ports.clock.now()
     if gate.is_prepared:
         return window_condition(maintenance, now, 0.0)

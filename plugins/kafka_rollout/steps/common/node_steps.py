@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import BeforeStop, Condition
+from kafka_rollout.gates.check import BeforeStop, GateCondition
 from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
@@ -212,7 +212,7 @@ def check_coordinators(
     *,
     log: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
-) -> Condition:
+) -> GateCondition:
     """Check a broker whose leaderships are back.
 
     `state`: with the metrics of the node. `log`: of its process. `accepted`: doubt → who accepted it.
@@ -220,7 +220,7 @@ def check_coordinators(
     try:
         answers = ports.admin.coordinators(node, state.partitions)
     except TransientError as error:
-        return Condition(name=CONDITION, is_met=False, evidence=error.sentence)
+        return GateCondition(name=CONDITION, is_met=False, evidence=error.sentence)
     observed = state.nodes.get(node.node_id)
     counters = observed.metrics.counters if observed and observed.metrics else {}
     return coordinators_condition(
@@ -237,7 +237,7 @@ def check_remote_storage(
     unchecked: Unchecked,
     log: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
-) -> tuple[Condition, ...]:
+) -> tuple[GateCondition, ...]:
     """Check a broker of `release` with tiered storage; empty for a broker without it.
 
     `state`: with the metrics of the node. `unchecked`: as in Plan. `log`, `accepted`: as in check_coordinators.

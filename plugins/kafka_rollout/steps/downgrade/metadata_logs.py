@@ -10,9 +10,15 @@ from collections.abc import Iterable
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.gates.check import Condition, GateCheck
+from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.scan import LogSpace, MetadataScan, Readiness, backup_space_findings, nodes_with_backup
+from kafka_rollout.metadata_log.scan import (
+    LogReadiness,
+    LogSpace,
+    MetadataScan,
+    backup_space_findings,
+    nodes_with_backup,
+)
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.downgrade_scans import (
@@ -106,22 +112,22 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     scans, unreadable = _scan_all(ports, plan)
     _record(ports, ScanStage.READY, scans)
     conditions = [
-        Condition(
+        GateCondition(
             name=f"node {node_id}'s metadata log", is_met=False, evidence="the runtime cannot read files on the node"
         )
         for node_id in unreadable
     ]
     for node_id, scan in scans:
         needs = scan.readiness
-        is_met = needs in {Readiness.READY, Readiness.TRIM}
+        is_met = needs in {LogReadiness.READY, LogReadiness.TRIM}
         reason = scan.stop_sentence
         evidence = {
-            Readiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
-            Readiness.TRIM: f"{reason} It is trimmed while the node is stopped",
-            Readiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
+            LogReadiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
+            LogReadiness.TRIM: f"{reason} It is trimmed while the node is stopped",
+            LogReadiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
         }.get(needs, f"{reason} {' '.join(scan.remedies)}")
         conditions.append(
-            Condition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=is_met, evidence=evidence)
+            GateCondition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=is_met, evidence=evidence)
         )
     return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 
@@ -136,13 +142,15 @@ def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep
         return
     scan = scan_log(ports, plan, node, release_step.to_release)
     needs = scan.readiness
-    if needs is Readiness.READY or (needs is Readiness.TRIM and node.node_id in planned_trims(ports.run.events())):
+    if needs is LogReadiness.READY or (
+        needs is LogReadiness.TRIM and node.node_id in planned_trims(ports.run.events())
+    ):
         return
-    if needs is Readiness.SNAPSHOT:
+    if needs is LogReadiness.SNAPSHOT:
         raise TransientError(
             f"Node {node.node_id} cannot be stopped yet: {scan.stop_sentence}", remedy=" ".join(scan.remedies)
         )
-    if needs is Readiness.TRIM:
+    if needs is LogReadiness.TRIM:
         raise RefusedError(
             f"The metadata log of node {node.node_id} needs a trim that was not approved: {scan.stop_sentence}",
             remedy="Clear check_metadata_logs and all downstream tasks: the new approval then lists this node.",
@@ -163,7 +171,7 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         scan = scan_log(ports, plan, node, release_step.to_release)
         if scan.fails_at_bootstrap:
             _replace_bootstrap(ports, plan, release_step, node)
-        if scan.readiness is Readiness.TRIM:
+        if scan.readiness is LogReadiness.TRIM:
             result = ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=plan.cluster_id)
             ports.run.record(
                 Trimmed(
@@ -174,7 +182,7 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
                     start_offset=result.plan.start_offset if result.plan else None,
                 )
             )
-        elif scan.readiness is not Readiness.READY:
+        elif scan.readiness is not LogReadiness.READY:
             raise RefusedError(scan.stop_sentence, remedy=" ".join(scan.remedies))
     except TransientError:
         raise

@@ -35,7 +35,7 @@ from kafka_rollout.features.requests import (
     FeatureOutcome,
     FeatureRequest,
     FeatureUpdateResult,
-    Result,
+    FeatureUpdateStatus,
     feature_change,
     feature_request_batches,
     levels_of,
@@ -258,12 +258,16 @@ def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureO
     stopped = False
     for batch in feature_request_batches(plan.feature_changes):
         if stopped:
-            outcomes |= {c.feature: _outcome(c, Result.NOT_SENT, "a previous request was refused") for c in batch}
+            outcomes |= {
+                c.feature: _outcome(c, FeatureUpdateStatus.NOT_SENT, "a previous request was refused") for c in batch
+            }
             continue
         try:
             answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
         except TransientError as error:
-            outcomes |= {c.feature: _outcome(c, Result.UNKNOWN, str(error)) for c in batch if c.feature in pending}
+            outcomes |= {
+                c.feature: _outcome(c, FeatureUpdateStatus.UNKNOWN, str(error)) for c in batch if c.feature in pending
+            }
             stopped = True
             continue
         for change, answer in zip(batch, answers, strict=True):
@@ -276,12 +280,12 @@ def _answered(
     ports: ClusterPorts, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool
 ) -> FeatureOutcome:
     if answer.accepted:
-        return _outcome(change, Result.ALREADY_THERE if already else Result.OK)
+        return _outcome(change, FeatureUpdateStatus.ALREADY_THERE if already else FeatureUpdateStatus.OK)
     if answer.error == NOT_SENT:
-        return _outcome(change, Result.NOT_SENT, answer.message)
+        return _outcome(change, FeatureUpdateStatus.NOT_SENT, answer.message)
     levels, state = {change.feature: change.target}, levels_now(ports)
     (found,) = with_dropped_ranges(ports, state, refusals(state, levels, (answer,)), levels)
-    return _outcome(change, Result.FAILED, f"{found.sentence} {found.remedy}")
+    return _outcome(change, FeatureUpdateStatus.FAILED, f"{found.sentence} {found.remedy}")
 
 
 def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChange]) -> None:
@@ -346,17 +350,21 @@ def _planned_outcome(plan: Plan, change: FeatureChange) -> FeatureOutcome:
     others = [f for f in plan.blockers if f not in about and f.code != DROPPED_RANGES.code]
     if dropped and not about and change.feature in registered_levels([change]):
         # The finding names all features and brokers, once.
-        return _outcome(change, Result.FAILED, f"Registrations of brokers lack it ({DROPPED_RANGES.code}).")
+        return _outcome(
+            change, FeatureUpdateStatus.FAILED, f"Registrations of brokers lack it ({DROPPED_RANGES.code})."
+        )
     if dropped and not about and not others:
-        return _outcome(change, Result.NOT_SENT, f"Another level is refused ({DROPPED_RANGES.code}).")
+        return _outcome(change, FeatureUpdateStatus.NOT_SENT, f"Another level is refused ({DROPPED_RANGES.code}).")
     if about:
-        return _outcome(change, Result.FAILED, " ".join(f"{f.sentence} {f.remedy}" for f in about))
+        return _outcome(change, FeatureUpdateStatus.FAILED, " ".join(f"{f.sentence} {f.remedy}" for f in about))
     if others:
-        return _outcome(change, Result.NOT_SENT, " ".join(dict.fromkeys(f.sentence for f in others)))
-    return _outcome(change, Result.ALREADY_THERE if change.target == change.current else Result.ACCEPTED)
+        return _outcome(change, FeatureUpdateStatus.NOT_SENT, " ".join(dict.fromkeys(f.sentence for f in others)))
+    return _outcome(
+        change, FeatureUpdateStatus.ALREADY_THERE if change.target == change.current else FeatureUpdateStatus.ACCEPTED
+    )
 
 
-def _outcome(change: FeatureChange, result: Result, sentence: str = "") -> FeatureOutcome:
+def _outcome(change: FeatureChange, result: FeatureUpdateStatus, sentence: str = "") -> FeatureOutcome:
     return FeatureOutcome(
         feature=change.feature, existing=change.current, new=change.target, result=result, sentence=sentence
     )

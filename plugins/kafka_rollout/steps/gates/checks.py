@@ -15,9 +15,9 @@ from kafka_rollout.gates.check import (
     HELD_INTERVAL_S,
     PROCESS,
     BeforeStop,
-    Condition,
     Gate,
     GateCheck,
+    GateCondition,
     GateKind,
     GatePolicy,
     GateRef,
@@ -79,7 +79,7 @@ def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
 
 def check_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
     """Check whether groups of these types are converted, and whether the releases can load their records."""
-    conditions: tuple[Condition, ...] = ()
+    conditions: tuple[GateCondition, ...] = ()
     if kinds or releases:
         groups = ports.admin.groups() if kinds else ()
         conditions = conversion_conditions(
@@ -154,7 +154,7 @@ def check_gate(
         else:
             seen = CHECKS[gate.kind](ports, plan, gate)
     except TransientError as error:
-        condition = Condition(name="the cluster responds", is_met=False, evidence=error.sentence)
+        condition = GateCondition(name="the cluster responds", is_met=False, evidence=error.sentence)
         begin = _begins_without_response(ports, plan, gate)
         seen = replace(begin, conditions=(*begin.conditions, condition))
     RECENT.record(ports, gate.ref, seen)
@@ -440,7 +440,7 @@ def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
 
 
 def _nothing_to_wait_for(ports: ClusterPorts, gate: Gate, evidence: str) -> GateCheck:
-    condition = Condition(name="nothing to wait for", is_met=True, evidence=evidence)
+    condition = GateCondition(name="nothing to wait for", is_met=True, evidence=evidence)
     return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
 
 

@@ -25,7 +25,7 @@ from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.checks import NO_RESTART
-from kafka_rollout.planning.findings.agreement import Directories, Files, agreement_findings
+from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
 from kafka_rollout.planning.findings.authentication import (
     AUTHENTICATION_CHECK,
     authentication_findings,
@@ -124,7 +124,7 @@ def recheck_agreement(
     }
     if stops is not None and stops.node_id in configs:
         directories[stops.node_id] = _directories(ports, stops, configs[stops.node_id])
-    return agreement_findings(Files(cluster=ports.cluster, state=state, configs=configs, directories=directories))
+    return agreement_findings(NextStart(cluster=ports.cluster, state=state, configs=configs, directories=directories))
 
 
 def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
@@ -435,7 +435,7 @@ def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[t
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Readiness:
+class InventoryReadiness:
     """What is ready, in one line, and the commands that print what is missing."""
 
     ok: bool
@@ -443,7 +443,7 @@ class Readiness:
     commands: tuple[str, ...] = ()
 
 
-def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdict) -> Readiness:
+def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdict) -> InventoryReadiness:
     """Return the last line of the check of an inventory."""
     missing = {finding.code for finding in verdict.findings}
     commands = []
@@ -456,11 +456,11 @@ def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdi
         sentence = (
             f"Not ready: {count(len(verdict.blockers), 'blocker')}. {ready} of {count(len(nodes), 'node')} without one."
         )
-        return Readiness(ok=False, sentence=sentence, commands=tuple(commands))
+        return InventoryReadiness(ok=False, sentence=sentence, commands=tuple(commands))
     can = "observe and manage" if cluster.manages_nodes else "observe"
     dry = "" if cluster.manages_nodes else " Each run is a dry run, because the runtime is none."
     sentence = f"Ready: a run can {can} {'the node' if len(nodes) == 1 else f'all {len(nodes)} nodes'}.{dry}"
-    return Readiness(ok=True, sentence=sentence, commands=tuple(commands))
+    return InventoryReadiness(ok=True, sentence=sentence, commands=tuple(commands))
 
 
 def read_configurations(ports: ClusterPorts) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:

@@ -34,7 +34,7 @@ from kafka_rollout.planning.release_path import (
 )
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
-from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, Outcome, RehearsalResult, passed
+from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, RehearsalOutcome, RehearsalResult, passed
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.projections.observations import observed_of
@@ -212,7 +212,7 @@ def rehearse_plan(
             findings=tuple(str(finding) for finding in result.findings),
         )
     )
-    shown = (passed(result), *result.findings) if result.outcome is Outcome.PASSED else result.findings
+    shown = (passed(result), *result.findings) if result.outcome is RehearsalOutcome.PASSED else result.findings
     replace_findings(ports, REHEARSAL_CHECK.ran(shown))
     return result
 

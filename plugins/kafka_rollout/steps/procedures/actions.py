@@ -10,7 +10,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.findings import Verdict, all_findings
 from kafka_rollout.coordinator_logs.findings import check_rollback
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.features.requests import Result
+from kafka_rollout.features.requests import FeatureUpdateStatus
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
@@ -209,7 +209,7 @@ def update_features(call: StepCall) -> dict[str, str]:
     call.results["update"] = outcomes
     _log(call, outcomes)
     failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.ok)
-    if any(outcome.result is Result.UNKNOWN for outcome in outcomes):
+    if any(outcome.result is FeatureUpdateStatus.UNKNOWN for outcome in outcomes):
         raise TransientError(failed)  # the next try reads the level
     if failed:
         raise RefusedError(failed)

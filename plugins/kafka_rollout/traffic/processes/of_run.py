@@ -64,7 +64,7 @@ class Life(Enum):
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Control:
+class BackgroundControl:
     """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting.
 
     `bootstrap_servers`: of the inventory, not of the database, because the process sends its credentials there. "": the
@@ -389,10 +389,10 @@ def _control(
     on_progress: Callable[[str], None] = lambda _: None,
     *,
     servers: str = "",
-) -> Control:
+) -> BackgroundControl:
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=kind)
     settings = settings or Settings.from_environment()
-    return Control(key=key, settings=settings, bootstrap_servers=servers, on_progress=on_progress)
+    return BackgroundControl(key=key, settings=settings, bootstrap_servers=servers, on_progress=on_progress)
 
 
 class Heartbeat:

@@ -66,7 +66,7 @@ _OLD_S = 30.0
 
 
 @dataclass(slots=True)
-class Window:
+class SampleWindow:
     """What a client experienced since the last sample. `latency_s`: of each acknowledged record."""
 
     latency_s: list[float] = field(default_factory=list)
@@ -91,7 +91,7 @@ class Client:
     count: int = 0
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
     reached: dict[tuple[str, int], int] = field(default_factory=dict)
-    window: Window = field(default_factory=Window)
+    window: SampleWindow = field(default_factory=SampleWindow)
     _last: float | None = None
     _thread: Thread | None = None
 
@@ -125,9 +125,9 @@ class Client:
         topic, partition, offset = cast(_Place, (message.topic(), message.partition(), _offset(message)))
         self.reached[topic, partition] = max(offset + 1, self.reached.get((topic, partition), 0))
 
-    def take_window(self) -> Window:
+    def take_window(self) -> SampleWindow:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
-        window, self.window = self.window, Window()
+        window, self.window = self.window, SampleWindow()
         window.silent_s = max(window.silent_s, self.silent_s)
         return window
 

@@ -13,7 +13,7 @@ import crc32c
 
 from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
 from kafka_rollout.formats.layouts import ZERO_UUID
-from kafka_rollout.formats.log_types import Batch
+from kafka_rollout.formats.log_types import RecordBatch
 from kafka_rollout.formats.messages import encode
 from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.facts import Release
@@ -73,7 +73,7 @@ def cut(data: bytes, end: int) -> bytes:
     return kept
 
 
-def _contents(one: Batch) -> Iterator[tuple[int, Record]]:
+def _contents(one: RecordBatch) -> Iterator[tuple[int, Record]]:
     data = payload(one)
     for span in records(one, data):
         key = None if span.key_length < 0 else data[span.key_at : span.key_at + span.key_length]
@@ -81,7 +81,7 @@ def _contents(one: Batch) -> Iterator[tuple[int, Record]]:
         yield span.offset, (key, value)
 
 
-def _producer(one: Batch) -> int:
+def _producer(one: RecordBatch) -> int:
     return int.from_bytes(one.data[43:51], "big", signed=True)
 
 

@@ -71,7 +71,7 @@ def monitor(folder: Path, patch: pytest.MonkeyPatch) -> None:
         started.append(start_session(*arguments, **named))
 
     patch.setattr(of_run, "start_session", start)
-    control = of_run.Control(
+    control = of_run.BackgroundControl(
         key=BackgroundKey(cluster="one", run_id="r", kind=BackgroundKind.GROUPS),
         bootstrap_servers="127.0.0.1:9",
         settings=Settings.from_environment(),

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.metadata_log.changes.places import MANIFEST, Files
+from kafka_rollout.metadata_log.changes.places import MANIFEST, DiskChanges
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
 from kafka_rollout.steps.common.lock import calls_of
 
@@ -32,12 +32,12 @@ def test_an_unfinished_copy_is_private_and_a_finished_one_has_the_rights_of_its_
     with monkeypatch.context() as patched:
         patched.setattr(shutil, "copyfileobj", full)
         with pytest.raises(OSError, match="No space left"):
-            Files().copy(source, target)
+            DiskChanges().copy(source, target)
     (draft,) = tmp_path.glob("copy.*")
     assert mode(draft) == 0o600
     assert not target.exists()
 
-    Files().copy(source, target)
+    DiskChanges().copy(source, target)
     assert (mode(target), target.read_text()) == (0o640, "ssl.keystore.password=x")
     assert not draft.exists()
 
@@ -59,7 +59,7 @@ def test_a_link_that_replaces_the_draft_does_not_get_the_rights_of_the_source(
         draft.symlink_to(victim)
 
     monkeypatch.setattr(shutil, "copyfileobj", copy_and_replace_the_draft)
-    Files().copy(source, target)
+    DiskChanges().copy(source, target)
     assert mode(victim) == 0o600
 
 
@@ -72,7 +72,7 @@ def test_a_second_name_of_a_file_of_root_gives_its_mode_to_no_file(tmp_path: Pat
     os.chown(log, 12345, 12346)
     os.link(program, log / "bootstrap.checkpoint")
     with pytest.raises(UserError, match="does not belong to the owner"):
-        Files().write(log / "written", "other content", like=log / "bootstrap.checkpoint")
+        DiskChanges().write(log / "written", "other content", like=log / "bootstrap.checkpoint")
     assert not (log / "written").exists()
 
 
@@ -84,7 +84,7 @@ def test_a_link_is_not_copied_and_gives_its_rights_to_no_file(tmp_path: Path, li
     (tmp_path / link).unlink()
     (tmp_path / link).symlink_to(tmp_path / "secret")
     with pytest.raises(UserError, match=f"{link} is a link, not a file"):
-        Files().copy(tmp_path / "source", tmp_path / "target", like=tmp_path / "like")
+        DiskChanges().copy(tmp_path / "source", tmp_path / "target", like=tmp_path / "like")
     assert not (tmp_path / "target").exists()
 
 
@@ -94,7 +94,7 @@ def test_a_folder_that_is_replaced_by_a_link_is_not_changed(tmp_path: Path, chan
     elsewhere.mkdir()
     (elsewhere / "00000000000000000000.log").write_text("other data")
     log.symlink_to(elsewhere)
-    files, name = Files(), log / "00000000000000000000.log"
+    files, name = DiskChanges(), log / "00000000000000000000.log"
     changes = {
         "remove": lambda: files.remove(name),
         "make_folder": lambda: files.make_folder(log / "backup"),
@@ -113,7 +113,7 @@ def test_the_lock_of_a_directory_is_not_created_through_a_link(tmp_path: Path) -
     assert not (tmp_path / "created").exists()
 
 
-CHANGES: dict[str, Callable[[Files, Path], object]] = {
+CHANGES: dict[str, Callable[[DiskChanges, Path], object]] = {
     "copy": lambda files, log: files.copy(log / "source", log / "target"),
     "copy_all": lambda files, log: files.copy_all([(log / "source", log / "target")]),
     "write": lambda files, log: files.write(log / "source", "new", like=log / "source"),
@@ -126,7 +126,7 @@ OTHERS = {"stopped", "free_bytes", "sync", "fence"}
 
 
 def test_every_call_of_a_nodes_files_is_known_as_a_change_or_not() -> None:
-    assert calls_of(Files) == CHANGES.keys() | OTHERS
+    assert calls_of(DiskChanges) == CHANGES.keys() | OTHERS
 
 
 @pytest.mark.parametrize("change", CHANGES)
@@ -139,7 +139,7 @@ def test_every_change_of_a_nodes_files_is_refused_by_the_fence(tmp_path: Path, c
         raise RefusedError("The lease is lost.")
 
     with pytest.raises(RefusedError, match="The lease is lost"):
-        CHANGES[change](Files(fence=refuse), tmp_path)
+        CHANGES[change](DiskChanges(fence=refuse), tmp_path)
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.suffix != ".kafka-rollout"}
     assert found == {"source", "backup", f"backup/{MANIFEST}"}
     assert (tmp_path / "source").read_text() == "old"

@@ -15,7 +15,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.metadata_log.changes.install import install, refuse_used, uninstall
-from kafka_rollout.metadata_log.changes.places import HERE, Files
+from kafka_rollout.metadata_log.changes.places import HERE, DiskChanges
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.paths import FIXTURES
@@ -175,7 +175,7 @@ def test_a_state_of_another_quorum_than_the_snapshots_stays(
 
 
 def deaths(
-    folder: MetadataFolder, call: Callable[[Files], object], then: Callable[[], object], *, half: bool
+    folder: MetadataFolder, call: Callable[[DiskChanges], object], then: Callable[[], object], *, half: bool
 ) -> list[dict[str, tuple[bytes, int]]]:
     """Die at every change of the disk in turn, each time from the same beginning; what is there after `then`."""
     keep = folder.root.with_name("keep")
@@ -210,7 +210,7 @@ def test_killed_anywhere_in_an_installation_the_next_call_finishes_it(
     expected = open_folder(folder.root.with_name("expected"))
     install(expected, snapshot, bootstrap=bootstrap)
 
-    def again(files: Files = HERE) -> None:
+    def again(files: DiskChanges = HERE) -> None:
         install(folder, snapshot, bootstrap=bootstrap, files=files)
 
     states = deaths(folder, again, again, half=half)
@@ -280,7 +280,7 @@ def test_a_log_that_has_moved_on_to_a_later_snapshot_is_not_taken_back(folder: M
 
 
 def killed_before_the_snapshot_is_in_place(folder: MetadataFolder, snapshot: Path, bootstrap: Path) -> None:
-    class Dying(Files):
+    class Dying(DiskChanges):
         def copy(self, source: Path, target: Path, *, position: int = 0, like: Path | None = None) -> None:
             if target == folder.log / NEW:
                 raise KilledError
@@ -353,7 +353,7 @@ def test_a_cut_off_snapshot_or_a_damaged_backup_changes_nothing(folder: Metadata
 
 
 def killed_with_the_snapshot_in_place(folder: MetadataFolder, snapshot: Path) -> None:
-    class Dying(Files):
+    class Dying(DiskChanges):
         def remove(self, path: Path) -> None:
             raise KilledError
 

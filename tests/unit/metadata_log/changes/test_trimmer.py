@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, UserError
-from kafka_rollout.metadata_log.changes.places import Files
+from kafka_rollout.metadata_log.changes.places import DiskChanges
 from kafka_rollout.metadata_log.changes.trimmer import trim, undo_trim
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from kafka_rollout.metadata_log.trim import TrimResult
@@ -96,7 +96,7 @@ def test_a_changed_or_missing_file_of_the_backup_is_never_restored(
 
 
 def states_after_death(
-    call: Callable[[MetadataFolder, Files], TrimResult], folder: MetadataFolder, *, half: bool
+    call: Callable[[MetadataFolder, DiskChanges], TrimResult], folder: MetadataFolder, *, half: bool
 ) -> list[dict[str, bytes]]:
     """Die at every point in turn, each time from the same beginning, and call again: what is there then."""
     keep = folder.root.with_name("keep")
@@ -107,7 +107,7 @@ def states_after_death(
             call(folder, DyingFiles(len(states), half=half))
         except KilledError:
             assert is_a_log_to_start_from(folder), f"after death {len(states)}"
-            call(folder, Files())
+            call(folder, DiskChanges())
             states.append(whole(folder))
         else:
             return states
@@ -236,7 +236,7 @@ def test_a_directory_in_use_is_refused_and_not_touched(folder: MetadataFolder) -
 def test_the_lock_is_held_while_it_works_and_its_file_goes_if_it_was_not_there(folder: MetadataFolder) -> None:
     lock = folder.root / ".lock"
 
-    class Looking(Files):
+    class Looking(DiskChanges):
         def remove(self, path: Path) -> None:
             script = "import fcntl,sys;fcntl.lockf(open(sys.argv[1],'w'),fcntl.LOCK_EX|fcntl.LOCK_NB)"
             tried = subprocess.run([sys.executable, "-c", script, str(lock)], check=False, capture_output=True)

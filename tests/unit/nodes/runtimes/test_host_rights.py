@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.model.topology import PackageSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, MetadataRights, Rights, excess_rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, HostRights, MetadataRights, excess_rights, sudoers_file
 from tests.fakes.local_host import permitted
 
 SERVICE = ServiceSpec(host="kafka-1", unit="broker.service", log_file="/var/log/kafka/server.log")
@@ -13,14 +13,14 @@ DATA = "/var/lib/kafka/data"
 
 
 def test_every_command_is_permitted_with_its_real_values() -> None:
-    rights = Rights(SERVICE)
+    rights = HostRights(SERVICE)
     file = sudoers_file("rollout", rights.all(DATA, [DATA, "/data2"]))
     for right in rights.all(DATA, [DATA, "/data2"]):
         assert permitted(file, right.command(**EXAMPLE)), right
 
 
 def test_other_files_units_and_processes_are_not_permitted() -> None:
-    rights = Rights(SERVICE)
+    rights = HostRights(SERVICE)
     file = sudoers_file("rollout", rights.all(DATA))
     assert not permitted(file, rights.list_open_files.command(pid="1/root/../4711"))
     logs = MetadataRights("kafka", DATA)
@@ -35,13 +35,13 @@ def test_other_files_units_and_processes_are_not_permitted() -> None:
     for place in ("", "/__cluster_metadata-0", "/__cluster_metadata-0/kafka-rollout-trim-1", "/bootstrap.checkpoint"):
         assert permitted(file, logs.sync.command(place=place)), place
     assert not permitted(file, rights.back_up.command(release="4.3.1 /etc/sudoers"))
-    assert not permitted(file, Rights(ServiceSpec(host="kafka-1", unit="other.service")).stop.command())
+    assert not permitted(file, HostRights(ServiceSpec(host="kafka-1", unit="other.service")).stop.command())
 
 
 def test_root_neither_unpacks_nor_copies_through_links() -> None:
     for writer, users in (("root", {"root"}), ("user", {"kafka"})):
         service = ServiceSpec(host="kafka-1", archive="/a/{release}.tgz", configuration_writer=writer)  # type: ignore[arg-type]
-        rights = Rights(service).all(DATA)
+        rights = HostRights(service).all(DATA)
         assert not {right.program for right in rights if right.as_user == "root"} & {"tar", "mkdir", "rm"}
         copies = [right for right in rights if right.arguments[-1].startswith(service.configuration_file + ".")]
         written = [right for right in copies if right.program in ("cp", "tee")]
@@ -54,7 +54,7 @@ SECURE = r"secure_path=/usr/sbin\:/usr/bin\:/sbin\:/bin"
 
 def listed_by_sudo(service: ServiceSpec, *more: str, defaults: str = f"env_reset, {SECURE}, env_reset, !setenv") -> str:
     """As sudo 1.9.13 prints it without a terminal."""
-    own = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(service).all(DATA, ["/data2"])]
+    own = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in HostRights(service).all(DATA, ["/data2"])]
     entries = "".join(f"    {line}\n" for line in (*own, *more))
     head = f"Matching Defaults entries for rollout on kafka-1:\n    {defaults}\n\n" if defaults else ""
     return f"{head}User rollout may run the following commands on kafka-1:\n{entries}"
@@ -111,7 +111,7 @@ def test_a_line_that_cannot_be_read_is_found() -> None:
 
 def test_the_lines_of_every_node_of_the_host_are_known() -> None:
     services = [ServiceSpec(host="kafka-1"), ServiceSpec(host="kafka-1", unit="controller.service")]
-    other = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in Rights(services[1]).all(DATA)]
+    other = [f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in HostRights(services[1]).all(DATA)]
     listed = listed_by_sudo(services[0], *other)
     assert excess_rights(listed, services) == ()
     assert {line.split()[2] for line in excess_rights(listed, services[:1])} == {"/usr/bin/systemctl"}
@@ -141,7 +141,7 @@ def test_defaults_with_which_root_runs_programs_of_the_ssh_user_are_found(defaul
 
 
 def test_the_printed_file_sets_the_path_of_root() -> None:
-    first, *_ = sudoers_file("rollout", Rights(ServiceSpec(host="kafka-1")).all(DATA)).splitlines()
+    first, *_ = sudoers_file("rollout", HostRights(ServiceSpec(host="kafka-1")).all(DATA)).splitlines()
     assert first == ('Defaults:rollout secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !setenv, !requiretty')
 
 
@@ -153,7 +153,7 @@ def test_root_installs_the_package_in_the_versions_of_the_inventory_only(version
         repair=("/usr/local/sbin/repair",),
         versions=versions,
     )
-    rights = Rights(ServiceSpec(host="kafka-1", package=package))
+    rights = HostRights(ServiceSpec(host="kafka-1", package=package))
     file, install = sudoers_file("rollout", rights.all(DATA)), rights.of_package(package.install)
     version = versions.get("4.3.1", "4.3.1")
     for right in rights.all(DATA):
@@ -166,11 +166,11 @@ def test_root_installs_the_package_in_the_versions_of_the_inventory_only(version
 
 
 def test_without_a_log_file_the_journal_is_read_without_sudo() -> None:
-    rights = Rights(ServiceSpec(host="kafka-1"))
+    rights = HostRights(ServiceSpec(host="kafka-1"))
     assert rights.read_log is None
     assert "/usr/bin/tail" not in sudoers_file("rollout", rights.all(DATA))
 
 
 def test_a_configuration_that_is_managed_elsewhere_is_never_written() -> None:
-    rights = Rights(ServiceSpec(host="kafka-1", managed_elsewhere=True))
+    rights = HostRights(ServiceSpec(host="kafka-1", managed_elsewhere=True))
     assert not [right for right in rights.all(DATA) if right.as_user == "root" and right.program in {"cp", "tee"}]

@@ -14,8 +14,8 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Need, Severity
 from kafka_rollout.model.state import ClientSoftware, ClusterState, GroupState, NodeMetrics, TransactionState
 from kafka_rollout.planning.findings.advisories import (
-    Answer,
-    Facts,
+    AdvisoryFacts,
+    Applicability,
     advisory_findings,
     age_findings,
     judge_advisories,
@@ -52,9 +52,9 @@ def facts(
     config: Mapping[str, str] | None = None,
     seen: ClusterState | None = None,
     unknown: Mapping[Need, str] | None = None,
-) -> Facts:
+) -> AdvisoryFacts:
     configs = {} if config is None else {release: dict.fromkeys(ALL, config) for release in path}
-    return Facts(
+    return AdvisoryFacts(
         cluster=SEPARATE,
         finalized={METADATA_VERSION: level},
         state=state(SEPARATE) if seen is None else seen,
@@ -64,7 +64,7 @@ def facts(
     )
 
 
-def answers(*path: str, **known: Any) -> dict[str, Answer]:
+def answers(*path: str, **known: Any) -> dict[str, Applicability]:
     releases = path_of(*path)
     judged = judge_advisories(released(), releases, facts(releases, **known))
     return {one.advisory.id: one.answered.answer for one in judged}
@@ -99,7 +99,7 @@ def test_a_corrected_release_does_not_have_the_defect() -> None:
 
 
 def test_a_defect_whose_condition_the_cluster_does_not_meet_is_no_finding() -> None:
-    assert answers("4.1.2", "4.2.0", config={})["KAFKA-20322"] is Answer.NO
+    assert answers("4.1.2", "4.2.0", config={})["KAFKA-20322"] is Applicability.NO
     assert "KAFKA-20322" not in findings("4.1.2", "4.2.0", config={})
 
 
@@ -108,15 +108,18 @@ def test_what_was_not_observed_is_unknown_and_not_absent() -> None:
     assert (unseen.code, unseen.severity) == ("ADVISORY-UNKNOWN", Severity.WARNING)
     assert "unknown whether it applies here" in unseen.sentence
     assert "transactional ids" in unseen.sentence
-    assert answers("4.0.2", "4.1.1")["CVE-2026-33557"] is Answer.UNKNOWN  # no configuration was read
-    assert answers("4.0.2", "4.1.1", config={**OAUTH, "listeners": "${file:/a:b}"})["CVE-2026-33557"] is Answer.UNKNOWN
+    assert answers("4.0.2", "4.1.1")["CVE-2026-33557"] is Applicability.UNKNOWN  # no configuration was read
+    assert (
+        answers("4.0.2", "4.1.1", config={**OAUTH, "listeners": "${file:/a:b}"})["CVE-2026-33557"]
+        is Applicability.UNKNOWN
+    )
 
 
 def test_a_defect_of_low_levels_needs_the_level_and_the_setting() -> None:
     several = {"log.dirs": "/a, /b"}
-    assert answers("3.9.1", "4.3.1", level=16, config=several)["KAFKA-16606"] is Answer.YES
-    assert answers("3.9.1", "4.3.1", level=17, config=several)["KAFKA-16606"] is Answer.NO
-    assert answers("3.9.1", "4.3.1", level=16, config={"log.dirs": "/a"})["KAFKA-16606"] is Answer.NO
+    assert answers("3.9.1", "4.3.1", level=16, config=several)["KAFKA-16606"] is Applicability.YES
+    assert answers("3.9.1", "4.3.1", level=17, config=several)["KAFKA-16606"] is Applicability.NO
+    assert answers("3.9.1", "4.3.1", level=16, config={"log.dirs": "/a"})["KAFKA-16606"] is Applicability.NO
 
 
 def test_only_the_nodes_that_meet_all_conditions_are_named() -> None:
@@ -159,13 +162,13 @@ def test_forged_tokens_block_a_plan_onto_an_affected_release_and_not_a_plan_away
         assert found.severity is Severity.BLOCKER, path
         assert "release_overrides" in found.remedy
     assert findings("4.1.1", "4.1.2", config=config)["CVE-2026-33557"].severity is Severity.INFO
-    assert answers("4.0.2", "4.1.1", config={**config, key: safe})["CVE-2026-33557"] is Answer.NO
+    assert answers("4.0.2", "4.1.1", config={**config, key: safe})["CVE-2026-33557"] is Applicability.NO
     assert (
         answers("4.0.2", "4.1.1", config={**config, f"listener.name.clients.{key}": safe})["CVE-2026-33557"]
-        is Answer.NO
+        is Applicability.NO
     )
     plain = {**config, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
-    assert answers("4.0.2", "4.1.1", config=plain)["CVE-2026-33557"] is Answer.NO
+    assert answers("4.0.2", "4.1.1", config=plain)["CVE-2026-33557"] is Applicability.NO
     assert "CVE-2026-33557" not in answers("4.0.2", "4.1.2", config=config)
 
 

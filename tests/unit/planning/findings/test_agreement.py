@@ -13,7 +13,7 @@ from kafka_rollout.model.host_state import DirectoryIdentity
 from kafka_rollout.model.quorum_addresses import Address, parse_address
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.agreement import BETWEEN_NODES, PER_NODE, Files, agreement_findings
+from kafka_rollout.planning.findings.agreement import BETWEEN_NODES, PER_NODE, NextStart, agreement_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.fakes.cluster import INCLUDE
 from tests.unit.builders import cluster, node_state, quorum, state
@@ -60,7 +60,7 @@ def _configs(**changed: Mapping[str, str] | str) -> dict[int, dict[str, str]]:
 
 def _found(configs: dict[int, dict[str, str]], **other: Any) -> list[Finding]:
     seen: ClusterState = other.pop("state", state(SPEC))
-    found = agreement_findings(Files(**{"cluster": SPEC, "state": seen, "configs": configs, **other}))
+    found = agreement_findings(NextStart(**{"cluster": SPEC, "state": seen, "configs": configs, **other}))
     assert len({one.identity for one in found}) == len(found)
     assert all(one.sentence.endswith(".") and one.remedy.endswith(".") for one in found)
     return list(found)

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.metadata_log.losses import Loss, LossReport
-from kafka_rollout.metadata_log.scan import MetadataScan, Readiness, RemedyFacts, ReplayFailure
+from kafka_rollout.metadata_log.scan import LogReadiness, MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.downgrade_scans import (
@@ -67,16 +67,16 @@ def plan(*changes: FeatureChange, **other: Any) -> Plan:
 @pytest.mark.parametrize(
     ("found", "needs"),
     [
-        (scan(), Readiness.READY),
-        (scan(None, "bootstrap"), Readiness.READY),
-        (scan(WAY, "log"), Readiness.TRIM),
-        (scan(replace(WAY, newest_snapshot=None), "log"), Readiness.SNAPSHOT),
-        (scan(replace(WAY, starts_from_snapshot=True), "log"), Readiness.SNAPSHOT),
-        (scan(replace(WAY, end_problem="level 30", newest_snapshot=None), "snapshot"), Readiness.LEVELS),
-        (scan(WAY, "quorum-state", "log"), Readiness.NEVER),
+        (scan(), LogReadiness.READY),
+        (scan(None, "bootstrap"), LogReadiness.READY),
+        (scan(WAY, "log"), LogReadiness.TRIM),
+        (scan(replace(WAY, newest_snapshot=None), "log"), LogReadiness.SNAPSHOT),
+        (scan(replace(WAY, starts_from_snapshot=True), "log"), LogReadiness.SNAPSHOT),
+        (scan(replace(WAY, end_problem="level 30", newest_snapshot=None), "snapshot"), LogReadiness.LEVELS),
+        (scan(WAY, "quorum-state", "log"), LogReadiness.NEVER),
     ],
 )
-def test_what_a_log_needs_follows_from_what_fails_and_what_would_not(found: MetadataScan, needs: Readiness) -> None:
+def test_what_a_log_needs_follows_from_what_fails_and_what_would_not(found: MetadataScan, needs: LogReadiness) -> None:
     assert found.readiness is needs
     assert found.fails_at_bootstrap == any(one.where == "bootstrap" for one in found.failures)
 

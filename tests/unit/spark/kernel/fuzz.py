@@ -10,7 +10,7 @@ import struct
 import sys
 
 from kafka_rollout.formats.codecs import crc32c
-from kafka_rollout.formats.log_types import Batch, Codec
+from kafka_rollout.formats.log_types import Codec, RecordBatch
 from kafka_rollout.formats.record_batch import batches, payload
 from kafka_rollout_spark.decode import worker_rows
 from kafka_rollout_spark.kernel.programs import DecodingSpec
@@ -24,7 +24,7 @@ _NUMBERS = (0, 1, 2, 0x7F, 0x80, 0xFE, 0xFF)
 _FIELDS = ((">q", 0), (">i", 8), (">b", 16), (">h", ATTRIBUTES_AT), (">i", 23), (">q", 27), (">q", 35), (">i", 57))
 
 
-def wrong(random_: random.Random, batch: Batch) -> bytes:
+def wrong(random_: random.Random, batch: RecordBatch) -> bytes:
     """The batch with some bytes changed, put in, taken out; often compressed again, and most often with a right CRC."""
     if batch.magic != 2:
         return changed(random_, bytes(batch.data))
@@ -66,7 +66,7 @@ def changed(random_: random.Random, data: bytes) -> bytes:
 
 def main(seed: int, cases: int) -> None:
     random_ = random.Random(seed)
-    logs: list[tuple[str, list[Batch]]] = [(log_of(file)[0], list(batches(file.read_bytes()))) for file in LOGS]
+    logs: list[tuple[str, list[RecordBatch]]] = [(log_of(file)[0], list(batches(file.read_bytes()))) for file in LOGS]
     message_sets = (file.read_bytes() for file in sorted(FIXTURES.glob("message-sets-*/*")))
     logs += [("__consumer_offsets", list(batches(data))) for data in message_sets]
     logs = [log for log in logs if log[1]]

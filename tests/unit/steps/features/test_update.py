@@ -14,7 +14,7 @@ from kafka_rollout.features.requests import (
     FeatureOrder,
     FeatureOutcome,
     FeatureUpdateResult,
-    Result,
+    FeatureUpdateStatus,
     exit_code,
     parse_requests,
 )
@@ -59,7 +59,7 @@ def sent(cluster: FakeCluster) -> list[dict[str, int]]:
     return [targets for targets, validate_only in cluster.updates if not validate_only]
 
 
-def results(outcomes: tuple[FeatureOutcome, ...]) -> dict[str, Result]:
+def results(outcomes: tuple[FeatureOutcome, ...]) -> dict[str, FeatureUpdateStatus]:
     return {outcome.feature: outcome.result for outcome in outcomes}
 
 
@@ -94,7 +94,7 @@ def test_every_feature_is_planned_and_the_controller_asked_for_a_second_opinion(
     assert plan.direction is Direction.DOWNGRADE
     assert cluster.updates == [({"transaction.version": 1, "group.version": 0}, True)]
     assert [o.action for o in planned_outcomes(plan)] == ["Downgrade", "Delete"]
-    assert set(results(planned_outcomes(plan)).values()) == {Result.ACCEPTED}
+    assert set(results(planned_outcomes(plan)).values()) == {FeatureUpdateStatus.ACCEPTED}
 
 
 def test_ranges_that_a_registration_lacks_refuse_the_whole_plan(ports: ClusterPorts, cluster: FakeCluster) -> None:
@@ -107,7 +107,10 @@ def test_ranges_that_a_registration_lacks_refuse_the_whole_plan(ports: ClusterPo
     plan = plan_for(replace(ports, admin=Scripted(cluster, lacks)), up="metadata.version:30,group.version:1")
     assert [(f.code, f.subject) for f in plan.blockers] == [("REGISTRATION-DROPPED-RANGES", "broker registrations")]
     shown = planned_outcomes(plan)
-    assert results(shown) == {"metadata.version": Result.NOT_SENT, "group.version": Result.FAILED}
+    assert results(shown) == {
+        "metadata.version": FeatureUpdateStatus.NOT_SENT,
+        "group.version": FeatureUpdateStatus.FAILED,
+    }
     assert all("REGISTRATION-DROPPED-RANGES" in one.sentence for one in shown)
     assert "KAFKA-17492" not in " ".join(one.sentence for one in shown), "the finding says it once"
 
@@ -121,7 +124,9 @@ def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
     plan = plan_features(ports, to_391, unsafe=False)
     assert any(f.code == "FEATURE-DOWNGRADE-REFUSED" for f in plan.blockers), "29 → 21 crosses a level that changed"
     plan = plan_for(ports, down="metadata.version:26,transaction.version:1")
-    assert results(apply_features(ports, plan)) == dict.fromkeys(("metadata.version", "transaction.version"), Result.OK)
+    assert results(apply_features(ports, plan)) == dict.fromkeys(
+        ("metadata.version", "transaction.version"), FeatureUpdateStatus.OK
+    )
     assert sent(cluster) == [{"transaction.version": 1}, {"metadata.version": 26}]
 
 
@@ -131,7 +136,7 @@ def test_unsafe_is_what_the_controller_is_asked_for_each_time(ports: ClusterPort
     admin = Scripted(cluster, lambda targets, _: None)
     ports = replace(ports, admin=admin)
     plan = plan_for(ports, delete="group.version", unsafe=True)
-    assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"group.version": FeatureUpdateStatus.OK}
     assert admin.asked == [True, True, True]
 
 
@@ -144,7 +149,7 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     assert not requires_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
     plan = plan_for(ports, up="group.version:1", approve=False)
     assert not requires_approval(plan)
-    assert results(apply_features(ports, plan)) == {"group.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"group.version": FeatureUpdateStatus.OK}
     with pytest.raises(RefusedError, match="is not approved"):
         apply_features(ports, plan_for(ports, delete="group.version", approve=False))
 
@@ -153,7 +158,7 @@ def test_a_resumed_run_finds_its_levels_and_sends_nothing(ports: ClusterPorts, c
     plan = plan_for(ports, down="transaction.version:1", delete="group.version")
     apply_features(ports, plan)
     before = len(cluster.updates)
-    assert set(results(apply_features(ports, plan)).values()) == {Result.ALREADY_THERE}
+    assert set(results(apply_features(ports, plan)).values()) == {FeatureUpdateStatus.ALREADY_THERE}
     assert len(cluster.updates) == before
     again = plan_for(ports, down="transaction.version:1")
     assert again.blockers[0].code == "FEATURE-NOT-LOWER", "a new request is another thing than a resumed one"
@@ -191,7 +196,7 @@ def test_a_lock_left_by_a_killed_task_blocks_only_until_its_lease_ends(
 ) -> None:
     plan = plan_for(ports, up="streams.version:1")
     ports.lock.acquire("fake", "a killed run", "features", for_s=-1)
-    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
 
 
 def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_it_refused(
@@ -208,7 +213,7 @@ def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_i
 
     ports = replace(ports, admin=Scripted(cluster, partly))
     outcomes = apply_features(ports, plan_for(ports, up="group.version:1,share.version:1"))
-    assert results(outcomes) == {"group.version": Result.OK, "share.version": Result.FAILED}
+    assert results(outcomes) == {"group.version": FeatureUpdateStatus.OK, "share.version": FeatureUpdateStatus.FAILED}
     assert "FEATURE_UPDATE_FAILED said" in outcomes[1].sentence
     assert "Read the level" in outcomes[1].sentence
     assert exit_code(outcomes) == 1
@@ -223,7 +228,10 @@ def test_a_refused_request_stops_those_after_it(ports: ClusterPorts, cluster: Fa
         return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message="no") for f in targets)
 
     outcomes = apply_features(replace(ports, admin=Scripted(cluster, refuses)), plan)
-    assert results(outcomes) == {"metadata.version": Result.FAILED, "group.version": Result.NOT_SENT}
+    assert results(outcomes) == {
+        "metadata.version": FeatureUpdateStatus.FAILED,
+        "group.version": FeatureUpdateStatus.NOT_SENT,
+    }
     assert exit_code(outcomes) == 3
 
 
@@ -234,7 +242,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(ports: ClusterPor
 
     ports = replace(ports, admin=Scripted(cluster, loses))
     outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
-    assert results(outcomes) == {"streams.version": Result.UNKNOWN}
+    assert results(outcomes) == {"streams.version": FeatureUpdateStatus.UNKNOWN}
     assert "reads the current level before it sends anything" in outcomes[0].sentence
     assert exit_code(outcomes) == 1
 
@@ -253,7 +261,7 @@ def test_an_answer_lost_after_the_act_is_found_by_looking(ports: ClusterPorts, c
 
     ports = replace(ports, admin=Scripted(cluster, loses))
     outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
-    assert (results(outcomes), left) == ({"streams.version": Result.OK}, [0])
+    assert (results(outcomes), left) == ({"streams.version": FeatureUpdateStatus.OK}, [0])
 
 
 def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(ports: ClusterPorts, cluster: FakeCluster) -> None:
@@ -268,7 +276,7 @@ def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(ports: Cluste
     # It arrives while we wait, and not before.
     cluster.clock.on_sleep = lambda _: cluster.finalized.update({"streams.version": 1})
     outcomes = apply_features(replace(ports, admin=Scripted(cluster, loses)), plan)
-    assert results(outcomes) == {"streams.version": Result.OK}
+    assert results(outcomes) == {"streams.version": FeatureUpdateStatus.OK}
     assert updates == [{"streams.version": 1}]
 
 
@@ -298,7 +306,7 @@ def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_h
 
     plan = plan_for(ports, up="streams.version:1")
     cluster.clock.on_sleep = hear_after_two_seconds
-    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
     told = {ports.admin.features(node).finalized.get("streams.version", 0) for node in ports.cluster.nodes}
     assert told == ({0, 1} if cut_off else {1})
     assert (sum(waited) < 3) is not cut_off
@@ -315,14 +323,14 @@ def test_a_controller_that_cannot_validate_only_leaves_our_own_checks_alone(
     ports = replace(ports, admin=Scripted(cluster, old))
     plan = plan_for(ports, up="streams.version:1")
     assert [f.code for f in plan.findings] == ["CONTROLLER-CANNOT-VALIDATE"]
-    assert results(apply_features(ports, plan)) == {"streams.version": Result.OK}
+    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
 
 
 def test_a_controller_that_would_accept_what_we_refuse_is_a_finding(ports: ClusterPorts, cluster: FakeCluster) -> None:
     cluster.groups = [GroupState(group_id="billing", type="consumer", state="Stable", members=2)]
     plan = plan_for(ports, delete="group.version")
     assert [f.code for f in plan.findings] == ["GROUPS-LOSE-THEIR-PROTOCOL", "CONTROLLER-WOULD-ACCEPT"]
-    assert results(planned_outcomes(plan)) == {"group.version": Result.FAILED}
+    assert results(planned_outcomes(plan)) == {"group.version": FeatureUpdateStatus.FAILED}
 
 
 def test_a_silent_controller_is_a_blocker_and_not_a_yes(ports: ClusterPorts, cluster: FakeCluster) -> None:
@@ -331,7 +339,7 @@ def test_a_silent_controller_is_a_blocker_and_not_a_yes(ports: ClusterPorts, clu
 
     plan = plan_for(replace(ports, admin=Scripted(cluster, silent)), up="streams.version:1")
     assert [f.code for f in plan.blockers] == ["CONTROLLER-UNANSWERED"]
-    assert results(planned_outcomes(plan)) == {"streams.version": Result.NOT_SENT}
+    assert results(planned_outcomes(plan)) == {"streams.version": FeatureUpdateStatus.NOT_SENT}
 
 
 def test_a_broker_with_a_narrower_range_that_joined_meanwhile_is_found_with_a_remedy(

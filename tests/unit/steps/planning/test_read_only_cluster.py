@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding
-from kafka_rollout.features.requests import FeatureAction, FeatureOrder, Result
+from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureUpdateStatus
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -110,7 +110,7 @@ def test_levels_are_changed_through_the_brokers(tmp_path: Path) -> None:
     subjects = {f.subject: f.severity for f in plan.findings if f.code == "FEATURE-SUPPORT-UNKNOWN"}
     assert subjects == {f"controller {number}": "warning" for number in (1, 2, 3)}
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "CHG-1")
-    assert {outcome.result for outcome in apply_features(ports, plan)} == {Result.OK}
+    assert {outcome.result for outcome in apply_features(ports, plan)} == {FeatureUpdateStatus.OK}
     assert (cluster.finalized["group.version"], cluster.finalized["transaction.version"]) == (1, 2)
 
 

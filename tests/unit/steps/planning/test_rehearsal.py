@@ -12,7 +12,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
-from kafka_rollout.rehearsal.result import Outcome, Phase, RehearsalResult, failed
+from kafka_rollout.rehearsal.result import RehearsalOutcome, RehearsalPhase, RehearsalResult, failed
 from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
@@ -26,7 +26,7 @@ from tests.fakes.ports import fake_ports
 BROKEN = failed("broker-11 (11) does not start on 4.3.1: Invalid value 14000.", "Raise segment.bytes.")
 
 
-def result(outcome: Outcome = Outcome.PASSED, *findings: Any) -> RehearsalResult:
+def result(outcome: RehearsalOutcome = RehearsalOutcome.PASSED, *findings: Any) -> RehearsalResult:
     return RehearsalResult(
         outcome=outcome,
         cluster="fake",
@@ -34,7 +34,7 @@ def result(outcome: Outcome = Outcome.PASSED, *findings: Any) -> RehearsalResult
         target="4.3.1",
         nodes=(1, 2, 3, 11, 12, 13),
         seconds=61.0,
-        phases=(Phase(name="start on 3.9.1", seconds=9.0, sentence="The copy is in service."),),
+        phases=(RehearsalPhase(name="start on 3.9.1", seconds=9.0, sentence="The copy is in service."),),
         findings=findings,
         node_seconds={"3.9.1-to-4.3.1 node 11": 20.0},
         not_covered=("The copy has no TLS and no authentication: ssl.key.",),
@@ -82,13 +82,13 @@ def test_a_run_without_files_to_copy_is_not_rehearsed_and_says_so(
 
 
 def test_a_run_that_asks_for_none_is_not_rehearsed(tmp_path: Path) -> None:
-    ports, error = run(tmp_path, result(Outcome.FAILED, BROKEN), rehearse=False)
+    ports, error = run(tmp_path, result(RehearsalOutcome.FAILED, BROKEN), rehearse=False)
     assert error is None
     assert line_of(ports).reason == "The run was started without a rehearsal."
 
 
 def test_a_failed_rehearsal_blocks_the_plan_before_any_node_stops(tmp_path: Path) -> None:
-    ports, error = run(tmp_path, result(Outcome.FAILED, BROKEN))
+    ports, error = run(tmp_path, result(RehearsalOutcome.FAILED, BROKEN))
     assert error is not None
     assert "Invalid value 14000" in error.sentence
     assert ports.run.load_plan().blockers == (BROKEN,)
@@ -97,7 +97,7 @@ def test_a_failed_rehearsal_blocks_the_plan_before_any_node_stops(tmp_path: Path
 
 def test_a_run_that_was_refused_by_its_rehearsal_is_rehearsed_again(tmp_path: Path) -> None:
     world = FakeCluster()
-    world.rehearsed = result(Outcome.FAILED, BROKEN)
+    world.rehearsed = result(RehearsalOutcome.FAILED, BROKEN)
     ports = fake_ports(world, tmp_path)
     request = Request(target=R431, plans_features=False, scan=False, soak_s=0.0)
     answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)

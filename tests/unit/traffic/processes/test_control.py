@@ -25,7 +25,7 @@ from kafka_rollout.traffic.processes import of_run
 from kafka_rollout.traffic.processes.of_run import (
     ALONE_S,
     LOG,
-    Control,
+    BackgroundControl,
     Heartbeat,
     Life,
     host_name,
@@ -50,7 +50,7 @@ PASSED = TrafficVerdict(
 SPEC = make_spec(controllers=1, brokers=1, name="demo")
 
 
-def stop(control: Control) -> TrafficVerdict | None:
+def stop(control: BackgroundControl) -> TrafficVerdict | None:
     return stop_traffic(SPEC, "run-1", security=None, settings=control.settings)
 
 
@@ -65,8 +65,8 @@ def record(tmp_path: Path) -> SqlBackground:
 
 
 @pytest.fixture
-def control(tmp_path: Path, record: SqlBackground) -> Control:
-    return Control(key=KEY, settings=replace(Settings.from_environment(), home=tmp_path, database=""))
+def control(tmp_path: Path, record: SqlBackground) -> BackgroundControl:
+    return BackgroundControl(key=KEY, settings=replace(Settings.from_environment(), home=tmp_path, database=""))
 
 
 def registered(
@@ -111,7 +111,7 @@ def test_another_process_with_its_process_id_is_not_the_process(record: SqlBackg
 
 
 def test_a_host_that_does_not_answer_gives_an_unknown_result_that_does_not_pass(
-    control: Control, record: SqlBackground
+    control: BackgroundControl, record: SqlBackground
 ) -> None:
     registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
     result = stop(control)
@@ -124,7 +124,7 @@ def test_a_host_that_does_not_answer_gives_an_unknown_result_that_does_not_pass(
 
 
 def test_a_result_from_another_host_is_returned_as_often_as_it_is_asked_for(
-    control: Control, record: SqlBackground
+    control: BackgroundControl, record: SqlBackground
 ) -> None:
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
@@ -132,7 +132,7 @@ def test_a_result_from_another_host_is_returned_as_often_as_it_is_asked_for(
 
 
 def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
-    control: Control, record: SqlBackground
+    control: BackgroundControl, record: SqlBackground
 ) -> None:
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.FAILED, pid=1, status={"error": "it did not reach the end"})
@@ -141,7 +141,7 @@ def test_a_failed_comparison_on_another_host_is_an_error_that_names_the_host(
     assert "on host elsewhere" in error.value.remedy
 
 
-def test_a_run_without_traffic_has_no_result(control: Control) -> None:
+def test_a_run_without_traffic_has_no_result(control: BackgroundControl) -> None:
     assert stop(control) is None
 
 
@@ -150,22 +150,22 @@ def spawned(monkeypatch: pytest.MonkeyPatch, record: SqlBackground) -> list[Back
     """Processes that were started; each has its first records at once."""
     found: list[BackgroundProcess] = []
 
-    def spawn(self: Control, instance: str, folder: Path, *_: Any) -> None:
+    def spawn(self: BackgroundControl, instance: str, folder: Path, *_: Any) -> None:
         process = record.read(self.key)
         assert process is not None
         found.append(process)
         record.report(process, BackgroundState.RUNNING, pid=1, status={"acknowledged": 1, "consumed": {"classic": 1}})
 
-    monkeypatch.setattr(Control, "_spawn", spawn)
+    monkeypatch.setattr(BackgroundControl, "_spawn", spawn)
     return found
 
 
-def start(control: Control, folder: Path) -> BackgroundProcess:
+def start(control: BackgroundControl, folder: Path) -> BackgroundProcess:
     return start_traffic(SPEC, "run-1", security=None, folder=folder, group="g", settings=control.settings)
 
 
 def test_a_worker_uses_the_traffic_that_runs_on_another_host(
-    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+    control: BackgroundControl, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
 ) -> None:
     running = registered(record, "elsewhere", pid=1, folder="/journals")
     assert start(control, tmp_path).instance == running.instance
@@ -173,7 +173,7 @@ def test_a_worker_uses_the_traffic_that_runs_on_another_host(
 
 
 def test_traffic_after_an_unknown_period_never_passes(
-    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+    control: BackgroundControl, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
 ) -> None:
     registered(record, "elsewhere", pid=1, folder="/journals", age_s=3600)
     second = start(control, tmp_path)
@@ -184,7 +184,7 @@ def test_traffic_after_an_unknown_period_never_passes(
 
 @pytest.mark.parametrize("host", [host_name(), "elsewhere"])
 def test_traffic_that_was_killed_continues_where_its_journals_can_be_read(
-    control: Control,
+    control: BackgroundControl,
     record: SqlBackground,
     spawned: list[BackgroundProcess],
     tmp_path: Path,
@@ -199,7 +199,7 @@ def test_traffic_that_was_killed_continues_where_its_journals_can_be_read(
 
 
 def test_the_credentials_go_to_the_addresses_of_the_inventory(
-    control: Control, record: SqlBackground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+    control: BackgroundControl, record: SqlBackground, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
     """A user who can write into the database could otherwise name the address that gets them."""
     (tmp_path / LOG).touch()
@@ -220,7 +220,7 @@ def test_the_credentials_go_to_the_addresses_of_the_inventory(
 
 
 def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
-    control: Control, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
+    control: BackgroundControl, record: SqlBackground, spawned: list[BackgroundProcess], tmp_path: Path
 ) -> None:
     process = registered(record, "elsewhere", pid=1, folder="/journals")
     record.report(process, BackgroundState.STOPPED, pid=1, status={}, result=asdict(PASSED))
@@ -230,19 +230,19 @@ def test_traffic_that_was_stopped_starts_a_new_period_with_the_result_so_far(
 
 
 def test_traffic_without_a_first_record_is_stopped_and_its_log_is_shown(
-    control: Control, record: SqlBackground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    control: BackgroundControl, record: SqlBackground, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def spawn(self: Control, instance: str, folder: Path, *_: Any) -> None:
+    def spawn(self: BackgroundControl, instance: str, folder: Path, *_: Any) -> None:
         process = record.read(self.key)
         assert process is not None
         record.report(process, BackgroundState.FAILED, pid=1, status={"error": "no broker responded"})
 
-    monkeypatch.setattr(Control, "_spawn", spawn)
+    monkeypatch.setattr(BackgroundControl, "_spawn", spawn)
     with pytest.raises(FatalError, match="first record: no broker responded"):
         start(control, tmp_path)
 
 
-def test_waiting_for_another_host_shows_progress(control: Control, record: SqlBackground) -> None:
+def test_waiting_for_another_host_shows_progress(control: BackgroundControl, record: SqlBackground) -> None:
     registered(record, "elsewhere", pid=7, folder="/journals")
     lines: list[str] = []
     with pytest.raises(FatalError, match=r"process 7 on host elsewhere\) was requested to stop and did not end"):

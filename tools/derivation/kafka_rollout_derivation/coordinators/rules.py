@@ -153,7 +153,7 @@ GROUP_ID, MEMBER_ID = "probed-group", "probed-member"
 def group_families(
     refusal: Refusal, messages: Mapping[str, Message], known: Sequence[RecordTypeFacts]
 ) -> tuple[GroupFamilyFacts, ...]:
-    records = Records(messages)
+    records = SampleRecords(messages)
     offset, classic = records.value("OffsetCommit"), records.value("GroupMetadata", protocolType="consumer", members=[])
     found = []
     for family in FAMILIES:
@@ -190,7 +190,7 @@ def group_families(
     return tuple(found)
 
 
-class Records:
+class SampleRecords:
     """Records of one group and one member, from the definitions of a release, with a value in every field."""
 
     def __init__(self, messages: Mapping[str, Message]) -> None:

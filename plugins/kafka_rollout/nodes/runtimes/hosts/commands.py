@@ -15,7 +15,7 @@ from kafka_rollout.base.lease import Fence
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, MetadataRights, Right, Rights
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, HostRight, HostRights, MetadataRights
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
@@ -41,11 +41,11 @@ class HostCommands:
     monotonic: Callable[[], float]
     uptimes: dict[str, tuple[float, int]]
 
-    def act(self, node: NodeSpec, right: Right, **values: object) -> Done:
+    def act(self, node: NodeSpec, right: HostRight, **values: object) -> Done:
         """Run a command with sudo that changes nothing; raises if it fails."""
         return self.expect(node, right, self.run(node, right.command(**values)))
 
-    def change(self, node: NodeSpec, right: Right, *, text: str | bytes | None = None, **values: object) -> Done:
+    def change(self, node: NodeSpec, right: HostRight, *, text: str | bytes | None = None, **values: object) -> Done:
         """Run a command with sudo that changes the host; raises if it fails, or if this process may not act now."""
         return self.expect(node, right, self.run_fenced(node, shlex.join(right.command(**values)), text=text))
 
@@ -102,7 +102,7 @@ class HostCommands:
     def sudo(
         self,
         node: NodeSpec,
-        right: Right,
+        right: HostRight,
         *,
         sink: Callable[[bytes], object] | None = None,
         within_s: float = COMMAND_S,
@@ -113,7 +113,7 @@ class HostCommands:
     def run(self, node: NodeSpec, command: str | Sequence[str], *, within_s: float = COMMAND_S) -> Done:
         return self.shell.run(service_of(node).host, command, within_s=within_s)
 
-    def expect(self, node: NodeSpec, right: Right, done: Done) -> Done:
+    def expect(self, node: NodeSpec, right: HostRight, done: Done) -> Done:
         self.refuse_missing_right(node, right, done)
         if done.code != 0:
             raise TransientError(
@@ -122,7 +122,7 @@ class HostCommands:
             )
         return done
 
-    def refuse_missing_right(self, node: NodeSpec, right: Right, done: Done) -> None:
+    def refuse_missing_right(self, node: NodeSpec, right: HostRight, done: Done) -> None:
         if refused_by_sudo(done):
             raise RefusedError(
                 f"sudo on host {service_of(node).host} refuses {right.program} as user {right.as_user}, so the tool "
@@ -147,8 +147,8 @@ def service_of(node: NodeSpec) -> ServiceSpec:
     return node.service
 
 
-def rights_of(node: NodeSpec) -> Rights:
-    return Rights(service_of(node))
+def rights_of(node: NodeSpec) -> HostRights:
+    return HostRights(service_of(node))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +217,7 @@ class HostDirectory:
         if self.commands.run(self.node, _is_stopped(self.node)).code != 0:
             raise self._runs()
 
-    def change(self, *steps: tuple[Right, dict[str, str]], data: bytes | None = None, size: int = 0) -> None:
+    def change(self, *steps: tuple[HostRight, dict[str, str]], data: bytes | None = None, size: int = 0) -> None:
         """Run commands in one command line until one fails, each of them fenced.
 
         `data`: input of `write`. `size`: the bytes that the commands copy. The values of `digest` have the expected
@@ -250,7 +250,7 @@ class HostDirectory:
                 remedy="Fix the cause, then repeat the step: it continues where it stopped.",
             )
 
-    def _line(self, right: Right, values: dict[str, str]) -> str:
+    def _line(self, right: HostRight, values: dict[str, str]) -> str:
         command = shlex.join(right.command(**values))
         if right == self.rights.write:
             return f"{command} >/dev/null"

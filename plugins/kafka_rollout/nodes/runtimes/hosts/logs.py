@@ -17,7 +17,7 @@ from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of, transfer_s
-from kafka_rollout.nodes.runtimes.hosts.rights import Right
+from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, end_of, parse_place
 
@@ -107,7 +107,7 @@ def read_file_on(commands: HostCommands, node: NodeSpec, offset: int) -> tuple[i
     return None if done is None or after is None or before[0] != after[0] else (before[0], done.content)
 
 
-def _read_log(commands: HostCommands, node: NodeSpec, right: Right, offset: int, limit: str) -> Done | None:
+def _read_log(commands: HostCommands, node: NodeSpec, right: HostRight, offset: int, limit: str) -> Done | None:
     """Read the log file from a byte on, through a command that limits it; None without a file.
 
     The status of a pipe is that of its last command, so the shell prints the status of the first one.

@@ -52,7 +52,7 @@ _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the c
 
 
 @dataclass(frozen=True, slots=True)
-class Right:
+class HostRight:
     """One command. `program`: a name in /usr/bin, or a path. `arguments` can contain placeholders; `purpose`: the end
     of "the tool cannot …". `versions`: all values of `{version}`; empty: every release."""
 
@@ -90,7 +90,7 @@ class Right:
         return f"{self.path} ^{expression}$"
 
 
-class Rights:
+class HostRights:
     """The commands of one node."""
 
     def __init__(self, service: ServiceSpec) -> None:
@@ -98,14 +98,14 @@ class Rights:
         # As root, or as the user of the node if the folder of the configuration belongs to this user.
         writer = _ROOT if service.configuration_writer == _ROOT else service.user
 
-        def read(purpose: str, program: str, *arguments: str) -> Right:
-            return Right(service.user, program, arguments, purpose)
+        def read(purpose: str, program: str, *arguments: str) -> HostRight:
+            return HostRight(service.user, program, arguments, purpose)
 
-        def write(program: str, *arguments: str, purpose: str = "change its configuration") -> Right:
-            return Right(writer, program, arguments, purpose)
+        def write(program: str, *arguments: str, purpose: str = "change its configuration") -> HostRight:
+            return HostRight(writer, program, arguments, purpose)
 
-        def systemctl(purpose: str, *words: str) -> Right:
-            return Right(_ROOT, "systemctl", (*words, service.unit), purpose)
+        def systemctl(purpose: str, *words: str) -> HostRight:
+            return HostRight(_ROOT, "systemctl", (*words, service.unit), purpose)
 
         self.service = service
         self.read_configuration = read("read its configuration", "cat", file)
@@ -123,8 +123,8 @@ class Rights:
         self.kill = systemctl("kill it when an approver requests it", "kill", "--signal=SIGKILL")
         self.mask = systemctl("prevent its start while its package is installed", "mask", "--runtime")
         self.unmask = systemctl("permit its start after its package was installed", "unmask", "--runtime")
-        self.draft_link = Right(_ROOT, "ln", ("-sfnT", service.installation, link), "switch its release")
-        self.switch_link = Right(_ROOT, "mv", ("-T", link, service.symlink), "switch its release")
+        self.draft_link = HostRight(_ROOT, "ln", ("-sfnT", service.installation, link), "switch its release")
+        self.switch_link = HostRight(_ROOT, "mv", ("-T", link, service.symlink), "switch its release")
         # Who can change the files that root writes, and the folders above them.
         paths = changed_paths(service)
         self.see_paths = read("see who can change the files that a run changes", "stat", "--format=%f/%u/%U/%n", *paths)
@@ -137,15 +137,15 @@ class Rights:
         self.write_configuration = write("tee", draft)
         self.switch_configuration = write("mv", "-T", draft, file)
 
-    def read_directory_id(self, directory: str) -> Right:
-        return Right(self.service.user, "cat", (f"{directory}/meta.properties",), "read the ids of its directories")
+    def read_directory_id(self, directory: str) -> HostRight:
+        return HostRight(self.service.user, "cat", (f"{directory}/meta.properties",), "read the ids of its directories")
 
-    def of_package(self, words: tuple[str, ...]) -> Right:
+    def of_package(self, words: tuple[str, ...]) -> HostRight:
         """A command of the package in the inventory."""
         versions = tuple(self.service.package.versions.values()) if self.service.package else ()
-        return Right(_ROOT, words[0], words[1:], "install its package", versions)
+        return HostRight(_ROOT, words[0], words[1:], "install its package", versions)
 
-    def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[Right, ...]:
+    def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[HostRight, ...]:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
         rights += [self.read_directory_id(directory) for directory in directories if directory != metadata]
@@ -166,11 +166,11 @@ class MetadataRights:
     """The commands for a node's metadata log, as the node's user. `directory`: its metadata.log.dir."""
 
     def __init__(self, user: str, directory: str) -> None:
-        def read(purpose: str, program: str, *arguments: str) -> Right:
-            return Right(user, program, arguments, purpose)
+        def read(purpose: str, program: str, *arguments: str) -> HostRight:
+            return HostRight(user, program, arguments, purpose)
 
-        def change(program: str, *arguments: str) -> Right:
-            return Right(user, program, arguments, "change its metadata log")
+        def change(program: str, *arguments: str) -> HostRight:
+            return HostRight(user, program, arguments, "change its metadata log")
 
         file, to, log = f"{directory}/{{file}}", f"{directory}/{{to}}", f"{directory}/{METADATA_LOG}"
         places = (f"{directory}/meta.properties", f"{directory}/bootstrap.checkpoint", log)
@@ -189,7 +189,7 @@ class MetadataRights:
         self.make_folder = change("mkdir", "-m", "700", f"{log}/{{backup}}")
         self.remove_folder = change("rm", "-r", f"{log}/{{backup}}")
 
-    def all(self) -> tuple[Right, ...]:
+    def all(self) -> tuple[HostRight, ...]:
         return tuple(vars(self).values())  # in this order in the sudoers file
 
 
@@ -200,8 +200,8 @@ class RehearsalRights:
     """
 
     def __init__(self, user: str, directory: str) -> None:
-        def read(what: str, program: str, *arguments: str) -> Right:
-            return Right(user, program, arguments, f"{what} that a rehearsal copies")
+        def read(what: str, program: str, *arguments: str) -> HostRight:
+            return HostRight(user, program, arguments, f"{what} that a rehearsal copies")
 
         listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
         self.list = read("list the files", "find", directory, *listed)
@@ -209,7 +209,7 @@ class RehearsalRights:
         self.topic_ids = read("read the topic ids", "grep", *topic_ids, directory)
         self.read = read("read the coordinator logs", "cat", f"{directory}/{{log}}")
 
-    def all(self) -> tuple[Right, ...]:
+    def all(self) -> tuple[HostRight, ...]:
         return tuple(vars(self).values())  # in this order in the sudoers file
 
 
@@ -240,7 +240,7 @@ def excess_rights(listed: str, services: Iterable[ServiceSpec]) -> tuple[str, ..
     These are the entries that can run as root and are not a line of the file, those that cannot be read, and Defaults
     with which a command of root would run programs of the SSH user. `services`: of all nodes of the host.
     """
-    rights = (right for service in services for right in Rights(service).all(_NOWHERE))
+    rights = (right for service in services for right in HostRights(service).all(_NOWHERE))
     printed = {f"{right.as_user} NOPASSWD: {right.sudoers()}" for right in rights if right.as_user == _ROOT}
     defaults, entries = _sections(listed)
     found = [*_excess_defaults(defaults)]
@@ -298,7 +298,7 @@ def _excess_defaults(defaults: str) -> Iterator[str]:
     yield from (f"Defaults: {one}" for one in settings if one.startswith(("exempt_group", "env_file")))
 
 
-def sudoers_file(login: str, rights: Iterable[Right]) -> str:
+def sudoers_file(login: str, rights: Iterable[HostRight]) -> str:
     """Return the sudoers file for the SSH user `login`; one line for each command."""
     lines = [f"Defaults:{login} {_DEFAULTS}"]
     lines += dict.fromkeys(f"{login} ALL=({right.as_user}) NOPASSWD: {right.sudoers()}" for right in rights)
@@ -320,11 +320,11 @@ def sudoers_files(
 
     A host with several nodes needs the commands of all of them. `directories`: by node id.
     """
-    by_host: dict[str, list[Right]] = {}
+    by_host: dict[str, list[HostRight]] = {}
     for node in nodes:
         if node.service is not None:
             own = directories[node.node_id]
-            rights = Rights(node.service).all(own.metadata, own.log_dirs)
+            rights = HostRights(node.service).all(own.metadata, own.log_dirs)
             by_host.setdefault(node.service.host, []).extend(rights)
             for directory in dict.fromkeys((*own.log_dirs, own.metadata)):
                 by_host[node.service.host] += RehearsalRights(node.service.user, directory).all()
