@@ -5,6 +5,7 @@ import gc
 import logging
 import os
 import signal
+import sys
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,10 +36,15 @@ if (worker := os.environ.get("PYTEST_XDIST_WORKER")) is not None:
 os.environ.setdefault("KAFKA_ROLLOUT_REHEARSE", "0")
 
 
+# Otherwise each worker compiles all tests again, and each process of a test what it imports.
+sys.dont_write_bytecode = False
+os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+
+
 def pytest_configure(config: pytest.Config) -> None:
-    """Compile the project once, where PYTHONDONTWRITEBYTECODE is set, and not in each process of a test."""
+    """Compile the project once before the workers and the processes of the tests do it beside each other."""
     if not hasattr(config, "workerinput"):
-        for folder in ("plugins", "spark_jobs", "consumer"):
+        for folder in ("plugins", "spark_jobs", "consumer", "tools"):
             compileall.compile_dir(ROOT / folder, quiet=1)
 
 
