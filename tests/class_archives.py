@@ -28,8 +28,8 @@ _WRAPPER = """#!/bin/sh
 # Add the class archive of the Kafka release on the class path.
 for argument in "$@"; do
   case "$argument" in
-  */libs/\\*)
-    release="${argument%/libs/*}"
+  */libs/\\**)
+    release="${argument%%/libs/*}"
     archive="FOLDER/${release##*/}.jsa"
     [ -s "$archive" ] && exec "JAVA" OPTIONS -XX:SharedArchiveFile="$archive" "$@" ;;
   esac

@@ -171,7 +171,7 @@ def _launch(jars: str, options: tuple[str, ...], complaints: deque[str]) -> tupl
 
     py4j's own launch_gateway would hand down the whole environment, which can contain credentials.
     """
-    classpath = os.pathsep.join((find_jar_path(), jars))
+    classpath = os.pathsep.join((jars, find_jar_path()))  # a class archive of the release fits one that begins with it
     command = [str(java_binary()), "-classpath", classpath, *options, "py4j.GatewayServer"]
     process = subprocess.Popen(
         [*command, "--die-on-broken-pipe", "--enable-auth", "0"],
