@@ -74,6 +74,7 @@ class FakeHost:
     on_command: Callable[[str], None] = lambda line: None
     start: str = ""
     changed: Mapping[str, str] = field(default_factory=dict)  # path → `content/inode` in epoch seconds; empty: hidden
+    command: str = ""  # lines `exec` (of the unit) and `arg` (of its process)
     jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
@@ -211,6 +212,8 @@ class FakeHost:
                 f"stat: cannot statx '{path}': No such file or directory" for path in paths if path not in self.changed
             ]
             return done_with(1 if hidden or gone else 0, "\n".join(seen), "\n".join([*hidden, *gone]))
+        if "--property=ExecStart" in line:
+            return done_with(0, self.command, "")
         if "--property=Environment" in line:
             return done_with(0, self.jvm, "")
         if "systemctl show" in line:

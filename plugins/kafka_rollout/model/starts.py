@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import DirectoryFormat
@@ -12,6 +13,8 @@ from kafka_rollout.model.listeners import base_name, find_listeners
 
 LOGIN_FILE = "java.security.auth.login.config"
 """Property of the JVM with the path of the JAAS file."""
+MAIN_CLASS = "kafka.Kafka"
+"""In the command line of a node's process. Kafka's own arguments follow it."""
 LOGIN_MODULES = ("org.apache.kafka.disallowed.login.modules", "org.apache.kafka.allowed.login.modules")
 """Properties of the JVM with login modules. The second one exists from 4.2.0 on, and counts more than the first."""
 _STORES = ("ssl.keystore.location", "ssl.truststore.location")
@@ -136,6 +139,16 @@ def login_file(jvm_arguments: Sequence[str] | None) -> str:
 def properties_of(jvm_arguments: Sequence[str] | None) -> dict[str, str]:
     """Return name → value of the -D arguments; the last one counts, as for Java."""
     return dict(arg[2:].split("=", 1) for arg in jvm_arguments or () if arg.startswith("-D") and "=" in arg)
+
+
+def overrides_of(arguments: Sequence[str]) -> dict[str, str]:
+    """Return the settings in `--override KEY=VALUE` of a command line (kafka-server-start.sh, kafka.Kafka).
+
+    They count more than the file. A key without a value is empty (CommandLineUtils.parseKeyValueArgs).
+    """
+    found = [one.removeprefix("--override=") for one in arguments if one.startswith("--override=")]
+    found += [value for option, value in pairwise(arguments) if option == "--override"]
+    return {key: value for key, _, value in (one.partition("=") for one in found)}
 
 
 def reads_more(config: Mapping[str, str]) -> bool:

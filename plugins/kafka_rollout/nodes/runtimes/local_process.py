@@ -53,7 +53,7 @@ from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
-from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.log_files import (
@@ -86,7 +86,6 @@ from kafka_rollout.releases.jvm.jvm import class_path
 if TYPE_CHECKING:
     from kafka_rollout.releases.jars.cache import Agents
 
-MAIN_CLASS = "kafka.Kafka"
 JVM_OPTIONS = ("-Xmx400m", "-XX:+UseSerialGC", "-XX:TieredStopAtLevel=1")
 _POLL_S = 0.1
 _EXEC_S = 0.05

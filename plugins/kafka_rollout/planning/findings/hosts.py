@@ -9,17 +9,17 @@ from __future__ import annotations
 import posixpath
 import re
 import stat
-from collections.abc import Iterable, Mapping, Sequence
-from itertools import pairwise
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, nodes, size
 from kafka_rollout.model.host_state import HostPath, HostState, can_change
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Catalogue, Release
 
-_MAIN_CLASS = "kafka.Kafka"
 _STOP_SCRIPT = "kafka-server-stop"
 # Commands that find processes by name: they reach every Kafka of the host.
 _STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
@@ -252,9 +252,9 @@ LOG_CONFIG_UNREADABLE = FindingCode(
 )
 CONFIGURATION_NOT_READ = FindingCode(
     "CONFIGURATION-NOT-READ",
-    WARNING,
-    "The process was started with another file than configuration_file of the inventory, or with --override. The plan "
-    "knows configuration_file alone.",
+    (BLOCKER, WARNING),
+    "The process was started with another file than configuration_file of the inventory, or with --override of a "
+    "setting that the run changes in the file.",
 )
 HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
 HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
@@ -294,12 +294,22 @@ REACHABLE_CHECK = Check(
 
 
 def host_problems(
-    cluster: ClusterSpec, catalogue: Catalogue, hosts: Mapping[int, HostState], releases: Sequence[Release]
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    hosts: Mapping[int, HostState],
+    releases: Sequence[Release],
+    *,
+    changes: Sequence[ConfigChange] = (),
 ) -> tuple[Finding, ...]:
     """Return the findings of all hosts. `hosts`: by node id, without nodes that have no host.
 
-    `releases`: those that the nodes will run.
+    `releases`: those that the nodes will run. `changes`: of their files.
     """
+    of_releases = {key for release in releases for key in cluster.release_overrides.get(str(release), {})}
+    changed = {
+        node.node_id: of_releases | {change.key for change in changes if change.node_id == node.node_id}
+        for node in cluster.nodes
+    }
     return tuple(
         finding
         for node in cluster.nodes
@@ -308,7 +318,7 @@ def host_problems(
             *_problems(node, host, releases),
             *_stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
-            *_configuration_findings(node, host),
+            *_configuration_findings(node, host, changed[node.node_id]),
         )
     )
 
@@ -429,15 +439,15 @@ def _of_process(
             )
 
 
-def _configuration_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
+def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection[str]) -> Iterable[Finding]:
     """Yield what the command line of the process (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings.
 
-    An override counts more than the file. Its value can be a password, so only names are shown.
+    The configuration that a runtime reads has the overrides. Their values can be passwords, so only names are shown.
     """
     arguments = host.facts.arguments
-    if node.service is None or _MAIN_CLASS not in arguments:
+    if node.service is None or MAIN_CLASS not in arguments:
         return
-    read, *options = arguments[arguments.index(_MAIN_CLASS) + 1 :] or ("",)
+    read, *options = arguments[arguments.index(MAIN_CLASS) + 1 :] or ("",)
     file = node.service.configuration_file
     # The folder of a relative path is not known.
     is_it = f"/{file}".endswith(f"/{posixpath.normpath(read)}") if read[:1] != "/" else posixpath.normpath(read) == file
@@ -447,15 +457,15 @@ def _configuration_findings(node: NodeSpec, host: HostState) -> Iterable[Finding
             f"The process of node {node.node_id} was started with {read}, and the inventory has {file}.",
             "Write the file that the unit names into the inventory (configuration_file), unless one is a link to the "
             "other.",
+            severity=WARNING,
         )
-    names = [option.removeprefix("--override=").partition("=")[0] for option in options if "--override=" in option]
-    names += [value.partition("=")[0] for option, value in pairwise(options) if option == "--override"]
-    if names:
+    if names := sorted(overrides_of(options).keys() & set(changed)):
         yield CONFIGURATION_NOT_READ.found(
             f"node {node.node_id}, --override",
             f"The process of node {node.node_id} was started with --override of {few(names, limit=_SHOWN)}, which "
-            f"counts more than {file}.",
+            f"counts more than {file}, into which the run writes.",
             "Move these settings from the unit into the file, and restart the node (kafka-rollout restart).",
+            severity=BLOCKER,
         )
 
 

@@ -142,8 +142,14 @@ def check_java(ports: ClusterPorts, release: Release) -> tuple[Finding, ...]:
     return java_maximum_findings(ports.cluster, ports.catalogue, {release: node_configs(ports)}, java_versions(ports))
 
 
-def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None) -> Checked:
-    """Check the hosts of nodes (default: all) that will run `releases`."""
+def check_hosts(
+    ports: ClusterPorts,
+    releases: Sequence[Release],
+    nodes: Sequence[NodeSpec] | None = None,
+    *,
+    changes: Sequence[ConfigChange] = (),
+) -> Checked:
+    """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files."""
     asked = ports.cluster.nodes if nodes is None else nodes
     unread: list[str] = []
 
@@ -158,7 +164,7 @@ def check_hosts(ports: ClusterPorts, releases: Sequence[Release], nodes: Sequenc
     hosts = {node.node_id: host for node, host in seen if host is not None}
     managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
     return HOSTS_CHECK.ran(
-        host_problems(ports.cluster, ports.catalogue, hosts, releases),
+        host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes),
         unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
         unknown=" ".join(sorted(unread)) if managed else f"{runtime} sees no hosts.",
     )
@@ -277,7 +283,7 @@ def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         *start_findings(starts),
         *java_findings(alone, ports.catalogue, (release,), java),
         *java_maximum_findings(alone, ports.catalogue, {release: {node.node_id: checked}}, java),
-        *check_hosts(ports, (release,), (node,)).findings,
+        *check_hosts(ports, (release,), (node,), changes=plan.config_changes).findings,
         *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
         *check_certificates(ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
     )

@@ -125,7 +125,7 @@ def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request:
             snapshot_findings(ports.cluster, plan, planned, finalizes=finalizes),
             unless="" if plan.feature_changes or plan.direction is Direction.DOWNGRADE else "No level is changed.",
         ),
-        check_hosts(ports, ahead),
+        check_hosts(ports, ahead, changes=plan.config_changes),
         check_jvm(ports, ahead, observed.configs, plan.config_changes),
         check_certificates(ports, observed.configs, lasts_s=_expected_s(plan)),
         check_acls(ports, plan, observed.configs),

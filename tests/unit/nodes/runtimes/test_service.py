@@ -445,6 +445,29 @@ def test_the_last_lines_of_a_process_alone_are_those_of_its_id() -> None:
     assert runtime.log_tail(LOGS, own=True) == ("Error occurred during initialization of VM",), "it wrote no log file"
 
 
+_EXEC = "exec { path=/opt/kafka/bin/kafka-server-start.sh ; argv[]=/opt/kafka/bin/kafka-server-start.sh "
+_PROCESS = "arg java\narg -Xmx1g\narg kafka.Kafka\narg /etc/kafka/server.properties\n"
+
+
+@pytest.mark.parametrize(
+    ("command", "overridden"),
+    [
+        (f"{_PROCESS}arg --override\narg log.dirs=/other\narg --override=broker.rack=a=b\n", {"broker.rack": "a=b"}),
+        (f"{_EXEC}/etc/kafka/server.properties --override log.dirs=/other ; ignore_errors=no ; }}\n", {}),
+        (f"{_PROCESS}arg --override\narg log.dirs=/other\narg --override\narg sasl=a\rb\n", {"sasl": "a\nb"}),
+        (f"{_EXEC}x --override log.dirs=/unit ; }}\n{_PROCESS}arg --override\narg log.dirs=/other\n", {}),
+    ],
+    ids=["of the process", "of the unit", "of several lines", "the process runs"],
+)
+def test_overrides_of_the_command_line_are_a_part_of_the_configuration(
+    command: str, overridden: dict[str, str]
+) -> None:
+    """kafka-server-start.sh FILE --override KEY=VALUE: the node runs with the file and with its overrides."""
+    runtime = runtime_on(FakeHost(command=command))
+    assert runtime.config(NODE) == {"node.id": "1", "log.dirs": "/other", **overridden}
+    assert runtime_on(FakeHost(command=_PROCESS)).config(NODE) == {"node.id": "1", "log.dirs": "/data"}
+
+
 LATIN = "# gr\xfc\xdfe\r\nssl.keystore.password=p\xe4ss\r\nnode.id=1\n# page 4\x0clog.dirs=/old\nlog.dirs=/data\n"
 
 

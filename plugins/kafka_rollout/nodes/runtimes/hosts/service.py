@@ -61,6 +61,7 @@ from kafka_rollout.nodes.runtimes.hosts.state import (
     read_host,
     read_java_version,
     read_jvm_arguments,
+    read_overrides,
     read_start_files,
     show_command,
 )
@@ -323,7 +324,7 @@ class SshServiceRuntime(HostCommands):
         return find_node_classes(self, node, self.unit(node), release, classes)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
-        return server_properties.parse(self._configuration(node))
+        return {**server_properties.parse(self._configuration(node)), **read_overrides(self, node)}
 
     def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
         return read_start_files(self, node, self.config(node))

@@ -24,6 +24,7 @@ from kafka_rollout.model.host_state import (
     StartFileKind,
     can_change,
 )
+from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
@@ -39,6 +40,7 @@ _PROPERTIES = (
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
+_ARGV = re.compile(r"argv\[\]=(.*?) ; ")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
@@ -329,6 +331,22 @@ def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[st
             remedy="Start the node, or set the arguments in the Environment of the unit.",
         )
     return process, environment
+
+
+def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
+    """Return the settings of the command line of the unit's process; without a process, of the unit's ExecStart."""
+    unit = service_of(node).unit
+    line = (
+        f"LC_ALL=C systemctl show --property=ExecStart --value {unit} | sed 's/^/exec /'; "
+        f"pid=$(systemctl show --property=MainPID --value {unit}); "
+        "tr '\\0\\n' '\\n\\r' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
+    )
+    lines = commands.run(node, line).out.split("\n")
+    arguments = [one.removeprefix("arg ").replace("\r", "\n") for one in lines if one.startswith("arg ")]
+    if MAIN_CLASS in arguments:
+        return overrides_of(arguments[arguments.index(MAIN_CLASS) :])
+    written = (_ARGV.search(one) for one in lines if one.startswith("exec "))
+    return {} if arguments else overrides_of([word for match in written if match for word in _words(match[1])])
 
 
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
