@@ -18,16 +18,14 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.gates.check import Gate, GateKind, GateRef
-from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.gates.check import GateKind
+from kafka_rollout.model.plan import BatchStep, Plan
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import (
     find_last_node_event,
-    gate_is_passed,
-    has_acted_on_node,
     has_stopped_nodes,
     stop_is_unfinished,
 )
@@ -43,12 +41,13 @@ from kafka_rollout.steps.common.approval import (
     record_shell_start,
 )
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
+from kafka_rollout.steps.gates.checks import policy_of
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.procedures.kinds import continue_words
 from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
-from kafka_rollout.steps.roll.node import refuse_restart, retry_node
+from kafka_rollout.steps.roll.loop import Roll, open_nodes, roll_of, rollback_of, start_again
+from kafka_rollout.steps.roll.node import refuse_restart
+from kafka_rollout.steps.roll.walk import wait_until_back
 from kafka_rollout.steps.runner import Runner
 from kafka_rollout.steps.step import Procedure
 
@@ -167,11 +166,12 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
 
 
 def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) -> None:
-    """Ask, start the node at which the run stopped, and wait for its gate after the start."""
+    """Ask, start the nodes at which the run stopped, and wait for their gates after the start."""
     plan = ports.run.load_plan()
-    release_step, node_step = _stopped_node_step(ports, plan)
+    roll, batch = _stopped_batch(ports, plan)
     progress = ProgressLines()
-    what = f"{node_step.name} ({node_step.node_id}) on {release_step.to_release}"
+    nodes = ", ".join(f"{node.name} ({node.node_id})" for node in open_nodes(roll, batch))
+    what = f"{nodes} on {batch.release_step.to_release}"
     with lock.lock_before_run(ports, f"Start {what} again."):
         question = Question(what=ApprovalOf.FAILED_GATE, body=f"**Start {what} again**")
         answer = ask(ports, answers, question)
@@ -188,13 +188,12 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
         )
     try:
         progress.say(f"starting {what} again")
-        node = ports.cluster.node(node_step.node_id)
-        retry_node(ports, plan, release_step, node)
-        gate = Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node)
-        wait_for_gate(ports, plan, gate, policy_of(ports, gate.kind, request, plan), progress.on_check)
+        start_again(roll, batch)
+        policy = policy_of(ports, GateKind.AFTER_START, request, plan)
+        wait_until_back(roll, batch, policy, lambda gate, seen, message: progress.on_check(seen, message))
     finally:
         lock.release_lock(ports)
-    say(f"The gate passed. Continue with: {command_of(ports, plan, back=is_rollback_step(plan, release_step))}", err)
+    say(f"The gate passed. Continue with: {command_of(ports, plan, back=roll.is_rollback)}", err)
 
 
 def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
@@ -215,30 +214,17 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
     say(f"Accepted. Continue with: {command_of(ports, ports.run.load_plan())}", err)
 
 
-def _stopped_node_step(ports: ClusterPorts, plan: Plan) -> tuple[ReleaseStep, NodeStep]:
-    """Return the node step at which the run stopped: the node that it stopped or started last.
-
-    Of a batch, it is the first node that was stopped and whose gate has not passed.
-    """
-    events = ports.run.events()
-    act = None if plan.offline else find_last_node_event(events)
-    release_step = None if act is None else plan.release_step(act.release_step)
-    node_step = None
-    if act is not None and release_step is not None:
-        key = release_step.key
-        open_nodes = (
-            node_id
-            for node_id in release_step.batch_of(act.node_id)
-            if has_acted_on_node(events, key, node_id)
-            and not gate_is_passed(events, GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id))
-        )
-        node_step = release_step.node_step(next(open_nodes, act.node_id))
-    if release_step is None or node_step is None:
-        raise UserError(
-            f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",
-            remedy=f"Continue the run: {command_of(ports, plan)}",
-        )
-    return release_step, node_step
+def _stopped_batch(ports: ClusterPorts, plan: Plan) -> tuple[Roll, BatchStep]:
+    """Return the batch at which the run stopped: the one with the node that it stopped or started last."""
+    act = None if plan.offline else find_last_node_event(ports.run.events())
+    for roll in () if act is None else (roll_of(ports, plan), rollback_of(ports, plan)):
+        for batch in roll.batches:
+            if act is not None and (act.release_step, act.node_id) in batch.key:
+                return roll, batch
+    raise UserError(
+        f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",
+        remedy=f"Continue the run: {command_of(ports, plan)}",
+    )
 
 
 @contextmanager

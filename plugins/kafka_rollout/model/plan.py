@@ -128,6 +128,29 @@ class ReleaseStep:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class BatchStep:
+    """The nodes of a release step that restart together; one node is a batch of one. The unit of a roll."""
+
+    release_step: ReleaseStep
+    """A release step of the plan, or the reverse of one in a rollback."""
+    node_ids: tuple[int, ...]
+    """In the order of the release step."""
+    index: int
+    """The place among all batches of the roll, or of the rollback, from 0."""
+
+    @property
+    def key(self) -> tuple[tuple[str, int], ...]:
+        """The node steps (release step, node id) of the batch, as the run history names them."""
+        return tuple((self.release_step.key, node_id) for node_id in self.node_ids)
+
+
+def reversed_key(release_step: str) -> str:
+    """Return the key of the rollback of the release step with this key."""
+    source, _, target = release_step.partition("-to-")
+    return f"{target}-to-{source}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureChange:
     """One feature to finalize. `current`: 0 if it is not finalized. `undo_source`: the source of `undo`."""
 
@@ -271,6 +294,17 @@ class Plan:
     def path(self) -> tuple[Release, ...]:
         """The releases on which the nodes start one after the other, the source first."""
         return (self.source, *dict.fromkeys(release_step.to_release for release_step in self.release_steps))
+
+    @property
+    def batch_steps(self) -> tuple[BatchStep, ...]:
+        """The batches of all release steps, in the order in which they restart.
+
+        A node stands in it once for each release step, and once more if it must register again.
+        """
+        found = [(step, node_ids) for step in self.release_steps for node_ids in step.node_ids_together]
+        return tuple(
+            BatchStep(release_step=step, node_ids=node_ids, index=index) for index, (step, node_ids) in enumerate(found)
+        )
 
     @property
     def has_batches(self) -> bool:

@@ -79,6 +79,7 @@ class ApprovalOf(StrEnum):
     DIFFERENCES = "differences"  # from the state before the run, that the plan does not name
     PAUSE = "pause"  # of the plan (`pause_after`): continue, or roll back
     FAILED_GATE = "failed-gate"  # wait, retry or roll back
+    SPLIT = "split"  # the nodes of a batch, which cannot be stopped together, restart in parts
     NODE_LOG = "node-log"  # what a node's log shows, or does not show, and nothing else can tell
 
     def noun(self, change: str = "plan") -> str:
@@ -87,13 +88,14 @@ class ApprovalOf(StrEnum):
 
 
 class Decision(StrEnum):
-    """What an approver chose, in its stored form. The last five are the choices after a failure."""
+    """What an approver chose, in its stored form. The last six are the choices after a failure."""
 
     APPROVED = "approved"
     REJECTED = "rejected"
     WAIT_ON = "Wait on"
     ACCEPT = "Accept the log"
     RETRY = "Retry"
+    SPLIT = "Split the batch"
     ROLL_BACK = "Roll back"
     STOP_HERE = "Stop here"
 
@@ -115,6 +117,7 @@ _NOUNS = {
     ApprovalOf.ROLL_BACK: "rollback",
     ApprovalOf.FAILED_GATE: "failure",  # of a gate or a step
     ApprovalOf.PAUSE: "end of the pause",
+    ApprovalOf.SPLIT: "split of the batch",
     ApprovalOf.NODE_LOG: "log of a node",
 }
 _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}

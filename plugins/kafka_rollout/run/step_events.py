@@ -70,14 +70,20 @@ class RegistrationsRead(Event, kind="registrations-read"):
 
 
 class BatchSplit(Event, kind="batch-split"):
-    """The nodes of a batch could not be stopped together: they restart in these parts. `sentence`: the reason.
+    """An approver decided that the nodes of a batch, which cannot be stopped together, restart in these parts.
 
-    `release_step`: its key, also of a rollback; empty in events of version 0.2.0.
+    `sentence`: the reason. `release_step`: its key, also of a rollback.
     """
 
     parts: tuple[tuple[int, ...], ...]
     sentence: str
-    release_step: str = ""
+    release_step: str
+
+
+class RollbackPlanned(Event, kind="rollback-planned"):
+    """A rollback begins: its batches in their order, each with the key of its release step and its nodes."""
+
+    batches: tuple[tuple[str, tuple[int, ...]], ...]
 
 
 class Trimmed(NodeEvent, kind="trimmed"):

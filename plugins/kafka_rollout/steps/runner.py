@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, TransientError, UserError
@@ -25,7 +26,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.ports import Answers, Question, RunServices
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.run.projections.runs import canaries_asked, has_plan, is_plan_refused
+from kafka_rollout.run.projections.runs import has_plan, is_plan_refused
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -52,6 +53,14 @@ from kafka_rollout.steps.step import (
 )
 
 PLAN = "plan"  # id of the step that freezes the plan
+
+_PAUSES = {
+    ApprovalOf.PAUSE: ("planned pause", "Approve to continue with the next node."),
+    ApprovalOf.SPLIT: (
+        "nodes that cannot be stopped together",
+        "Approve to restart them in parts that can be stopped together now.",
+    ),
+}
 
 
 class ShowsProgress(Protocol):
@@ -124,7 +133,12 @@ class Runner:
             else:
                 policy = policy_of(self.ports, GateKind.AFTER_START, self.request, plan)
                 self.stopped = not roll_back(
-                    self.ports, plan, policy, on_progress=self.progress, stop_asked=self.stop_asked
+                    self.ports,
+                    plan,
+                    policy,
+                    on_progress=self.progress,
+                    stop_asked=self.stop_asked,
+                    continues=self._continues_at,
                 )
         except RolloutError as error:
             self.error = error
@@ -367,57 +381,50 @@ class Runner:
             return
         self.services.monitor_groups()
         try:
+            self._ask_between(plan)
             self.stopped = not roll_release_steps(
                 self.ports,
                 plan,
                 policy_of(self.ports, GateKind.AFTER_START, self.request, plan),
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
-                continues=self._canaries(each),
-                pause=self._pause,
+                continues=partial(self._continues_with, each),
             )
         except RolloutError as error:
             self.error = error
 
-    def _canaries(self, each: EachNode) -> Callable[[ApprovalOf, bool], bool]:
-        """Asks after the first node and the first batch, in this call or in a later one of the same run."""
-        terms = self.call.plan.terms
-        if self.request.canary or (terms is not None and terms.canary):
+    def _ask_between(self, plan: Plan) -> None:
+        """Record the approvals between batches that this call asks for; a later call of the run asks for them too."""
+        if self.request.canary or (plan.terms is not None and plan.terms.canary):
             self.ports.run.record(CanaryAsked())
-        if self.request.first_batch or (terms is not None and terms.first_batch):
+        if self.request.first_batch or (plan.terms is not None and plan.terms.first_batch):
             self.ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
-        asked = canaries_asked(self.ports.run.events())
-        approvals = {step.approval.of: step.approval for step in each.steps if step.approval is not None}
 
-        def continues(what: ApprovalOf, rolled_now: bool) -> bool:
-            if what not in asked:
-                return True
-            try:
-                require_approval(self.ports, self.call.plan, what)
-                return True
-            except RefusedError:
-                pass
-            if rolled_now and not self.answers.present:
-                which = "first batch" if what is ApprovalOf.FIRST_BATCH else "first node"
-                self.progress.say(f"the gate of the {which} passed: check it, then approve with the next call")
-                return False
-            self._ask(Question(what=what, body=approvals[what].body(self.call)))
-            return True
-
-        return continues
-
-    def _pause(self, why: str, rolled_now: bool) -> bool:
-        """Ask at a pause of the plan. Return False if the run ends here, and the next call has the answer."""
-        if rolled_now and not self.answers.present:
-            self.progress.say(f"planned pause: {why} Check the cluster, then continue with the next call")
+    def _continues_with(self, each: EachNode, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        """Ask what a gate asks for. Return False if the run ends here, and the next call has the answer."""
+        if what in _PAUSES:
+            return self._continues_at(what, why, has_replaced)
+        if has_replaced and not self.answers.present:
+            which = "first batch" if what is ApprovalOf.FIRST_BATCH else "first node"
+            self.progress.say(f"the gate of the {which} passed: check it, then approve with the next call")
             return False
-        body = f"**Planned pause**\n\n{why}\n\nApprove to continue with the next node."
+        approval = next(step.approval for step in each.steps if step.approval and step.approval.of is what)
+        self._ask(Question(what=what, body=approval.body(self.call)))
+        return True
+
+    def _continues_at(self, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        """Ask at a pause of the plan, or for a batch that cannot be stopped together."""
+        title, effect = _PAUSES[what]
+        if has_replaced and not self.answers.present:
+            self.progress.say(f"{title}: {why} Check the cluster, then continue with the next call")
+            return False
+        body = f"**{title.capitalize()}**\n\n{why}\n\n{effect}"
         with lock.keep_lock(self.ports):
-            answer = self.answers.ask(Question(what=ApprovalOf.PAUSE, body=body))
+            answer = self.answers.ask(Question(what=what, body=body))
         if answer is None:
-            raise RefusedError(f"The run pauses. {why}", remedy="Continue with --as NAME and --reason REASON.")
+            raise RefusedError(f"The run waits: {title}. {why}", remedy="Continue with --as NAME and --reason REASON.")
         shown: Any = {"responder": answer.responder, "text": body}
-        record_approval(self.ports, ApprovalOf.PAUSE, answer.by, answer.decision, answer.reason, **shown)
+        record_approval(self.ports, what, answer.by, answer.decision, answer.reason, **shown)
         if answer.decision != Decision.APPROVED:
             raise RefusedError(f"{answer.by} did not continue the run.", remedy="Continue it later, or roll it back.")
         return True

@@ -21,7 +21,7 @@ from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.steps.procedures.parts import REPLACE
-from kafka_rollout.steps.roll.node import Part
+from kafka_rollout.steps.roll.loop import Part
 from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster

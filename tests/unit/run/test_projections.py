@@ -24,7 +24,7 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.run.projections import approvals, nodes, observations, offline, runs
+from kafka_rollout.run.projections import approvals, batches, nodes, observations, offline, runs
 from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
@@ -54,7 +54,9 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.find_lock_refusal,
     runs.last_failure,
     runs.is_rollback_refused,
-    runs.canaries_asked,
+    batches.passed_node_steps,
+    batches.is_rollback_decided,
+    batches.find_end,
     nodes.has_stopped_nodes,
     nodes.find_last_node_event,
     nodes.started_release_steps,

@@ -25,7 +25,8 @@ from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.roll.node import find_down_first, needs_replacement, plan_rollback
+from kafka_rollout.steps.roll.loop import begin_rollback
+from kafka_rollout.steps.roll.node import find_down_first, needs_replacement
 
 
 def refuse_wrong_order(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -149,7 +150,7 @@ class BeginRollBackOperator(BeginReleaseStepOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
         require_approval(ports, plan, ApprovalOf.ROLL_BACK)  # the decision is an XCom, which is not a proof
-        node_steps = {(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)}
+        node_steps = {key for batch in begin_rollback(ports, plan).batches for key in batch.key}
         for release_step_key, node_id in sorted(node_steps):
             self.log.info("Node %s is rolled back (%s).", node_id, release_step_key)
         unused = self.tasks_of_groups if self.is_together(plan) else list(self.tasks_together)

@@ -36,23 +36,27 @@ from kafka_rollout.base import wording as words
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S
 from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of
+from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of, newest
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, has_stopped_nodes, time_of_node_steps
+from kafka_rollout.run.step_events import BatchSplit
 from kafka_rollout.steps.common.approval import refuse_unproved_acceptances, renew_invalid_approvals, require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, until
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
 from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.progress import place
-from kafka_rollout.steps.roll.node import Part, has_failed, next_part_of_batch, replace_nodes, restart_node
-from kafka_rollout.steps.roll.stop import choose_nodes_to_stop
+from kafka_rollout.steps.roll.loop import Part, has_failed, next_part_of_batch
+from kafka_rollout.steps.roll.node import replace_nodes, restart_node
+from kafka_rollout.steps.roll.stop import find_parts
 from kafka_rollout.steps.step import Reaction, Step
 
 # A task that has worked for this time checks no gate itself: it defers, and continues as a new process. So the time of
 # one process has a limit, whatever the number of nodes.
 WORKS_S = 120.0
+_REFUSED_TOGETHER = 2
 
 Batch = tuple[ReleaseStep, tuple[NodeSpec, ...]]  # nodes that restart together; one without batches
 
@@ -304,12 +308,24 @@ class RollNodesOperator(RolloutOperator):
     def choose(
         self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch, refused: int
     ) -> tuple[NodeSpec, ...]:
-        """Return those of the nodes that can be stopped together now. `refused`: as in `choose_nodes_to_stop`."""
-        every_s = request_in(context).interval_s
-        chosen, split = choose_nodes_to_stop(ports, plan, *batch, refused=refused, every_s=every_s)
-        if split:
-            self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in batch[1]), split)
-        return chosen
+        """Return those of the nodes that can be stopped together now. `refused`: how often a stop was refused."""
+        release_step, nodes = batch
+        if len(nodes) == 1 or refused >= _REFUSED_TOGETHER:
+            return nodes[:1]
+        parts, why = until(
+            ports.clock,
+            lambda: find_parts(ports, plan, nodes),
+            lambda found: len(found[0]) == 1,
+            for_s=SAFE_AGAIN_WITHIN_S,
+            every_s=max(request_in(context).interval_s, 0.5),
+        )
+        if len(parts) == 1:
+            return nodes
+        known = newest(ports.run.events(), BatchSplit)
+        if known is None or known.parts != parts:
+            ports.run.record(BatchSplit(parts=parts, sentence=why, release_step=release_step.key))
+        self.log.warning("The batch of %s is split: %s", words.nodes(node.node_id for node in nodes), why)
+        return tuple(node for node in nodes if node.node_id in parts[0])
 
     def require_approvals(self, context: Context, ports: ClusterPorts, plan: Plan, batch: Batch) -> None:
         """Raise RefusedError unless the nodes can be stopped by the approvals, before a gate waits for them.

@@ -13,7 +13,6 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Begun,
-    CanaryAsked,
     Decision,
     Event,
     LockedOut,
@@ -91,11 +90,6 @@ def has_plan(events: Sequence[Event]) -> bool:
 def find_planned(events: Sequence[Event], plan_hash: str) -> Planned | None:
     """Return the newest event of the plan with this hash."""
     return newest([planned for planned in events_of(events, Planned) if planned.plan_hash == plan_hash], Planned)
-
-
-def canaries_asked(events: Sequence[Event]) -> frozenset[ApprovalOf]:
-    """Return after which first nodes the run of a shell asks for an approval."""
-    return frozenset(event.what for event in events_of(events, CanaryAsked))
 
 
 def has_acted(events: Sequence[Event]) -> bool:

@@ -507,15 +507,21 @@ def wait_for_gates(
     while not check_gates(ports, plan, gates, watches, on_check).done:
         held = any(watch.is_held for watch in watches)
         ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
-    if failed := [
+    if any(watch.status is not None and watch.status.state is WatchState.FAILED for watch in watches):
+        raise gate_failure(plan, gates, watches)
+
+
+def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]) -> RefusedError:
+    """Return the error about the gates that have failed, with the ways to continue."""
+    failed = [
         f"The gate {gate.name} {watch.status.message}."
         for gate, watch in zip(gates, watches, strict=True)
         if watch.status is not None and watch.status.state is WatchState.FAILED
-    ]:
-        ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
-        if plan.offline:
-            ways = "fix the cause, then continue the same run"
-        raise RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
+    ]
+    ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
+    if plan.offline:
+        ways = "fix the cause, then continue the same run"
+    return RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
 
 
 def log_of(node_id: int) -> str:

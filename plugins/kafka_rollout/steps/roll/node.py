@@ -9,20 +9,16 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from enum import StrEnum
 from functools import cache
 from threading import Lock
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.time_limits import LEASE_OF_STOP_S, STOP_S
-from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
-from kafka_rollout.run.events import ApprovalOf, Event
-from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
-from kafka_rollout.run.step_events import GateFailed, Started
+from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
@@ -40,7 +36,7 @@ from kafka_rollout.steps.common.node_steps import (
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable
 from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.steps.planning.check import check_plan
-from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_node_stop, stop_is_under_way
+from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_node_stop
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
@@ -106,18 +102,6 @@ def replace_nodes(
         return tuple(node.node_id for node in needed)
 
 
-def is_under_way(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
-    """Return whether this run has stopped or started the node in the release step, so that it must be finished first.
-
-    In a rollback, this is a node that the run stopped in either direction and that has no process.
-    """
-    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
-        return True
-    if ports.runtime.process(node).pid is None:
-        return was_stopped(ports, plan, release_step, node.node_id)
-    return stop_is_under_way(ports, release_step, node)
-
-
 def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]) -> None:
     """Act on every node; then raise the worst error of one of them."""
     if len(nodes) < 2:
@@ -128,16 +112,6 @@ def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]
         futures = [pool.submit(act, node) for node in nodes]
     if errors := [error for future in futures if (error := future.exception()) is not None]:
         raise min(errors, key=lambda error: isinstance(error, TransientError))
-
-
-def retry_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    """Carry out *Retry*: start a node again that this run stopped or started; for another node its node step begins
-    again.
-    """
-    if has_acted_on_node(ports.run.events(), release_step.key, node.node_id):
-        restart_node(ports, plan, release_step, node)
-    else:
-        replace_node(ports, plan, release_step, node)
 
 
 def restart_node(
@@ -168,23 +142,6 @@ def restart_node(
 def was_stopped(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> bool:
     """Return whether this run stopped the node in this release step (for a rollback: in either direction)."""
     return load_before_stop(ports, plan, release_step, node_id) is not None
-
-
-def plan_rollback(ports: ClusterPorts, plan: Plan) -> tuple[tuple[ReleaseStep, NodeStep], ...]:
-    """Return the node steps of the rollback, beginning with the node where the run stopped.
-
-    It contains nodes that this run touched or that run a newer release of the plan, and no node that kept its old
-    release.
-    """
-    refuse_restart(plan)
-    found = [
-        (release_step, node_step)
-        for release_step in rollback_release_steps(plan)
-        for node_step in release_step.order
-        if must_roll_back(ports, plan, release_step, ports.cluster.node(node_step.node_id))
-    ]
-    first = find_down_first(ports, plan)
-    return tuple(sorted(found, key=lambda one: one[1].node_id not in first))
 
 
 def find_down_first(ports: ClusterPorts, plan: Plan) -> frozenset[int]:
@@ -288,73 +245,3 @@ def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: Nod
         ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
     ports.runtime.start(node)
     record_start(ports, release_step, node, seconds=ports.clock.monotonic() - began)
-
-
-class Part(StrEnum):
-    GATE_BEFORE = "gate before the stop"
-    REPLACEMENT = "replacement"
-    GATE_AFTER = "gate after the start"
-    NOTHING = "nothing"
-
-
-def next_part(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
-) -> Part:
-    """Return what is left of a node step. `events`: of the run, with all of this node.
-
-    After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
-    started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
-    RefusedError for a release outside the release step, TransientError if the node does not respond.
-    """
-    state = node_step_state(ports, plan, release_step, node)
-    if state is NodeStepState.PAST:
-        return Part.NOTHING
-    after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id)
-    passed = gate_is_passed(events, after)
-    if state is NodeStepState.RUNS_TARGET:
-        return Part.NOTHING if passed else Part.GATE_AFTER
-    last = last_act_on_node(events, release_step.key, node.node_id)
-    if isinstance(last, Started):
-        # With another release after a passed gate, an operator has started it: its node step begins again.
-        reverted = passed and running_release(ports, node) is not None
-        return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
-    return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
-
-
-def next_part_of_batch(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], events: Sequence[Event]
-) -> tuple[Part, tuple[NodeSpec, ...]]:
-    """Return the next part of the node steps of a batch, and its nodes. What this run has begun is finished first.
-
-    The gates after the start are one part of all nodes that have begun, so that their soaks are at the same time. A
-    replacement also has the nodes that already run the release: they can still be recovering.
-    """
-    of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
-    for node in nodes:
-        part = next_part(ports, plan, release_step, node, events)
-        if part is Part.GATE_BEFORE and is_under_way(ports, plan, release_step, node):
-            part = Part.REPLACEMENT
-        of_part[part].append(node)
-    if replaced := of_part[Part.REPLACEMENT]:
-        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(ports, plan, release_step, one)]
-        return Part.REPLACEMENT, (*replaced, *started)
-    for part in (Part.GATE_AFTER, Part.GATE_BEFORE):
-        if of_part[part]:
-            return part, tuple(of_part[part])
-    return Part.NOTHING, ()
-
-
-def has_failed(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> bool:
-    """Return whether *Retry* starts the node again: its stop hangs, its process is gone or its last gate failed."""
-    if not isinstance(last_act_on_node(events, release_step.key, node.node_id), Started):
-        return True
-    gates = (
-        event
-        for event in reversed(events)
-        if isinstance(event, Started | GateFailed) and _node_of(event) == node.node_id
-    )
-    return isinstance(next(gates, None), GateFailed) or ports.runtime.process(node).pid is None
-
-
-def _node_of(event: Started | GateFailed) -> int | None:
-    return event.node_id if isinstance(event, Started) else event.ref.node_id

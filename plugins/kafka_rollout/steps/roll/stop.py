@@ -17,7 +17,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
-from kafka_rollout.run.events import RollbackClosed, newest
+from kafka_rollout.run.events import RollbackClosed
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     last_act_on_node,
@@ -25,7 +25,7 @@ from kafka_rollout.run.projections.nodes import (
     stop_is_prepared,
     stop_is_unfinished,
 )
-from kafka_rollout.run.step_events import BatchSplit, Stopping
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.steps.common.node_steps import (
@@ -48,61 +48,24 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 
 # What closes a rollback is checked at its first stop, and again after a pause of this length.
 _CHECKED_S = 3600.0
-_REFUSED_TOGETHER = 2
 
 
-def split_now(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
-    """Return the parts of a batch that can be stopped together with the placement and the ISRs of now.
+def find_parts(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> tuple[tuple[tuple[int, ...], ...], str]:
+    """Return the parts of a batch that can be stopped together with the placement and the ISRs of now, and the reason.
 
-    One part if it is still safe. The first part passes the gates of all its nodes, or is one node, whose gate waits.
+    The first part passes the gates of all its nodes, or every part is one node, whose gate waits.
     """
-    state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    batches = split_batch(ids, state.partitions, plan.accept_unavailable)
-    nodes = [ports.cluster.node(node_id) for node_id in batches[0].node_ids]
-    checks = check_stops_are_safe(ports, plan, nodes, state)
-    if len(nodes) > 1 and (waits := [seen.waits_for for seen in checks if not seen.passes]):
-        return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=waits[0])
-    return BatchSplit(parts=tuple(one.node_ids for one in batches), sentence=batches[0].ends)
-
-
-def choose_nodes_to_stop(
-    ports: ClusterPorts,
-    plan: Plan,
-    release_step: ReleaseStep,
-    nodes: Sequence[NodeSpec],
-    *,
-    refused: int,
-    every_s: float,
-    give_up: Callable[[], bool] = lambda: False,
-) -> tuple[tuple[NodeSpec, ...], str]:
-    """Return the nodes of a batch that can be stopped together now, and why these are not all; empty if they are.
-
-    If not all can, they get SAFE_AGAIN_WITHIN_S, because ISRs can be complete a moment later. Then the split is
-    recorded. `refused`: how often the stop of several nodes was refused after this proof; after _REFUSED_TOGETHER the
-    nodes stop one at a time. `give_up` ends the wait.
-    """
-    if len(nodes) == 1 or refused >= _REFUSED_TOGETHER:
-        return tuple(nodes[:1]), ""
-    split = until(
-        ports.clock,
-        lambda: _split(ports, plan, [node.node_id for node in nodes]),
-        lambda split: len(split.parts) == 1 or give_up(),
-        for_s=SAFE_AGAIN_WITHIN_S,
-        every_s=max(every_s, 0.5),
-    )
-    if len(split.parts) == 1 or give_up():
-        return tuple(nodes), ""
-    known = newest(ports.run.events(), BatchSplit)
-    if known is None or known.parts != split.parts:
-        ports.run.record(replace(split, release_step=release_step.key))
-    return tuple(node for node in nodes if node.node_id in split.parts[0]), split.sentence
-
-
-def _split(ports: ClusterPorts, plan: Plan, ids: Sequence[int]) -> BatchSplit:
+    alone = tuple((node.node_id,) for node in nodes)
     try:
-        return split_now(ports, plan, ids)
+        state = observe_some(ports, ports.cluster.nodes, metrics=False)
+        batches = split_batch([node.node_id for node in nodes], state.partitions, plan.accept_unavailable)
+        first = [ports.cluster.node(node_id) for node_id in batches[0].node_ids]
+        checks = check_stops_are_safe(ports, plan, first, state)
     except TransientError as error:
-        return BatchSplit(parts=tuple((node_id,) for node_id in ids), sentence=error.sentence)
+        return alone, error.sentence
+    if len(first) > 1 and (waits := [seen.waits_for for seen in checks if not seen.passes]):
+        return alone, waits[0]
+    return tuple(one.node_ids for one in batches), batches[0].ends
 
 
 def prepare_stop(

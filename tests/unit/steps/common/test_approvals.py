@@ -11,7 +11,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.steps.common.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import replace_node, retry_node
+from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import in_step
 from tests.plans import plan_upgrade
@@ -77,10 +77,10 @@ def test_a_person_s_retry_renews_what_a_blocker_voided_and_nothing_else(
     by_bob = replace(events_of(ports.run.events(), Approval)[0], by="bob", reason="the ghost is unregistered")
     renew_invalid_approvals(ports, plan, by_bob)
     with pytest.raises(RefusedError, match="approval is no longer valid"):  # the ghost is still there
-        retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     cluster.find_unlisted_controllers.clear()
     renew_invalid_approvals(ports, plan, by_bob)
-    retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.nodes[NODE].running == R431
     assert [a.by for a in events_of(ports.run.events(), Approval)] == ["alice", "bob", "bob"]
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "enough for today")

@@ -211,13 +211,14 @@ def test_a_planned_pause_shows_the_value_to_the_approver(cluster: FakeCluster, p
     ports, plan = planned(pause_after="2")
     asked: list[str] = []
 
-    def pause(why: str, _rolled_now: bool) -> bool:
+    def pause(what: ApprovalOf, why: str, _has_replaced: bool) -> bool:
+        assert what is ApprovalOf.PAUSE
         asked.append(why)
         record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "fine")
         return True
 
     rises = set_when(cluster, "(3) is done", *[BAD] * 3, GOOD)
-    assert roll_release_steps(ports, plan, QUICK, on_progress=rises, pause=pause)
+    assert roll_release_steps(ports, plan, QUICK, on_progress=rises, continues=pause)
     assert asked[0].endswith("Now: condition lag: 9, required < 5 (not met: the next node waits).")
     assert asked[1].endswith("Now: condition lag: 1, required < 5.")
     assert cluster.stops == ORDER

@@ -20,7 +20,8 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.page.pages import render_run
-from kafka_rollout.run.events import ApprovalOf, Decision, events_of
+from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.projections.batches import first_open_batch
 from kafka_rollout.run.projections.nodes import node_step_seconds, time_of_node_steps
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.steps.common.approval import record_approval
@@ -109,12 +110,23 @@ def test_a_plan_of_one_node_at_a_time_keeps_its_hash(ports: ClusterPorts, plan: 
     assert replace(plan, release_steps=(ends,)).hash == plan.hash, "why a batch ends is an observation"
 
 
-def test_a_batch_is_split_if_replicas_were_moved_after_the_plan(
+def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
     expect_together(cluster, 13, 16)
-    assert roll_release_steps(ports, plan, QUICK)
+    with pytest.raises(RefusedError, match="before node 12 failed"):
+        roll_release_steps(ports, plan, QUICK)
+    assert cluster.stops == [2, 3, 1, 11, 14], "no batch is split without an approver"
+    asked: list[tuple[ApprovalOf, str]] = []
+
+    def split(what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        asked.append((what, why))
+        return True
+
+    assert roll_release_steps(ports, plan, QUICK, continues=split)
+    assert [what for what, _ in asked] == [ApprovalOf.SPLIT]
+    assert "moved-0" in asked[0][1]
     assert {node.running for node in cluster.nodes.values()} == {R431}
     splits = events_of(ports.run.events(), BatchSplit)
     assert [split.parts for split in splits] == [((12,), (15,))]
@@ -128,7 +140,7 @@ def test_the_report_and_the_progress_show_a_split(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, tmp_path: Path
 ) -> None:
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(ports, plan, QUICK, continues=lambda what, why, _: what is ApprovalOf.SPLIT)
     shown = {batch.node_ids: batch for batch in build_report(ports, plan).batches}
     assert [*shown] == [(2,), (3,), (1,), (11,), (14,), (12, 15), (13, 16)]
     split, together = shown[12, 15], shown[13, 16]
@@ -144,7 +156,10 @@ def test_the_report_and_the_progress_show_a_split(
 
 
 def test_the_remaining_time_counts_batches(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, continues=lambda what, _: what is ApprovalOf.CANARY)
+    def has_passed() -> bool:
+        return first_open_batch(ports.run.events(), plan.batch_steps) == 6
+
+    assert not roll_release_steps(ports, plan, QUICK, stop_asked=has_passed)
     events = ports.run.events()
     times = time_of_node_steps(events, plan, ports.clock.now())
     slowest = [
@@ -306,16 +321,21 @@ def test_the_run_can_be_stopped_between_batches(ports: ClusterPorts, cluster: Fa
 def test_the_run_asks_after_the_first_node_and_after_the_first_batch(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
+    ports.run.record(CanaryAsked())
+    ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
     asked: list[tuple[ApprovalOf, bool, int]] = []
 
-    def continues(what: ApprovalOf, rolled_now: bool) -> bool:
-        asked.append((what, rolled_now, len(cluster.stops)))
-        return what is ApprovalOf.CANARY or not rolled_now
+    def continues(what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        asked.append((what, has_replaced, len(cluster.stops)))
+        if what is ApprovalOf.CANARY or not has_replaced:
+            record_approval(ports, what, "alice", Decision.APPROVED, "looks good")
+            return True
+        return False
 
     assert not roll_release_steps(ports, plan, QUICK, continues=continues)
     assert asked == [(ApprovalOf.CANARY, True, 1), (ApprovalOf.FIRST_BATCH, True, 7)]
     assert roll_release_steps(ports, plan, QUICK, continues=continues)
-    assert asked[2:] == [(ApprovalOf.CANARY, False, 7), (ApprovalOf.FIRST_BATCH, False, 7)]
+    assert asked[2:] == [(ApprovalOf.FIRST_BATCH, False, 7)]
 
 
 def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, cluster: FakeCluster) -> None:
@@ -338,7 +358,9 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
     reasons: list[str] = []
 
-    def pause(why: str, rolled_now: bool) -> bool:
+    def continues(what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        if what is ApprovalOf.SPLIT:
+            return True
         reasons.append(why)
         record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "looks good")
         return True
@@ -346,6 +368,6 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
     def on_progress(line: WalkProgress) -> None:
         assert "planned pause" not in line.message  # the gate would wait for an answer to which nobody was asked
 
-    assert roll_release_steps(ports, ports.run.load_plan(), QUICK, pause=pause, on_progress=on_progress)
+    assert roll_release_steps(ports, ports.run.load_plan(), QUICK, continues=continues, on_progress=on_progress)
     assert events_of(ports.run.events(), BatchSplit)
     assert reasons[-2:] == ["Since the last pause, node 14 is done.", "Since the last pause, nodes 12, 15 are done."]

@@ -340,7 +340,8 @@ class Continues:
     def __init__(self, ports: ClusterPorts, *answers: bool) -> None:
         self.ports, self.answers, self.reasons = ports, list(answers), list[str]()
 
-    def __call__(self, why: str, rolled_now: bool) -> bool:
+    def __call__(self, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+        assert what is ApprovalOf.PAUSE
         self.reasons.append(why)
         answer = self.answers.pop(0) if self.answers else True
         if answer:
@@ -357,7 +358,7 @@ def test_a_plan_pauses_after_this_number_of_nodes_and_not_after_the_last_one(
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after=pause_after)
     pause = Continues(ports)
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1), pause=pause)
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1), continues=pause)
     assert cluster.stops == ORDER
     assert pause.reasons == [
         f"Since the last pause, {nodes(found)} {'is' if len(found) == 1 else 'are'} done." for found in paused_after
@@ -389,22 +390,22 @@ def test_a_plan_pauses_between_racks(ports: ClusterPorts, cluster: FakeCluster, 
         cluster.nodes[node_id].config["broker.rack"] = rack
     pause = Continues(ports)
     assert roll_release_steps(
-        ports, approved("2026-12-01 12:00", pause_after="rack"), GatePolicy(checks=1), pause=pause
+        ports, approved("2026-12-01 12:00", pause_after="rack"), GatePolicy(checks=1), continues=pause
     )
     assert pause.reasons == ["The nodes without a rack are done.", "The nodes of rack a are done."]
 
 
-def test_a_pause_that_no_approver_ended_is_due_again_and_holds_a_stop_without_an_answer(
+def test_a_pause_that_no_approver_ended_is_due_again_and_ends_a_run_without_an_answer(
     ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after="2")
-    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), pause=Continues(ports, False))
+    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), continues=Continues(ports, False))
     assert cluster.stops == [2, 3]
-    for _ in range(2):  # without the question, the gate before the stop holds the node
-        with pytest.raises(KilledError):
-            roll_release_steps(ports, plan, GatePolicy(checks=1), on_progress=killed_when("planned pause"))
+    for _ in range(2):  # nobody can answer
+        assert not roll_release_steps(ports, plan, GatePolicy(checks=1))
+    assert cluster.stops == [2, 3]
     pause = Continues(ports)
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1), pause=pause)
+    assert roll_release_steps(ports, plan, GatePolicy(checks=1), continues=pause)
     assert cluster.stops == ORDER
     assert pause.reasons[0] == "Since the last pause, nodes 2, 3 are done."
     assert len(pause.reasons) == 2
@@ -414,7 +415,7 @@ def test_a_rollback_has_no_planned_pause(
     ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after="node")
-    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), pause=Continues(ports, True, False))
+    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), continues=Continues(ports, True, False))
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
     assert roll_back(ports, plan, GatePolicy(checks=1))
     assert {node.running for node in cluster.nodes.values()} == {R391}

@@ -12,7 +12,8 @@ from kafka_rollout.run.events import ApprovalOf, Decision, Event, events_of
 from kafka_rollout.run.step_events import GatePassed, Started, Stopping
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import Part, next_part, next_part_of_batch, replace_nodes
+from kafka_rollout.steps.roll.loop import Part, next_part, next_part_of_batch
+from kafka_rollout.steps.roll.node import replace_nodes
 from kafka_rollout.steps.roll.stop import stop_is_under_way
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R391, R431, FakeCluster

@@ -27,7 +27,8 @@ from kafka_rollout.steps.common.node_steps import (
     rollback_release_steps,
 )
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.roll.node import needs_replacement, plan_rollback, replace_node, restart_node, retry_node
+from kafka_rollout.steps.roll.loop import begin_rollback
+from kafka_rollout.steps.roll.node import needs_replacement, replace_node, restart_node
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
@@ -218,7 +219,7 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, NODE),
     ).passes
     cluster.cannot_start.clear()
-    retry_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    restart_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.release_of(NODE) == R431
 
 
@@ -262,7 +263,7 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     )
     cluster.cannot_start.add((3, R431))
     replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 3))
-    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
+    node_steps = [key for batch in begin_rollback(ports, plan).batches for key in batch.key]
     assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="rollback"):
         replace_node(ports, plan, *in_step(ports, plan, *node_steps[0]))
@@ -396,7 +397,7 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_re
     cluster.advance()
     cluster.cannot_start.add((3, R341))
     replace_node(ports, plan, *in_step(ports, plan, first, 3))
-    node_steps = [(release_step.key, node_step.node_id) for release_step, node_step in plan_rollback(ports, plan)]
+    node_steps = [key for batch in begin_rollback(ports, plan).batches for key in batch.key]
     assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:

@@ -20,7 +20,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.common.node_steps import NodeStepState, node_step_state
 from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate
 from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.roll.node import plan_rollback, replace_node, retry_node
+from kafka_rollout.steps.roll.loop import begin_rollback
+from kafka_rollout.steps.roll.node import replace_node, restart_node
 from kafka_rollout.steps.roll.walk import roll_release_steps
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of, in_step
@@ -127,9 +128,9 @@ def test_a_node_that_does_not_start_is_retried_and_never_rolled_back(ports: Clus
     at = in_step(ports, plan, STEP, NODE)
     replace_node(ports, plan, *at)
     with pytest.raises(RefusedError, match="no release to return to"):
-        plan_rollback(ports, plan)
+        begin_rollback(ports, plan)
     cluster.cannot_start.clear()
-    retry_node(ports, plan, *at)
+    restart_node(ports, plan, *at)
     wait_for_gate(ports, plan, gate_of(ports, plan, GateKind.AFTER_START, STEP, NODE), QUICK)
 
 
@@ -149,7 +150,7 @@ def test_a_retry_does_not_stop_a_node_that_would_start_on_another_release(
     replace_node(ports, plan, *at)
     cluster.nodes[NODE].installed, before = R431, cluster.nodes[NODE].pid
     with pytest.raises(RefusedError, match="a restart stays on 3"):
-        retry_node(ports, plan, *at)
+        restart_node(ports, plan, *at)
     assert (cluster.nodes[NODE].running, cluster.nodes[NODE].pid) == (R391, before)
 
 

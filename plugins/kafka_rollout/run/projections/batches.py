@@ -1,0 +1,99 @@
+"""Batches of a roll: which of them have passed, by the history of the run alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.model.plan import BatchStep, Plan, reversed_key
+from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator, events_of
+from kafka_rollout.run.step_events import BatchSplit, GatePassed, RollbackPlanned, Started, Stopping
+
+_ENDS = frozenset({ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH, ApprovalOf.PAUSE})
+
+
+def passed_node_steps(events: Sequence[Event]) -> frozenset[tuple[str, int]]:
+    """Return the node steps (release step, node id) whose gate after the start has passed.
+
+    A later stop or start of the node in the same release step, or in its rollback, ends that.
+    """
+    passed = set[tuple[str, int]]()
+    for event in events:
+        match event:
+            case Stopping() | Started():
+                passed.discard((event.release_step, event.node_id))
+                passed.discard((reversed_key(event.release_step), event.node_id))
+            case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
+                passed.add((key, node_id))
+    return frozenset(passed)
+
+
+def first_open_batch(events: Sequence[Event], batches: Sequence[BatchStep]) -> int:
+    """Return the index of the first batch with a node whose gate after the start has not passed.
+
+    The number of batches if all have passed.
+    """
+    passed = passed_node_steps(events)
+    return next((batch.index for batch in batches if not passed.issuperset(batch.key)), len(batches))
+
+
+def rollback_batches(events: Sequence[Event], plan: Plan) -> tuple[BatchStep, ...]:
+    """Return the batches of the newest rollback that was begun; empty before the first one."""
+    planned = events_of(events, RollbackPlanned)
+    if not planned:
+        return ()
+    return tuple(
+        BatchStep(release_step=plan.release_step(key), node_ids=node_ids, index=index)
+        for index, (key, node_ids) in enumerate(planned[-1].batches)
+    )
+
+
+def is_rollback_decided(events: Sequence[Event]) -> bool:
+    """Return whether an approver decided to roll back, and none has approved the plan again since."""
+    directions = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK}
+    given = [one for one in events_of(events, Approval) if one.what in directions and one.decision == Decision.APPROVED]
+    return bool(given) and given[-1].what is ApprovalOf.ROLL_BACK
+
+
+def find_end(events: Sequence[Event]) -> str:
+    """Return who ended the roll between two batches in these events, as a sentence; empty if nobody did."""
+    for event in reversed(events):
+        match event:
+            case StoppedByOperator():
+                return "The run was stopped before its next node."
+            case Approval() if event.decision == Decision.STOP_HERE:
+                return f"{event.by} stopped the run: {event.reason}."
+            case Approval() if event.what in _ENDS and event.decision == Decision.REJECTED:
+                return f"{event.by} did not approve the {event.what.noun()}: {event.reason}."
+    return ""
+
+
+def find_part(events: Sequence[Event], batch: BatchStep, node_id: int) -> tuple[int, ...]:
+    """Return the nodes that stop together with a node of the batch: all of it, unless an approver split it."""
+    for event in reversed(events_of(events, BatchSplit)):
+        if event.release_step == batch.release_step.key:
+            for part in event.parts:
+                if node_id in part:
+                    return part
+    return batch.node_ids
+
+
+def approvals_between(events: Sequence[Event], plan: Plan, batch: BatchStep) -> tuple[ApprovalOf, ...]:
+    """Return the approvals that the run requests between its batches and that this batch needs.
+
+    They are terms of the plan; a run of the shell can also be continued with them. A run that only registers nodes
+    again has none, because the nodes run the release already.
+    """
+    if not plan.release_steps or (plan.registration_step is not None and not plan.changes_release):
+        return ()
+    terms, asked = plan.terms, {event.what for event in events_of(events, CanaryAsked)}
+    if terms is not None:
+        asked |= {ApprovalOf.CANARY} if terms.canary else set()
+        asked |= {ApprovalOf.FIRST_BATCH} if terms.first_batch else set()
+    first_batch = plan.release_steps[0].first_batch
+    needed = []
+    if ApprovalOf.CANARY in asked and batch.index > 0:
+        needed.append(ApprovalOf.CANARY)
+    if ApprovalOf.FIRST_BATCH in asked and first_batch is not None and batch.index > first_batch:
+        needed.append(ApprovalOf.FIRST_BATCH)
+    return tuple(needed)
