@@ -70,9 +70,6 @@ class MemoryRunStore:
     def location(self, name: str) -> str:
         return f"memory: {name}"
 
-    def verify_chain(self) -> str:
-        return ""
-
     def write_report(self, html: str, report: Any) -> tuple[str, str]:
         _refuse("write a report")
 

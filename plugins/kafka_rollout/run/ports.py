@@ -64,11 +64,6 @@ class RunStore(Protocol):
         """Where a document is, as a path or a URL for messages."""
         ...
 
-    def verify_chain(self) -> str:
-        """What is wrong, as a sentence about the first altered, removed or reordered event, or the first changed
-        document; empty where nothing is."""
-        ...
-
     def write_report(self, html: str, report: Any) -> tuple[str, str]:
         """Keep report.html and report.json; where they are, for messages."""
         ...

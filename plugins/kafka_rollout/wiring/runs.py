@@ -191,7 +191,7 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
     except RolloutError as error:
         run = RunState(run_id=run_id, problem=str(error))
         return _Read(version="", history=history, run=run, dag_id=dag_id)
-    if known is not None and not history.has_documents and history.number == known.history.number:
+    if known is not None and not history.has_documents and history.version == known.history.version:
         return replace(known, version=version)
     events = tuple(event for event in history.events if event.at)
     kind = kind_of(events)

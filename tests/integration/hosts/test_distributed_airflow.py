@@ -98,7 +98,7 @@ def test_a_roll_ends_complete_although_a_worker_host_is_lost_during_the_second_n
         )
         assert traffic is not None
         assert (traffic.host, traffic.settings["period"]) == ("airflow-2", 1), "it continues with the same journals"
-        assert not store.verify_chain()
+        assert not store.find_damage()
 
 
 def _hosts(run: Run) -> set[str]:

@@ -160,7 +160,7 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         report = store.attachment("report.json")
         assert report["outcome"] == "rolled_not_finalized"
         nothing_lost(report["traffic"], consumers=("classic",))
-        assert not store.verify_chain()
+        assert not store.find_damage()
         page = (
             airflow.client(APPROVER)
             .http()

@@ -29,7 +29,7 @@ from kafka_rollout.run.step_events import (
     SnapshotLoaded,
     Trimmed,
 )
-from kafka_rollout.run.store.entries import KINDS
+from kafka_rollout.run.store.event_json import KINDS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import write_run_report

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.store.entries import KINDS
+from kafka_rollout.run.store.event_json import KINDS
 
 _NUMBERS = st.integers(min_value=0, max_value=999)
 _PLAIN: Mapping[Any, st.SearchStrategy[Any]] = {

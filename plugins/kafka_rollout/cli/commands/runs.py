@@ -162,7 +162,7 @@ def _end(found: ClusterStatus, until: Until | None = None, *, as_json: bool) -> 
 @app.command("show")
 def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
-    from kafka_rollout.run.store.entries import encode
+    from kafka_rollout.run.store.event_json import encode
 
     history = _open_run(cluster, run)
     encoded = ((event.at, *encode(event)) for event in history.events())
@@ -252,13 +252,16 @@ def _without_report(cluster: str, run: str) -> UserError:
 
 @app.command("verify")
 def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
-    """Find events of a run that were altered, removed or reordered, and changed documents. Exit code 3 if there are."""
+    """Find missing events, a damaged plan, changed documents and approvals without a request of Airflow. Exit code 3
+    if there are any.
+
+    It detects damage. A user who can write to the database can also write the SHA-256 of a document.
+    """
     history = _open_run(cluster, run)
-    wrong = history.verify_chain()
-    if wrong:
+    if damage := history.find_damage():
         raise RefusedError(
-            f"The history of run {run} of cluster {cluster} was changed. {wrong}",
-            remedy="Compare it with a backup of the database. Do not rely on the approvals after this event.",
+            f"The history of run {run} of cluster {cluster} is damaged. {damage}",
+            remedy="Restore the database and the documents from a backup.",
         )
     if forged := find_unconfirmed_approval(history.events()):
         raise RefusedError(
@@ -268,7 +271,7 @@ def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None
     if as_json:
         show.print_json({"run": run, "ok": True})
     else:
-        show.say(f"The history of run {run} is complete and unchanged.")
+        show.say(f"The history of run {run} is complete, and its plan and documents are as they were written.")
 
 
 def _open_run(cluster: str, run: str) -> SqlRunStore:

@@ -1,8 +1,7 @@
 """The history of a run: rows in the database, and documents below the URL of the artifacts (port RunStore).
 
-Events form a hash chain: the hash of an event covers the previous hash and the canonical JSON of the event. The row of
-the run has the number of events and the newest hash, so a check also finds that the last events are missing. The chain
-also has entries with the hashes of the documents and of the plan (`entries`).
+The rows of the plan and of each document have the SHA-256 of the content. It detects damage, and a document that was
+replaced outside of the tool. It does not prove who wrote what: a user who can write to the database can write a digest.
 """
 
 from __future__ import annotations
@@ -10,9 +9,9 @@ from __future__ import annotations
 import hashlib
 import json
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -21,30 +20,18 @@ from sqlalchemy import Connection, Row, and_, delete, exists, func, insert, or_,
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
+from kafka_rollout.base.wording import few
 from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, Event
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database, put
-from kafka_rollout.run.store.entries import (
-    BEGUN,
-    ENTRIES,
-    PLAN,
-    WRITTEN,
-    Known,
-    decode,
-    encode,
-    is_entry,
-    known_documents,
-    sha256,
-)
+from kafka_rollout.run.store.event_json import decode, encode
 from kafka_rollout.run.store.tables import artifacts, before_stops, events, fingerprints, plans, runs
 
-_NO_HASH = "0" * 64  # before the first event
 _NEWEST_FIRST = runs.c.updated_at.desc(), runs.c.id.desc()
 _REPORT, _REPORT_PAGE = "report.json", "report.html"
-_NEWEST = 8  # entries of a run that has asked: the request, and documents of other tasks after it
-_WITHOUT_EVENTS = 10  # rows of a cluster that have only documents: test traffic without a run
+_NEWEST = 8  # events of a run that has asked: the request, and events of other tasks after it
 _LATE_S = 60.0  # a transaction can commit after one with a later time
 _ASKING: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}  # database, cluster → newest time, rows that ask
 _READS = 5  # of a document that another process replaces at the same time
@@ -52,16 +39,17 @@ _READS = 5  # of a document that another process replaces at the same time
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadHistory:
-    """The events of a run up to the entry `number` of its hash chain, whose hash is `hash`. `run`: id of its row.
-
-    `has_documents`: the plan or a document can have changed since the events that were known before.
-    """
+    """The events of a run as they were read."""
 
     run: int = 0
-    number: int = 0
-    hash: str = ""
+    """Id of its row; 0 without an event."""
+    version: int = 0
+    """Version of the run, which grows with each event and each change of a document."""
+    newest: str = ""
+    """The row of the newest event."""
     events: tuple[Event, ...] = ()
     has_documents: bool = True
+    """Whether the plan or a document can have changed since the events that were known before."""
 
 
 class SqlRunStore:
@@ -89,24 +77,21 @@ class SqlRunStore:
     def save_plan(self, plan: Plan) -> None:
         body = json.dumps(to_json(plan), ensure_ascii=False)
         with self._writing() as (connection, run):
-            put(connection, plans, {"run": run.id}, {"body": body})
-            self._enter(connection, run, WRITTEN, PLAN, sha256(body.encode()))
+            put(connection, plans, {"run": run.id}, {"body": body, "sha256": sha256(body.encode())})
+            self._count(connection, run)
 
     def load_plan(self) -> Plan:
         """Return the plan. Raises UserError if the run has none, FatalError if it is damaged or was changed."""
-        with self._database.reading() as connection:
-            row = connection.execute(select(plans.c.run, plans.c.body).join(runs).where(*self._this())).one_or_none()
-            body = None if row is None else row.body
-            known = Known() if row is None else self._known(connection, row.run, PLAN)
-        if body is None:
+        rows = self._database.read(select(plans).join(runs).where(*self._this()))
+        if not rows:
             raise UserError(
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.",
                 remedy="Create the plan first, in this run.",
             )
         try:
-            if not known.accepts(body.encode()):
+            if sha256(rows[0].body.encode()) != rows[0].sha256:
                 raise ValueError("not the plan that was recorded")
-            return from_json(Plan, json.loads(body))
+            return from_json(Plan, json.loads(rows[0].body))
         except ValueError:
             raise FatalError(
                 f"The plan of run {self.run_id} of cluster {self.cluster} is damaged or was changed after it was made.",
@@ -146,9 +131,9 @@ class SqlRunStore:
         kind, data = encode(event)
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
-            self._append(connection, run, body)
-            now = self._database.now(connection)
-            connection.execute(update(runs).where(runs.c.id == run.id).values(updated_at=now))
+            number = run.event_count + 1
+            connection.execute(insert(events).values(run=run.id, number=number, body=body))
+            self._count(connection, run, event_count=number, updated_at=self._database.now(connection))
 
     def events(self) -> tuple[Event, ...]:
         """As in RunStore. Raises FatalError for a damaged row.
@@ -164,54 +149,37 @@ class SqlRunStore:
 
         Raises FatalError for a damaged row.
         """
-        query = select(events).join(runs).where(*self._this()).order_by(events.c.number)
-        if known is not None:
-            query = query.where(events.c.number >= known.number)
-        rows = self._database.read(query)
-        if known is None:
-            return self._history(rows, ReadHistory())
-        if not rows or (rows[0].run, rows[0].number, rows[0].hash) != (known.run, known.number, known.hash):
-            return self.read_history()  # another history, for example from a backup
-        return self._history(rows[1:], replace(known, has_documents=False))
-
-    def _history(self, rows: Sequence[Row[Any]], known: ReadHistory) -> ReadHistory:
-        """Return `known` with the rows that follow."""
+        query = select(events, runs.c.version).join(runs).where(*self._this()).order_by(events.c.number)
+        known = known or ReadHistory()
+        rows = self._database.read(query.where(events.c.number >= len(known.events)))
         if not rows:
-            return known
-        new = tuple(event for event in map(self._event, rows) if event is not None)
+            return ReadHistory()
+        if known.events and (rows[0].run, rows[0].number, rows[0].body) != (known.run, len(known.events), known.newest):
+            return self.read_history()  # another history, for example from a backup
+        new = rows[1:] if known.events else rows
         return ReadHistory(
-            run=rows[-1].run,
-            number=rows[-1].number,
-            hash=rows[-1].hash,
-            events=known.events + new,
-            has_documents=known.has_documents or len(new) < len(rows),
+            run=rows[0].run,
+            version=rows[0].version,
+            newest=rows[-1].body,
+            events=known.events + tuple(map(self._event, new)),
+            has_documents=not known.events or rows[0].version - known.version != len(new),
         )
 
-    def verify_chain(self) -> str:
-        with self._database.reading() as connection:
-            run = connection.execute(select(runs).where(*self._this())).one_or_none()
-            if run is None:
-                return ""
-            rows = connection.execute(select(events).where(events.c.run == run.id).order_by(events.c.number)).all()
-        previous = _NO_HASH
-        for expected, row in enumerate(rows, start=1):
-            if row.number != expected:
-                return f"Event {expected} is missing: event {row.number} follows event {expected - 1}."
-            if row.hash != chain_hash(previous, row.body):
-                return f"Event {expected} was altered, or events were removed or reordered: its hash does not match."
-            previous = row.hash
-        if (len(rows), previous) != (run.event_count, run.last_hash):
-            return f"The events after event {len(rows)} are missing: the run recorded {run.event_count}."
-        with self._database.reading() as connection:
-            documents = known_documents(connection, run.id)
-        for name, known in documents.items():
-            try:
-                if name == PLAN:
-                    self.load_plan()
-                elif known.is_recorded:
-                    self.page(name)
-            except (FatalError, UserError) as error:
-                return error.sentence
+    def find_damage(self) -> str:
+        """Return a sentence about the first event, plan or document that is missing or damaged; empty if none is."""
+        counts = self._database.read(select(runs.c.event_count).where(*self._this()))
+        numbers = {row.number for row in self._database.read(select(events.c.number).join(runs).where(*self._this()))}
+        if missing := sorted({number + 1 for row in counts for number in range(row.event_count)} - numbers):
+            return f"Of {counts[0].event_count} events, these are missing: {few(missing)}."
+        names = select(artifacts.c.name).join(runs).where(*self._this()).order_by(artifacts.c.name)
+        try:
+            self.read_history()
+            with suppress(UserError):  # it has no plan
+                self.load_plan()
+            for row in self._database.read(names):
+                self.page(row.name)
+        except FatalError as error:
+            return error.sentence
         return ""
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
@@ -226,20 +194,21 @@ class SqlRunStore:
             ) from None
 
     def page(self, name: str) -> str | None:
-        seen: Known | None = None
+        seen = None
         for _ in range(_READS):
-            has_row, known = self._find(name)
-            if not has_row and not known.is_recorded:
+            with self._database.reading() as connection:
+                row = self._row(connection, name)
+            if row is None:
                 return None
-            content = self._documents.read(self._key(name)) if has_row else b""
-            if has_row and known.accepts(content):
+            content = self._documents.read(self._key(name))
+            if sha256(content) in row:
                 return content.decode()
-            if known == seen:  # no other process replaced it between the two reads
+            if row == seen:  # no other process replaced it between the two reads
                 break
-            seen = known
+            seen = row
         raise FatalError(
-            f"The document {self.location(name)} of run {self.run_id} of cluster {self.cluster} was changed or removed "
-            "after the run wrote it: its hash does not match the run history.",
+            f"The document {self.location(name)} of run {self.run_id} of cluster {self.cluster} was changed "
+            "after the run wrote it: its SHA-256 is another one.",
             remedy="Find out who can write to KAFKA_ROLLOUT_ARTIFACTS. Restore the document from a backup, or repeat "
             "the task that writes it.",
         )
@@ -248,18 +217,32 @@ class SqlRunStore:
         self.attach_page(name, json.dumps(to_json(data), ensure_ascii=False))
 
     def attach_page(self, name: str, content: str) -> None:
-        """Write a document, then its row and its entry in the chain. So a document with a row is complete."""
+        """Write a document, then its row. So a document with a row is complete.
+
+        Before a document is replaced, its row says that this write begins. If the process is killed during the write,
+        the old and the new content are both accepted.
+        """
         encoded = content.encode()
         value = sha256(encoded)
-        while not self._write(name, encoded, value):
+        while True:
+            self._begin(name, value)
             with self._writing() as (connection, run):
-                self._enter(connection, run, BEGUN, name, value)
+                row = self._row(connection, name)
+                if row is not None and value not in (row.sha256, row.next_sha256):
+                    continue  # another process began to replace it
+                self._documents.write(self._key(name), encoded)
+                about = {"size_bytes": len(encoded), "sha256": value, "next_sha256": ""}
+                about["written_at"] = self._database.now(connection)
+                put(connection, artifacts, {"run": run.id, "name": name}, about)
+                if row is None or row.sha256 != value:
+                    self._count(connection, run)
+            return
 
     def detach(self, name: str) -> None:
         with self._writing() as (connection, run):
             which = (artifacts.c.run == run.id, artifacts.c.name == name)
             if connection.execute(delete(artifacts).where(*which)).rowcount:
-                self._enter(connection, run, WRITTEN, name, "")
+                self._count(connection, run)
         self._documents.remove(self._key(name))
 
     def write_report(self, html: str, report: Any) -> tuple[str, str]:
@@ -278,45 +261,28 @@ class SqlRunStore:
             folder.chmod(0o700)
         return folder / safe_name(name)
 
-    def _write(self, name: str, content: bytes, value: str) -> bool:
-        """Write a document. Returns False, and writes nothing, if the chain must first say that its write begins."""
+    def _begin(self, name: str, value: str) -> None:
+        """Record that another content of a document is being written. `value`: its SHA-256."""
         with self._writing() as (connection, run):
-            known = self._known(connection, run.id, name)
-            if known.is_recorded and value not in {known.written, *known.begun}:
-                return False
-            self._documents.write(self._key(name), content)
-            values = {"size_bytes": len(content), "written_at": self._database.now(connection)}
-            put(connection, artifacts, {"run": run.id, "name": name}, values)
-            if known != Known(written=value):
-                self._enter(connection, run, WRITTEN, name, value)
-        return True
+            row = self._row(connection, name)
+            if row is None or value == row.sha256:
+                return
+            before = row.sha256
+            if row.next_sha256:  # of a killed process: which of the two contents is there?
+                with suppress(FatalError):  # it is missing, and is written now
+                    content = sha256(self._documents.read(self._key(name)))
+                    before = content if content == row.next_sha256 else before
+            which = (artifacts.c.run == run.id, artifacts.c.name == name)
+            connection.execute(update(artifacts).where(*which).values(sha256=before, next_sha256=value))
 
-    def _find(self, name: str) -> tuple[bool, Known]:
-        """Return whether the document has a row, and what the chain knows about it."""
-        with self._database.reading() as connection:
-            run = connection.execute(select(runs.c.id).where(*self._this())).scalar_one_or_none()
-            if run is None:
-                return False, Known()
-            query = select(artifacts.c.name).where(artifacts.c.run == run, artifacts.c.name == name)
-            return connection.execute(query).first() is not None, self._known(connection, run, name)
+    def _row(self, connection: Connection, name: str) -> Row[Any] | None:
+        """Return the SHA-256 of a document, and that of a content whose write began; None if there is no document."""
+        query = select(artifacts.c.sha256, artifacts.c.next_sha256).join(runs)
+        return connection.execute(query.where(*self._this(), artifacts.c.name == name)).one_or_none()
 
-    def _known(self, connection: Connection, run: int, name: str) -> Known:
-        try:
-            return known_documents(connection, run).get(name, Known())
-        except (ValueError, TypeError, KeyError):
-            raise self._damaged("An entry about a document") from None
-
-    def _enter(self, connection: Connection, run: Row[Any], kind: str, name: str, value: str) -> None:
-        """Append an entry about a document to the chain. `value`: its SHA-256; empty if it is removed."""
-        entry = {"at": self._clock(), "kind": kind, "data": {"name": name, "sha256": value}}
-        self._append(connection, run, canonical_json(entry))
-
-    def _append(self, connection: Connection, run: Row[Any], body: str) -> None:
-        """Append a row to the chain. `run`: the locked row of the run, as it was at the begin of the transaction."""
-        number, value = run.event_count + 1, chain_hash(run.last_hash, body)
-        connection.execute(insert(events).values(run=run.id, number=number, body=body, hash=value))
-        changed = {"event_count": number, "last_hash": value}
-        connection.execute(update(runs).where(runs.c.id == run.id).values(**changed))
+    def _count(self, connection: Connection, run: Row[Any], **values: Any) -> None:
+        """Write the next version into the locked row of the run."""
+        connection.execute(update(runs).where(runs.c.id == run.id).values(version=run.version + 1, **values))
 
     def _key(self, name: str) -> str:
         return artifact_key("runs", self.cluster, self.run_id, name)
@@ -337,7 +303,7 @@ class SqlRunStore:
 
     def _create(self, connection: Connection) -> None:
         now = self._database.now(connection)
-        values = {"created_at": now, "updated_at": now, "event_count": 0, "last_hash": _NO_HASH}
+        values = {"created_at": now, "updated_at": now, "event_count": 0, "version": 0}
         row = {"cluster": self.cluster, "run_id": self.run_id, **values}
         if self._database.is_sqlite:
             connection.execute(insert(runs).values(**row))
@@ -346,21 +312,15 @@ class SqlRunStore:
 
         connection.execute(postgresql.insert(runs).values(**row).on_conflict_do_nothing())
 
-    def _event(self, row: Row[Any]) -> Event | None:
-        """Return the event; None for an entry about a document."""
+    def _event(self, row: Row[Any]) -> Event:
         try:
             body = json.loads(row.body)
-            kind, at, data = str(body["kind"]), float(body["at"]), dict(body["data"])
-            return None if kind in ENTRIES else decode(kind, at, data)
+            return decode(str(body["kind"]), float(body["at"]), dict(body["data"]))
         except (ValueError, TypeError, KeyError):
-            raise self._damaged(f"Event {row.number}") from None
-
-    def _damaged(self, what: str) -> FatalError:
-        return FatalError(
-            f"{what} of run {self.run_id} of cluster {self.cluster} is damaged.",
-            remedy=f"Run `kafka-rollout runs verify --cluster {self.cluster} --run {self.run_id}`, and restore the "
-            "database from a backup.",
-        )
+            raise FatalError(
+                f"Event {row.number} of run {self.run_id} of cluster {self.cluster} is damaged.",
+                remedy="Restore the database from a backup.",
+            ) from None
 
 
 def canonical_json(event: Mapping[str, Any]) -> str:
@@ -368,8 +328,8 @@ def canonical_json(event: Mapping[str, Any]) -> str:
     return json.dumps(event, ensure_ascii=False, sort_keys=True, separators=(",", ":"))
 
 
-def chain_hash(previous: str, body: str) -> str:
-    return hashlib.sha256(f"{previous}{body}".encode()).hexdigest()
+def sha256(content: bytes) -> str:
+    return hashlib.sha256(content).hexdigest()
 
 
 def list_clusters_of_run(database: Database, run_id: str) -> tuple[str, ...]:
@@ -388,13 +348,9 @@ def list_run_versions(database: Database, cluster: str, at_most: int | None = No
 
     The version changes with every event and every document. `at_most`: number of runs; None: all.
     """
-    query = select(runs.c.id, runs.c.run_id, runs.c.event_count, runs.c.last_hash).where(runs.c.cluster == cluster)
-    if at_most is not None:  # so that the events of older runs are not searched
-        enough = select(runs.c.id).where(runs.c.cluster == cluster, runs.c.event_count > 0).order_by(*_NEWEST_FIRST)
-        query = query.where(runs.c.id.in_(enough.limit(at_most + _WITHOUT_EVENTS)))
-    query = query.where(exists().where(events.c.run == runs.c.id, ~is_entry())).order_by(*_NEWEST_FIRST)
+    query = select(runs).where(runs.c.cluster == cluster, runs.c.event_count > 0).order_by(*_NEWEST_FIRST)
     rows = database.read(query.limit(at_most))
-    return {row.run_id: f"{row.id}-{row.event_count}-{row.last_hash}" for row in rows}
+    return {row.run_id: f"{row.id}-{row.version}-{row.updated_at}" for row in rows}
 
 
 def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[str, ...]:
@@ -404,9 +360,9 @@ def list_changed_runs(database: Database, cluster: str, since: float) -> tuple[s
 
 
 def list_asking_runs(database: Database, cluster: str) -> tuple[str, ...]:
-    """Return the ids of the cluster's runs whose newest entries have a request, the last changed first.
+    """Return the ids of the cluster's runs whose newest events have a request, the last changed first.
 
-    A run that waits for an answer records nothing, apart from documents. Read its events to know whether it waits. A
+    A run that waits for an answer records nothing else. Read its events to know whether it waits. A
     process searches all runs once, later those that asked and those with events since.
     """
     newest = and_(events.c.run == runs.c.id, events.c.number > runs.c.event_count - _NEWEST)

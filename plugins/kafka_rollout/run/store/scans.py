@@ -23,7 +23,7 @@ from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database
-from kafka_rollout.run.store.entries import sha256
+from kafka_rollout.run.store.runs import sha256
 from kafka_rollout.run.store.tables import alerts, checks, scans
 
 KEPT = 60  # scans and checks of a cluster: two months of daily ones

@@ -47,7 +47,7 @@ def _table(table: str, /, *constraints: Any, key: Collection[str] = (), **column
     return Table(table, metadata, *made, *constraints)
 
 
-# `event_count` and `last_hash` are from the newest event. They do not match if the last events were removed.
+# `version` grows with each event, and each change of the plan or of a document.
 runs = _table(
     "runs",
     UniqueConstraint("cluster", "run_id", name="runs_cluster_run_id"),
@@ -56,12 +56,13 @@ runs = _table(
     created_at=Float,
     updated_at=Float,
     event_count=Integer,
-    last_hash=_HASH,
+    version=Integer,
 )
 
-events = _table("events", key=("run", "number"), number=Integer, body=Text, hash=_HASH)
+events = _table("events", key=("run", "number"), number=Integer, body=Text)
 
-plans = _table("plans", key=("run",), body=Text)
+# `sha256`: of the body.
+plans = _table("plans", key=("run",), body=Text, sha256=_HASH)
 
 before_stops = _table(
     "before_stops", key=("run", "release_step", "node_id"), release_step=_NAME, node_id=Integer, body=Text
@@ -70,8 +71,17 @@ before_stops = _table(
 # Hashes of the configurations that the plan's check of the configuration has evaluated.
 fingerprints = _table("fingerprints", key=("run", "node_id"), node_id=Integer, hash=_HASH)
 
-# A row is committed after its artifact is written, and removed before its artifact is removed.
-artifacts = _table("artifacts", key=("run", "name"), name=_NAME, size_bytes=BigInteger, written_at=Float)
+# A row is committed after its artifact is written, and removed before its artifact is removed. `sha256`: of the
+# artifact. `next_sha256`: of a content whose write began; empty if it has ended.
+artifacts = _table(
+    "artifacts",
+    key=("run", "name"),
+    name=_NAME,
+    size_bytes=BigInteger,
+    written_at=Float,
+    sha256=_HASH,
+    next_sha256=_HASH,
+)
 
 # One row per cluster. It stays when no run holds the lease (`holder` is empty), because `token` must never decrease.
 leases = _table(

@@ -20,7 +20,7 @@ from kafka_rollout.gates.check import GateCheck, GateKind
 from kafka_rollout.releases.jvm.jvm import Jvm
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import GateChecked
-from kafka_rollout.run.store.entries import decode
+from kafka_rollout.run.store.event_json import decode
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.tables import events
 from tests.integration.harness.cluster_contents import wait_until_all_know

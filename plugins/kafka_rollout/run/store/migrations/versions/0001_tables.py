@@ -67,7 +67,7 @@ def upgrade() -> None:
         created_at=sa.Float,
         updated_at=sa.Float,
         event_count=sa.Integer,
-        last_hash=sa.String(64),
+        version=sa.Integer,
     )
     _create(
         "scans",
@@ -79,12 +79,21 @@ def upgrade() -> None:
         kept_at=sa.Float,
         summary=sa.Text,
     )
-    _create("artifacts", key=("run", "name"), run=_ID, name=_NAME, size_bytes=sa.BigInteger, written_at=sa.Float)
+    _create(
+        "artifacts",
+        key=("run", "name"),
+        run=_ID,
+        name=_NAME,
+        size_bytes=sa.BigInteger,
+        written_at=sa.Float,
+        sha256=sa.String(64),
+        next_sha256=sa.String(64),
+    )
     step = {"release_step": _NAME, "node_id": sa.Integer}
     _create("before_stops", key=("run", *step), run=_ID, **step, body=sa.Text)
-    _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text, hash=sa.String(64))
+    _create("events", key=("run", "number"), run=_ID, number=sa.Integer, body=sa.Text)
     _create("fingerprints", key=("run", "node_id"), run=_ID, node_id=sa.Integer, hash=sa.String(64))
-    _create("plans", key=("run",), run=_ID, body=sa.Text)
+    _create("plans", key=("run",), run=_ID, body=sa.Text, sha256=sa.String(64))
     _create(
         "notifications",
         key=("cluster", "notification", "channel"),

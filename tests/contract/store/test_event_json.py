@@ -13,7 +13,7 @@ from kafka_rollout import run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, Rolled, Unknown, Voided
 from kafka_rollout.run.step_events import Started
-from kafka_rollout.run.store.entries import KINDS, decode, encode
+from kafka_rollout.run.store.event_json import KINDS, decode, encode
 from tests.unit.run.events_strategy import events
 
 R = Release.parse
