@@ -34,7 +34,6 @@ ANY_BROKER = {
     "_registered_controllers": "asks controllers",
     "_controllers_leader_first": "asks controllers",
     "_describe_cluster": "its caller names the nodes",
-    "wait_for_turn": "asks nothing",
     "_through": "finds the current brokers",
     "_live_brokers": "its caller names the nodes; the others are addresses",
 }

@@ -170,9 +170,6 @@ class FakeAdmin:
         found = {**unset, **self._cluster.settings_in_use(node.node_id)}
         return found if names is None else {name: found[name] for name in names if name in found}
 
-    def wait_for_turn(self) -> int | None:
-        return None
-
     def partitions(
         self,
         *,

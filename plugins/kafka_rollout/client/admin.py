@@ -43,7 +43,6 @@ from kafka_rollout.client.messages import UnregisterBrokerRequest
 from kafka_rollout.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
-    RequestTurns,
     Target,
     error_name,
     raise_for_error,
@@ -94,13 +93,12 @@ class KafkaAdmin:
         *,
         timeout_s: float = _TIMEOUT_S,
         fence: Fence = unfenced,
-        turns: RequestTurns | None = None,
     ) -> None:
         self._fence = fence
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._security = security or ClientSecurity()
-        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s, turns=turns)
+        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s)
         self._min_isr = MinIsrValues(self._nodes)
         self._last_leader: int | None = None
 
@@ -205,9 +203,6 @@ class KafkaAdmin:
             return response
 
         return self._nodes.first_answer(targets, DescribeClusterRequest(**fields), accept)
-
-    def wait_for_turn(self) -> int | None:
-        return self._nodes.wait_for_turn()
 
     def partitions(
         self,

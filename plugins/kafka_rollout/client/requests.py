@@ -6,12 +6,11 @@ import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import suppress
 from copy import copy
 from dataclasses import dataclass
 from enum import IntEnum
 from struct import Struct
-from typing import Any, Protocol, TypeVar
+from typing import Any, TypeVar
 from uuid import UUID
 
 from kafka import errors as kafka_errors
@@ -34,8 +33,6 @@ READ_UNCOMMITTED = 0
 TOPICS_VERSION = 12  # of Metadata, in every release in KRaft mode
 _INT, _PARTITION = Struct(">i"), Struct(">hiii")
 _Nodes = tuple[int, ...]
-_PARTITIONS_PER_S = 40_000  # of one broker, in responses with all topics: 200,000 partitions every 5 s
-_SMALL_S = 0.25  # a turn that is shorter than this needs no limit
 
 
 class ResourceType(IntEnum):
@@ -312,24 +309,6 @@ class _Reader:
                 raise ValueError("a length has more than five bytes")
 
 
-class RequestTurns(Protocol):
-    """The turns of one cluster's brokers for requests about all partitions, which all processes share.
-
-    Such a request costs a broker of a large cluster much.
-    """
-
-    def take(self, nodes: Sequence[int]) -> tuple[int, float]:
-        """Take the next turn of the broker that is free first; return it, and the seconds until the turn begins.
-
-        At once without a turn if the wait would be too long, and while turns have no length.
-        """
-        ...
-
-    def set_length(self, node_id: int, seconds: float) -> None:
-        """Set the length of the turn that this broker has now, and of all later turns; 0: they need no limit."""
-        ...
-
-
 class ClusterConnections:
     """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost.
 
@@ -344,11 +323,7 @@ class ClusterConnections:
         security: ClientSecurity,
         *,
         timeout_s: float,
-        turns: RequestTurns | None = None,
-        sleep: Callable[[float], None] = time.sleep,
     ) -> None:
-        self._turns = turns  # None: of a process that is alone
-        self._sleep = sleep
         self.brokers = tuple(t for node in cluster.brokers if (t := target_of(node, Role.BROKER)))
         self.controllers = tuple(t for node in cluster.controllers if (t := target_of(node, Role.CONTROLLER)))
         self._security = security
@@ -458,37 +433,17 @@ class ClusterConnections:
         response: tuple[Any, Target] = self.first_answer(self.brokers, request, lambda *both: both, fence=fence)
         return response
 
-    def wait_for_turn(self) -> int | None:
-        """Wait for the next turn of a broker to report all topics, and return its id.
-
-        None: any broker, at once; so it is if the turns cannot be read or stored, since they only limit load.
-        """
-        responding = [target.node_id for target in self.brokers if target.address not in self._failed_at]
-        if self._turns is None or not responding:
-            return None
-        try:
-            node_id, wait_s = self._turns.take(responding)
-        except RolloutError:
-            return None
-        self._sleep(wait_s)
-        return node_id
-
     def topics(
         self, *, through: Collection[int] = (), names: Collection[str] | None = None
     ) -> tuple[dict[str, TopicMetadata], Target]:
         """Return topic name → metadata of these topics, and the broker that reported them.
 
-        `names` None: all topics that the user can describe. `through`: as for brokers_of. It does not wait for a turn:
-        who knows that a broker is current would not know it after the wait.
+        `names` None: all topics that the user can describe. `through`: as for brokers_of.
         """
         described: Sequence[TopicMetadata]
         described, target = self.first_answer(
             self.brokers_of(through), describe_topics(names), lambda *both: both, decode=decode_topics
         )
-        if self._turns is not None and names is None:
-            length_s = sum(len(topic.partitions) for topic in described) / _PARTITIONS_PER_S
-            with suppress(RolloutError):  # as in wait_for_turn
-                self._turns.set_length(target.node_id, length_s if length_s >= _SMALL_S else 0.0)
         topics = {}
         for topic in described:
             if error_name(topic.error_code) != "UNKNOWN_TOPIC_OR_PARTITION":  # being deleted

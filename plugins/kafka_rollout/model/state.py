@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Need
@@ -523,6 +523,15 @@ def find_current_brokers(
         return ()
     ids = (node.node_id for node in cluster.brokers)
     return tuple(node_id for node_id in ids if check_current(quorum, node_id, seen.get(node_id))[0])
+
+
+def begin_with_another(node_ids: Sequence[int], at: float) -> tuple[int, ...]:
+    """Return the ids, beginning with another one each second. `at`: epoch seconds.
+
+    A response about all partitions is expensive for the broker of a large cluster: not every one is asked of the first.
+    """
+    first = int(at) % len(node_ids) if node_ids else 0
+    return (*node_ids[first:], *node_ids[:first])
 
 
 def check_spare_voters(quorum: QuorumState, without: int) -> tuple[bool, str]:

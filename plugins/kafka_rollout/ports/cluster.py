@@ -72,12 +72,6 @@ class ClusterQueries(Protocol):
         queries about the whole cluster are answered; empty: from any broker, which can be cut off from the controllers
         and answer with its last metadata."""
 
-    def wait_for_turn(self) -> int | None:
-        """Wait until it is a broker's turn to report all partitions, and return its id; None: no broker is preferred.
-
-        Call it before the queries that show which brokers are current: the wait can take seconds.
-        """
-
     def partitions(
         self,
         *,

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, TypeVar
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.model.rights import LIST_PARTITIONS, right_findings
-from kafka_rollout.model.state import find_current_brokers
+from kafka_rollout.model.state import begin_with_another, find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.console import ClusterNow, summarize
 
@@ -24,9 +24,8 @@ _T = TypeVar("_T")
 def read_cluster_now(cluster: ClusterSpec, security: ClientSecurity) -> ClusterNow:
     """Return the state. A query without an answer is in its `problems`, and its value is unknown."""
     from kafka_rollout.client.admin import KafkaAdmin
-    from kafka_rollout.run.store.opening import open_turns
 
-    with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S, turns=open_turns(cluster.name)) as admin:
+    with KafkaAdmin(cluster, security, timeout_s=_TIMEOUT_S) as admin:
         return query_cluster_now(cluster, admin)
 
 
@@ -41,9 +40,8 @@ def query_cluster_now(cluster: ClusterSpec, admin: ClusterQueries) -> ClusterNow
             problems.append(f"{error.sentence} {error.remedy}".strip())
             return None
 
-    turn = admin.wait_for_turn()
     quorum = ask(lambda: admin.quorum(through_brokers=False))
-    current = tuple(sorted(find_current_brokers(cluster, quorum, {}), key=lambda node_id: node_id != turn))
+    current = begin_with_another(find_current_brokers(cluster, quorum, {}), SystemClock().now())
     registered = ask(lambda: admin.registered(through=current))
     partitions = ask(lambda: admin.partitions(through=current))
     # Brokers leave out the topics that the user cannot describe, without an error.

@@ -24,7 +24,6 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.client.admin import KafkaAdmin
-    from kafka_rollout.client.requests import RequestTurns
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.nodes.metrics import NodeMetricsReader
@@ -49,16 +48,14 @@ def open_cluster_ports(
     """
     from kafka_rollout.client.security.carried_security import remove_stale_files
     from kafka_rollout.run.store.database import close_idle_connections
-    from kafka_rollout.run.store.opening import open_lock, open_run, open_turns
+    from kafka_rollout.run.store.opening import open_lock, open_run
 
     settings = settings or Settings.from_environment()
     remove_stale_files(settings.home)
     cluster = get_cluster(cluster_name, settings)
-    run, lock, turns = open_run(cluster.name, run_id, settings), open_lock(settings), open_turns(cluster.name, settings)
+    run, lock = open_run(cluster.name, run_id, settings), open_lock(settings)
     try:
-        with _open(
-            cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust, turns=turns
-        ) as ports:
+        with _open(cluster, run_id, run, lock, settings, security=security, ssh=ssh, adjust=adjust) as ports:
             yield ports
     finally:
         close_idle_connections()  # the process of a task ends without exit handlers
@@ -91,7 +88,6 @@ def _open(
     security: ClientSecurity | None,
     ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
-    turns: RequestTurns | None = None,
 ) -> Iterator[ClusterPorts]:
     """Yield the fenced ports, and close their connections at the end; `ssh` and `adjust` as in `open_cluster_ports`."""
     from kafka_rollout.base.system.clock import SystemClock
@@ -108,7 +104,7 @@ def _open(
     closing = ExitStack()
     clock = SystemClock()
     fence = make_fence(lock, cluster.name, clock)
-    admin = KafkaAdmin(cluster, security, fence=fence, turns=turns)
+    admin = KafkaAdmin(cluster, security, fence=fence)
     open_shell = partial(_open_shell, settings, ssh, closing)
     runtime, metrics, places = _reach_nodes(cluster, admin, cache, catalogue, fence=fence, open_shell=open_shell)
     ports = ClusterPorts(

@@ -15,7 +15,6 @@ from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
-from kafka_rollout.run.store.turns import SqlRequestTurns
 from tests.postgres import Postgres
 
 
@@ -60,9 +59,6 @@ class Store:
 
     def checks(self, cluster: str = "orders") -> SqlCheckHistory:
         return SqlCheckHistory(self.database(clock=self.clock), cluster)
-
-    def turns(self, cluster: str = "orders") -> SqlRequestTurns:
-        return SqlRequestTurns(self.database(clock=self.clock), cluster)
 
     def scans(self, cluster: str = "orders") -> SqlScanHistory:
         return SqlScanHistory(self.database(), Artifacts(str(self.home)), cluster)

@@ -3,13 +3,11 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
 from dataclasses import replace
-from types import SimpleNamespace
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, RolloutError, TransientError
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.requests import ClusterConnections, Target
 from kafka_rollout.client.security.client_security import ClientSecurity
 from tests.unit.builders import SEPARATE
@@ -46,52 +44,6 @@ def test_the_error_of_the_first_node_is_raised(nodes: ClusterConnections) -> Non
         nodes.from_each(TARGETS, ask)
     assert nodes.from_each(TARGETS[:1], ask) == [1]
     assert nodes.from_each([], ask) == []
-
-
-class Turns:
-    def __init__(self, error: RolloutError | None = None) -> None:
-        self.error, self.taken, self.lengths = error, list[list[int]](), list[float]()
-
-    def take(self, nodes: Sequence[int]) -> tuple[int, float]:
-        self.taken.append(list(nodes))
-        if self.error:
-            raise self.error
-        return nodes[-1], 2.5
-
-    def set_length(self, node_id: int, seconds: float) -> None:
-        if self.error:
-            raise self.error
-        self.lengths.append(seconds)
-
-
-def test_only_the_wait_for_a_turn_sleeps_and_skips_brokers_that_failed_last(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    turns, slept = Turns(), list[float]()
-    nodes = ClusterConnections(CLUSTER, ClientSecurity(), timeout_s=1.0, turns=turns, sleep=slept.append)
-    nodes._failed_at[nodes.brokers[-1].address] = 1.0
-    assert nodes.wait_for_turn() == nodes.brokers[-2].node_id
-    assert (slept, turns.taken) == ([2.5], [[broker.node_id for broker in nodes.brokers[:-1]]])
-
-    sizes = [40_000, 1, 40_000]
-
-    def answer(targets: Sequence[Target], *args: object, **options: object) -> object:
-        return [SimpleNamespace(error_code=0, name="a", partitions=[()] * sizes.pop(0))], targets[0]
-
-    monkeypatch.setattr(nodes, "first_answer", answer)
-    for _ in range(2):
-        assert list(nodes.topics(through=[nodes.brokers[0].node_id])[0]) == ["a"]
-    assert turns.lengths == [1.0, 0.0]
-    assert nodes.topics(names=["a"])[0]
-    assert (len(slept), len(turns.taken), len(turns.lengths)) == (1, 1, 2)
-
-
-def test_turns_that_cannot_be_read_or_stored_limit_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    turns, slept = Turns(FatalError("The database is read-only.", remedy="Free the disk.")), list[float]()
-    nodes = ClusterConnections(CLUSTER, ClientSecurity(), timeout_s=1.0, turns=turns, sleep=slept.append)
-    assert (nodes.wait_for_turn(), slept) == (None, [])
-    monkeypatch.setattr(nodes, "first_answer", lambda targets, *args, **options: ([], targets[0]))
-    assert nodes.topics() == ({}, nodes.brokers[0])
 
 
 def test_brokers_are_asked_in_the_order_that_the_caller_names(nodes: ClusterConnections) -> None:

@@ -6,8 +6,6 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-import pytest
-
 from kafka_rollout.model.rights import LIST_PARTITIONS, MissingRight
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.report.console import (
@@ -23,7 +21,7 @@ from kafka_rollout.report.console import (
 )
 from kafka_rollout.wiring.cluster_now import query_cluster_now
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import fake_ports
 
 
 def partition(number: int, isr: Sequence[int], *, leader: int = 1) -> PartitionState:
@@ -97,9 +95,3 @@ def test_a_cluster_is_read_through_its_listeners_and_a_lost_quorum_is_a_problem(
     lost = query_cluster_now(world.spec, admin)
     assert (lost.controller, lost.counts[BEHIND].number) == (None, None)
     assert "no leader" in lost.problems[0]
-
-
-def test_the_turn_of_a_broker_begins_before_the_state_is_read(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    world = FakeCluster(R431)
-    monkeypatch.setattr(FakeAdmin, "wait_for_turn", lambda _: setattr(world.nodes[11], "behind", 3))
-    assert query_cluster_now(world.spec, fake_ports(world, tmp_path).admin).counts[BEHIND].number == 1

@@ -12,7 +12,6 @@ from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
-from kafka_rollout.run.store.turns import SqlRequestTurns
 
 
 def database_of(settings: Settings | None = None) -> Database:
@@ -38,10 +37,6 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScan
 
 def open_check_history(cluster: str, settings: Settings | None = None) -> SqlCheckHistory:
     return SqlCheckHistory(database_of(settings), cluster)
-
-
-def open_turns(cluster: str, settings: Settings | None = None) -> SqlRequestTurns:
-    return SqlRequestTurns(database_of(settings), cluster)
 
 
 def open_notifications(settings: Settings | None = None) -> SqlNotifications:

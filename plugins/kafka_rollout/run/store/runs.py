@@ -275,7 +275,7 @@ class SqlRunStore:
             which = (artifacts.c.run == run.id, artifacts.c.name == name)
             connection.execute(update(artifacts).where(*which).values(sha256=before, next_sha256=value))
 
-    def _row(self, connection: Connection, name: str) -> Row[Any] | None:
+    def _row(self, connection: Connection, name: str) -> Any | None:
         """Return the SHA-256 of a document, and that of a content whose write began; None if there is no document."""
         query = select(artifacts.c.sha256, artifacts.c.next_sha256).join(runs)
         return connection.execute(query.where(*self._this(), artifacts.c.name == name)).one_or_none()

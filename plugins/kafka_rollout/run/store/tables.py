@@ -125,9 +125,6 @@ checks = _table(
     page=Text,
 )
 
-# A broker answers the next request about all partitions from `free_at` on. `length_s`: of its last turn, in seconds.
-turns = _table("turns", key=("cluster", "node_id"), cluster=_NAME, node_id=Integer, free_at=Float, length_s=Float)
-
 alerts = _table("alerts", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, at=Float, body=Text)
 
 # One row per notification and channel. `notification`: SHA-256 of its key. `state`: sending, sent or failed.

@@ -29,6 +29,7 @@ from kafka_rollout.model.state import (
     QuorumState,
     RegisteredNodes,
     TransactionState,
+    begin_with_another,
     check_current,
     find_current_brokers,
     find_unlisted_controllers,
@@ -195,9 +196,8 @@ def observe_some(
     """
     unanswered: list[str] = []
     refused: dict[str, Need] = {}
-    turn = ports.admin.wait_for_turn() if brokers and topics is None else None
-    # The quorum first, but after the wait: what was committed then must have been applied by the nodes, and the brokers
-    # that are current report the rest.
+    # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
+    # report the rest.
     ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.RESPONSES)
     quorum = _ask(ask_quorum, None, unanswered) if brokers else None
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
@@ -209,7 +209,7 @@ def observe_some(
         current = _applied(ports, quorum, current)
         if not current:
             unanswered.append("No broker that was queried has applied the newest metadata.")
-    through = sorted(current, key=lambda node_id: node_id != turn)
+    through = current if topics is not None else begin_with_another(current, ports.clock.now())
     # Before the partitions: a topic that is created in between does not count as hidden.
     active = _active_controller(ports, quorum, observed)
     registered, partitions = _NOT_ASKED, _NO_PARTITIONS

@@ -109,4 +109,3 @@ def upgrade() -> None:
     op.create_index("notifications_changed_at", "notifications", ["changed_at"], unique=False)
     checked = {"target": sa.String(32), "at": sa.Float, "body": sa.Text, "page": sa.Text}
     _create("checks", key=("cluster", "run_id"), cluster=_NAME, run_id=_NAME, **checked)
-    _create("turns", key=("cluster", "node_id"), cluster=_NAME, node_id=sa.Integer, free_at=sa.Float, length_s=sa.Float)
