@@ -15,6 +15,7 @@ from tests.paths import ROOT
 
 WITH_A_LIBRARY = {
     "base/json_forms.py": {"pydantic"},
+    "base/maintenance.py": {"croniter"},
     "formats/codecs.py": {"cramjam", "crc32c", "lz4", "backports"},
 }
 STEPS = sorted((PACKAGE / "steps").rglob("*.py"))

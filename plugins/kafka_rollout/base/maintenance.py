@@ -1,31 +1,34 @@
 """Maintenance windows and freeze days: when the next part of a run can begin, and how many windows a run needs.
 
-A window is `[DAYS ]HH:MM-HH:MM ZONE`, several are separated by `;`. A day is the one on which the window opens: `Fr
-22:00-04:00` ends on Saturday. A freeze day is `2026-12-24` or `2026-12-20..2027-01-03`, whole days of the window's time
-zone; without a window, of UTC. Only wall-clock times count, so a window can be an hour longer or shorter on the night
-of a clock change. A time that this night skips is the moment of the change; a time that it repeats is the first one.
+A window is a cron expression with the times at which it opens, a duration and a time zone: `0 22 * * Mon-Fri 6h
+Europe/Berlin`; several are separated by `;`. The duration is elapsed time, also on the night of a clock change. A time
+that this night skips is the moment of the change; at a time that it repeats, the window opens twice (croniter). A
+freeze day is `2026-12-24` or `2026-12-20..2027-01-03`, whole days of the window's time zone; without a window, of UTC.
 
 Instants are epoch seconds; this module reads no clock.
 """
 
 from __future__ import annotations
 
-import re
-from bisect import bisect_left
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 from datetime import UTC, date, datetime, time, timedelta
 from functools import lru_cache
+from itertools import takewhile
 from zoneinfo import ZoneInfo
 
-from kafka_rollout.base.durations import duration
+from croniter import CroniterBadDateError, croniter
+
+from kafka_rollout.base.durations import duration, parse_duration
 from kafka_rollout.base.errors import UserError
 
 HORIZON_DAYS = 400  # a run that cannot continue in this time never continues
-_DAYS = ("Monday", "Tuesday", "Wednesday", "Thursday", "Friday", "Saturday", "Sunday")
-_DAY_S, _DAY_MIN = 86_400, 24 * 60
-_WINDOW = re.compile(r"(?:(?P<days>\S+)\s+)?(?P<opens>\d\d?:\d\d)\s*-\s*(?P<closes>\d\d?:\d\d)\s+(?P<zone>\S+)")
-_SYNTAX = "Write, for example, Mo-Fr 22:00-04:00 Europe/Berlin; several windows are separated by ';'."
+_DAY_S = 86_400
+_LONGEST_S = 7 * _DAY_S
+_SYNTAX = (
+    "Write a cron expression, a duration and a time zone, for example 0 22 * * Mon-Fri 6h Europe/Berlin; several "
+    "windows are separated by ';'."
+)
 _FREEZE_SYNTAX = "Write a date such as 2026-12-24, or a range such as 2026-12-20..2027-01-03."
 
 Span = tuple[float, float]
@@ -33,12 +36,15 @@ Span = tuple[float, float]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Window:
-    """One weekly window. `days`: 0 is Monday. `closes_after_min`: minutes since the midnight before it opens."""
-
-    days: frozenset[int]
-    opens_after_min: int
-    closes_after_min: int
+    cron: str
+    """When it opens, in five fields."""
+    length_s: float
     zone: str
+
+    def spans(self, now: float) -> list[Span]:
+        """Return the times in which it is open, from those that are open at `now` to the end of the horizon."""
+        first = datetime.fromtimestamp(now - self.length_s, ZoneInfo(self.zone)).date()
+        return [(at, at + self.length_s) for at in _openings(self.cron, self.zone, first)]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -110,10 +116,10 @@ class Maintenance:
         return Schedule(windows=used, ends_at=at)
 
     def at(self, instant: float) -> str:
-        """Return an instant in the zone of the first window: `Mo 2026-11-30 22:00 CET`."""
+        """Return an instant in the zone of the first window: `Mon 2026-11-30 22:00 CET`."""
         zone = ZoneInfo(self.windows[0].zone) if self.windows else UTC
         local = datetime.fromtimestamp(instant, zone)
-        return f"{_DAYS[local.weekday()][:2]} {local:%Y-%m-%d %H:%M %Z}"
+        return f"{local:%a %Y-%m-%d %H:%M %Z}"
 
     def _spans(self, now: float) -> list[Span]:
         """Return the open times that end after `now`, in their order, without overlaps."""
@@ -121,20 +127,11 @@ class Maintenance:
         if not self.windows:
             found = _without([(now, now + HORIZON_DAYS * _DAY_S)], self._frozen("UTC"))
         for window in self.windows:
-            today = datetime.fromtimestamp(now, ZoneInfo(window.zone)).date()
-            opened = (
-                (
-                    _instant(day, window.opens_after_min, window.zone),
-                    _instant(day, window.closes_after_min, window.zone),
-                )
-                for day in (today + timedelta(days=number) for number in range(-1, HORIZON_DAYS))
-                if day.weekday() in window.days
-            )
-            found += _without(opened, self._frozen(window.zone))
+            found += _without(window.spans(now), self._frozen(window.zone))
         return [span for span in _merged(found) if span[1] > now]
 
     def _frozen(self, zone: str) -> list[Span]:
-        return [(_instant(first, 0, zone), _instant(last + timedelta(days=1), 0, zone)) for first, last in self.frozen]
+        return [(_midnight(first, zone), _midnight(last + timedelta(days=1), zone)) for first, last in self.frozen]
 
 
 def parse_maintenance(window: str, freeze_days: Iterable[str]) -> Maintenance | None:
@@ -151,9 +148,9 @@ def refuse_never_open(maintenance: Maintenance, now: float) -> None:
     state = maintenance.state_at(now)
     if not state.is_open and state.until is None:
         raise UserError(
-            f"The freeze days cover every maintenance window of the next {HORIZON_DAYS} days, so the run would never "
-            "begin.",
-            remedy="Shorten the freeze days.",
+            f"No maintenance window opens in the next {HORIZON_DAYS} days outside of the freeze days, so the run would "
+            "never begin.",
+            remedy="Shorten the freeze days, or choose another window.",
         )
 
 
@@ -168,56 +165,31 @@ def refuse_too_long(maintenance: Maintenance, now: float, commands_s: float, res
 
 
 def _parse_window(text: str) -> Window:
-    found = _WINDOW.fullmatch(text)
-    if found is None:
+    words = text.split()
+    cron, length, zone = " ".join(words[:5]), " ".join(words[5:6]), " ".join(words[6:7])
+    if len(words) != 7 or not croniter.is_valid(cron):
         raise UserError(f"'{text}' is not a maintenance window.", remedy=_SYNTAX)
-    opens, closes = _parse_time(found["opens"], text), _parse_time(found["closes"], text)
-    if opens in {closes, _DAY_MIN}:
+    if not words[0].isdigit():
         raise UserError(
-            f"The maintenance window '{text}' never opens.", remedy="Choose another end; a whole day is 00:00-24:00."
+            f"The maintenance window '{text}' opens more than once in an hour.",
+            remedy="Begin the cron expression with one minute, for example 0.",
         )
-    zone = found["zone"]
+    length_s = parse_duration(length)
+    if not 0 < length_s <= _LONGEST_S:
+        raise UserError(
+            f"The maintenance window '{text}' is open for {duration(length_s)}.",
+            remedy=f"Choose a duration of more than 0 s and at most {duration(_LONGEST_S)}.",
+        )
     try:
-        ZoneInfo(zone)
+        croniter(cron, datetime(2000, 1, 1, tzinfo=ZoneInfo(zone))).get_next()
+    except CroniterBadDateError:
+        raise UserError(f"The maintenance window '{text}' never opens.", remedy="Choose a date that exists.") from None
     except (KeyError, ValueError, OSError):
         raise UserError(
             f"The time zone '{zone}' of the maintenance window '{text}' is unknown.",
             remedy="Write a name of the time zone database, such as Europe/Berlin or UTC.",
         ) from None
-    return Window(
-        days=_parse_days(found["days"], text),
-        opens_after_min=opens,
-        closes_after_min=closes if closes > opens else closes + _DAY_MIN,
-        zone=zone,
-    )
-
-
-def _parse_days(days: str | None, text: str) -> frozenset[int]:
-    if days is None:
-        return frozenset(range(7))
-    found: set[int] = set()
-    for part in days.split(","):
-        first, _, last = part.partition("-")
-        numbers = [_parse_day(name, text) for name in (first, last or first)]
-        found.update(number % 7 for number in range(numbers[0], numbers[1] + (7 if numbers[1] < numbers[0] else 0) + 1))
-    return frozenset(found)
-
-
-def _parse_day(name: str, text: str) -> int:
-    for number, day in enumerate(_DAYS):
-        if len(name) > 1 and day.lower().startswith(name.lower()):
-            return number
-    raise UserError(
-        f"The maintenance window '{text}' names an unknown day '{name}'.",
-        remedy=f"The days are {', '.join(day[:2] for day in _DAYS)}.",
-    )
-
-
-def _parse_time(text: str, window: str) -> int:
-    hours, minutes = map(int, text.split(":"))
-    if minutes > 59 or hours > 24 or (hours == 24 and minutes):
-        raise UserError(f"The maintenance window '{window}' has the time {text}, which no day has.", remedy=_SYNTAX)
-    return hours * 60 + minutes
+    return Window(cron=cron, length_s=length_s, zone=zone)
 
 
 def _parse_freeze(text: str) -> tuple[date, date]:
@@ -231,19 +203,16 @@ def _parse_freeze(text: str) -> tuple[date, date]:
     return found
 
 
-@lru_cache(maxsize=8192)
-def _instant(day: date, minutes: int, zone: str) -> float:
-    """Return when the wall clock of a zone first shows this time or a later one. `minutes`: since midnight."""
-    local = datetime.combine(day, time.min) + timedelta(minutes=minutes)
-    found = ZoneInfo(zone)
-    first, second = (local.replace(tzinfo=found, fold=fold).timestamp() for fold in (0, 1))
-    if first <= second:
-        return first
-    # The clock skips this time: return the moment of the change, between both readings.
-    seconds = range(int(second), int(first) + 1)
-    before = datetime.fromtimestamp(second, found).utcoffset()
-    changed = bisect_left(seconds, True, key=lambda at: datetime.fromtimestamp(at, found).utcoffset() != before)
-    return float(seconds[changed])
+@lru_cache(maxsize=64)
+def _openings(cron: str, zone: str, first: date) -> tuple[float, ...]:
+    """Return when a window opens from this day on, to the end of the horizon."""
+    before = datetime.combine(first, time.min, ZoneInfo(zone)) - timedelta(seconds=1)
+    end = before.timestamp() + (HORIZON_DAYS + 2) * _DAY_S
+    return tuple(takewhile(lambda at: at < end, croniter(cron, before).all_next(float)))
+
+
+def _midnight(day: date, zone: str) -> float:
+    return datetime.combine(day, time.min, ZoneInfo(zone)).timestamp()
 
 
 def _without(spans: Iterable[Span], closed: Sequence[Span]) -> list[Span]:

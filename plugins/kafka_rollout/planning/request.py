@@ -261,9 +261,10 @@ class Request:
     window: str = _control(
         "",
         title="Maintenance window",
-        text="Nodes are stopped only in this time, for example Mo-Fr 22:00-04:00 Europe/Berlin; several windows "
-        "are separated by ';'. The run pauses before the next node when the window ends, or when a node step no "
-        "longer fits, keeps the lock, and continues in the next window. A rollback does not wait. Empty: always.",
+        text="Nodes are stopped only in this time: cron expression of its begin, duration and time zone, for example "
+        "0 22 * * Mon-Fri 6h Europe/Berlin; several windows are separated by ';'. The run pauses before the next node "
+        "when the window ends, or when a node step no longer fits, keeps the lock, and continues in the next window. A "
+        "rollback does not wait. Empty: always.",
         on_copy="",
     )
     freeze_days: tuple[str, ...] = _control(

@@ -38,7 +38,7 @@ from tests.unit.steps.offline.test_actions import R421
 
 pytestmark = pytest.mark.airflow
 
-NIGHTS = "Mo-Fr 22:00-04:00 Europe/Berlin; Tu 04:10-06:00 Europe/Berlin"  # a short pause has few checks
+NIGHTS = "0 22 * * Mon-Fri 6h Europe/Berlin; 10 4 * * Tue 110m Europe/Berlin"  # a short pause has few checks
 ORDER = [2, 3, 1, 11, 12, 13]
 
 
@@ -92,7 +92,7 @@ def test_a_run_waits_for_the_next_window_in_the_triggerer(
 
 
 def test_an_invalid_window_fails_the_first_task_with_one_sentence(runs: FakeRuns) -> None:
-    state, states, _ = runs.run(window="Mo-Fr 22:00-04:00 Europe/Berln")
+    state, states, _ = runs.run(window="0 22 * * Mon-Fri 6h Europe/Berln")
     assert state == "failed"
     assert states["roll.begin"] != "success"
     assert runs.asked == []
@@ -236,7 +236,7 @@ def test_a_downgrade_waits_in_the_triggerer_before_it_stops_all_nodes(
     assert GateRef(kind=gate) in watched
     assert events_of(record.events(), OfflineStopping)[0].at >= at("2026-12-01 04:10")
     shown = [event.check.waits_for for event in events_of(record.events(), GateChecked) if event.check.is_held]
-    assert shown[0] == "maintenance window: closed until Tu 2026-12-01 04:10 CET"
+    assert shown[0] == "maintenance window: closed until Tue 2026-12-01 04:10 CET"
     assert {node.running for node in runs.world.nodes.values()} == {R421}
 
 

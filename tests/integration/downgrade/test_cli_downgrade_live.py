@@ -41,7 +41,7 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
     opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=4)
-    window = f"{opens:%H:%M}-{opens + timedelta(hours=6):%H:%M} UTC"
+    window = f"{opens:%M %H} * * * 6h UTC"
     down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", "--window", window)
     down = (*down, *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"):

@@ -43,8 +43,8 @@ def test_a_restart_pauses_for_a_second_shell_between_two_windows_and_for_a_value
 def _restart(shell: Shell, config: Path, errors: list[str]) -> None:
     opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=2)
     closes = opens + timedelta(minutes=2)
-    opens_again, ends = closes + timedelta(minutes=1), closes + timedelta(hours=2)
-    window = f"{opens:%H:%M}-{closes:%H:%M} UTC; {opens_again:%H:%M}-{ends:%H:%M} UTC"
+    opens_again = closes + timedelta(minutes=1)
+    window = f"{opens:%M %H} * * * 2m UTC; {opens_again:%M %H} * * * 2h UTC"
     restart = ("restart", "--cluster", "shell", "--soak", str(SOAK_S), "--checks", "2", "--window", window)
     restart = (*restart, "--command-config", str(config))
     process = shell.start(*restart, *APPROVED)

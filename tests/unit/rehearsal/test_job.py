@@ -44,7 +44,7 @@ ASKED = Request(
     pause_after="rack",
     max_under_replicated=5,
     skip_conditions=("lag",),
-    window="Mo-Fr 22:00-04:00 UTC",
+    window="0 22 * * Mon-Fri 6h UTC",
     freeze_days=("2026-12-24",),
 )
 # What needs clients, approvers or time, and what the copy itself decides.

@@ -43,7 +43,7 @@ from tests.unit.steps.offline.test_actions import R421
 LAG = OutsideCondition(name="lag", query="sum(lag)", requires="< 5")
 GOOD, BAD, UNKNOWN = Reading(value=1), Reading(value=9), Reading(problem="No response.", remedy="Start it.")
 OFFLINE, LIVE = WhereRefused.OFFLINE, WhereRefused.LIVE
-WINDOW = "22:00-04:00 UTC"
+WINDOW = "0 22 * * * 6h UTC"
 
 
 def at(text: str) -> float:
@@ -180,7 +180,7 @@ def test_the_window_must_be_open_for_the_expected_outage(staged: Callable[..., W
 def test_the_commands_must_fit_into_the_window_and_after_them_it_must_be_open(
     staged: Callable[..., World], where: WhereRefused
 ) -> None:
-    world = staged(where, now="2026-12-01 22:20", drains_s=2700.0, window="22:00-23:00 UTC")
+    world = staged(where, now="2026-12-01 22:20", drains_s=2700.0, window="0 22 * * * 1h UTC")
     drained = []
 
     def drain(node_id: int) -> None:
@@ -203,7 +203,7 @@ def test_commands_that_fit_into_no_window_are_refused_with_the_plan(
     staged: Callable[..., World], where: WhereRefused
 ) -> None:
     with pytest.raises(UserError, match=r"can take 1 h 00 min and .* no maintenance window .* has time for both"):
-        staged(where, drains_s=3600.0, window="22:00-23:00 UTC")
+        staged(where, drains_s=3600.0, window="0 22 * * * 1h UTC")
 
 
 def test_a_window_that_never_opens_is_refused_with_the_plan(staged: Callable[..., World]) -> None:

@@ -45,7 +45,7 @@ from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.runtime import FakeRuntime
 
 SOAKS = GatePolicy(checks=2, interval_s=1, timeout_s=60, soak_s=30)
-NIGHTS = "Mo-Fr 22:00-04:00 Europe/Berlin; Tu 04:10-06:00 Europe/Berlin"  # a short pause has few checks
+NIGHTS = "0 22 * * Mon-Fri 6h Europe/Berlin; 10 4 * * Tue 110m Europe/Berlin"  # a short pause has few checks
 ORDER = [2, 3, 1, 11, 12, 13]
 
 
@@ -105,7 +105,7 @@ def test_a_run_pauses_at_the_end_of_the_window_keeps_its_lock_and_continues_in_t
     assert after
     assert before + after == ORDER
     assert "left; a node step takes about 3" in held[0]
-    assert held[-1].endswith("maintenance window: closed until Tu 2026-12-01 04:10 CET")
+    assert held[-1].endswith("maintenance window: closed until Tue 2026-12-01 04:10 CET")
     recorded = [event for event in events_of(ports.run.events(), GateChecked) if event.check.is_held]
     assert len(recorded) < 5  # of two checks per node and 120 in ten minutes
 
@@ -185,12 +185,12 @@ def test_a_rollback_does_not_wait_for_the_window(
 
 
 def test_the_plan_and_its_approval_show_window_number_and_end(approved: Callable[..., Plan]) -> None:
-    plan = approved("2026-12-01 12:00", window="22:00-22:05 UTC", freeze_days=("2026-12-02..2026-12-03",))
+    plan = approved("2026-12-01 12:00", window="0 22 * * * 5m UTC", freeze_days=("2026-12-02..2026-12-03",))
     (found,) = [finding for finding in plan.findings if finding.code == "MAINTENANCE-WINDOWS"]
     assert "needs 2 maintenance windows for 6 node steps of about 1 min 30 s" in found.sentence
-    assert "earliest end is Fr 2026-12-04 22:04 UTC" in found.sentence
+    assert "earliest end is Fri 2026-12-04 22:04 UTC" in found.sentence
     body = approval_body(plan).replace("\\", "")
-    assert "- Nodes are stopped only in the maintenance window `22:00-22:05 UTC`." in body
+    assert "- Nodes are stopped only in the maintenance window `0 22 * * * 5m UTC`." in body
     assert "- No node is stopped on the freeze days `2026-12-02..2026-12-03`." in body
     assert found.sentence in body
 
@@ -198,8 +198,8 @@ def test_the_plan_and_its_approval_show_window_number_and_end(approved: Callable
 @pytest.mark.parametrize(
     ("fields", "sentence"),
     [
-        ({"window": "22:00-22:01 UTC"}, "no maintenance window of the next 400 days is that long"),
-        ({"freeze_days": ("2026-01-01..2030-01-01",)}, "freeze days cover every"),
+        ({"window": "0 22 * * * 1m UTC"}, "no maintenance window of the next 400 days is that long"),
+        ({"freeze_days": ("2026-01-01..2030-01-01",)}, "outside of the freeze days"),
     ],
 )
 def test_a_plan_that_no_window_fits_is_refused_before_it_is_frozen(
@@ -215,10 +215,10 @@ def test_a_plan_that_stops_no_node_refuses_a_window_that_never_opens_and_names_w
 ) -> None:
     for node in cluster.nodes.values():
         node.running = R431
-    with pytest.raises(UserError, match="freeze days cover every"):
+    with pytest.raises(UserError, match="outside of the freeze days"):
         approved("2026-12-01 12:00", freeze_days=("2026-01-01..2030-01-01",))
     assert ports.run.events() == ()
-    plan = approved("2026-12-01 12:00", window="22:00-22:01 UTC")
+    plan = approved("2026-12-01 12:00", window="0 22 * * * 1m UTC")
     (windows,) = [check for check in plan.checks if check.id == WINDOWS_CHECK.id]
     assert (plan.release_steps, windows.reason) == ((), "The run stops no node.")
 

@@ -133,7 +133,7 @@ def test_what_begins_during_the_commands_before_a_stop_holds_it(tmp_path: Path, 
     assert cluster.stops == []
 
 
-EIGHT_MINUTES = {"window": "22:00-22:08 UTC", "soak_s": 60.0}  # a node step takes two
+EIGHT_MINUTES = {"window": "0 22 * * * 8m UTC", "soak_s": 60.0}  # a node step takes two
 
 
 def at(text: str) -> float:
@@ -170,7 +170,7 @@ def test_commands_before_a_stop_that_end_after_the_window_get_their_time_in_the_
     ports, plan = draining_bench(cluster, tmp_path, timeout_s=300.0, **EIGHT_MINUTES)
     cluster.on_prepare = lambda node_id: cluster.clock.sleep(460.0)
     step = in_step(ports, plan, RELEASE_STEP, NODE)
-    with pytest.raises(HeldError, match="closed until We 2026-12-02 22:00"):
+    with pytest.raises(HeldError, match="closed until Wed 2026-12-02 22:00"):
         replace_node(ports, plan, *step)
     cluster.clock.set(at("2026-12-02 22:01"), reading_s=0.001)
     with pytest.raises(HeldError, match="7 min 40 s for the commands"):
