@@ -9,6 +9,8 @@ from collections.abc import Callable
 from functools import cache
 from pathlib import Path
 
+from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan, of_scheduled_run
+from kafka_rollout.notifications.store.sent import SqlNotifications
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
@@ -43,6 +45,18 @@ def change_lock(home: Path, *, clock: Callable[[], float] | None = None) -> SqlC
     """`clock` replaces the database's."""
     database_of(home)
     return SqlChangeLock(Database(os.environ.get(SERVER) or f"sqlite:///{home / FILE}", clock=clock))
+
+
+def record_alert(
+    home: Path, cluster: str, run_id: str, kind: NotificationKind, headline: str, *sentences: str, report: str = ""
+) -> None:
+    """Record the alert of a scheduled scan or check."""
+    alert = alert_of_scan(kind, headline, sentences, remedy="", report=report)
+    SqlNotifications(database_of(home)).record_alert(of_scheduled_run(alert, cluster, run_id, time.time()))
+
+
+def alerts_of(home: Path, cluster: str) -> tuple[Notification, ...]:
+    return SqlNotifications(database_of(home)).alerts(cluster)
 
 
 def scan_history(home: Path, cluster: str) -> SqlScanHistory:

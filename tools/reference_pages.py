@@ -28,13 +28,13 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.nodes.metric_names import MetricName
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
+from kafka_rollout.notifications import due as notifications
 from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.report.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
-from kafka_rollout.run import notifications
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_json import KINDS
 from kafka_rollout.steps.checks import CHECKS

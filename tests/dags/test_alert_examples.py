@@ -9,10 +9,11 @@ from typing import Any, ClassVar
 import pytest
 from airflow.sdk import BaseNotifier, Context
 
-from kafka_rollout.airflow.operators.notifications import Channel, fields_of
+from kafka_rollout.airflow.operators.notifications import fields_of, send
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.alert_texts import render_alert
-from kafka_rollout.run.notifications import Kind, Notification
+from kafka_rollout.notifications.channels import NotificationChannel
+from kafka_rollout.notifications.due import Notification, NotificationKind
 from tests.paths import ROOT
 
 pytestmark = pytest.mark.airflow
@@ -29,7 +30,7 @@ CHANNELS = {
 def notification() -> Notification:
     return Notification(
         key="k",
-        kind=Kind.DECISION_PENDING,
+        kind=NotificationKind.DECISION_PENDING,
         cluster="orders",
         headline=f"Group {NAME} cannot be loaded.",
         sentences=(f"Group {NAME} is lost.",),
@@ -74,14 +75,14 @@ class Keeps(BaseNotifier):
         self.sent.append(self.text)
 
 
-def channel(text: str) -> Channel:
-    return Channel(name="own", notifier=f"{__name__}.Keeps", kwargs={"text": text})
+def channel(text: str) -> NotificationChannel:
+    return NotificationChannel(name="own", notifier=f"{__name__}.Keeps", kwargs={"text": text})
 
 
 def test_a_template_sees_no_connection_and_a_name_is_not_a_template() -> None:
     Keeps.sent.clear()
     secret: Any = {"conn": {"a": {"password": "s3cret"}}}
     with pytest.raises(UserError, match="'conn' is undefined"):
-        channel("{{ conn.a.password }}").send(notification(), secret)
-    channel("{{ alert.headline }}").send(notification(), secret)
+        send(channel("{{ conn.a.password }}"), notification(), secret)
+    send(channel("{{ alert.headline }}"), notification(), secret)
     assert Keeps.sent == [f"Group {NAME} cannot be loaded."]

@@ -216,22 +216,3 @@ class ScanSummary:
     partitions: int
     verdicts: Mapping[Release, LoadVerdict]
     topics: tuple[str, ...] | None = None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Alerted:
-    """An alert of a scheduled run. The store sets `at`. `failed`: the scan or the check failed.
-
-    `kind`: of the notification; empty in an alert that an earlier version stored.
-    """
-
-    run_id: str
-    headline: str
-    sentences: tuple[str, ...] = ()
-    remedy: str = ""
-    report: str = ""
-    failed: bool = False
-    kind: str = ""
-    subject: str = ""
-    body: str = ""
-    at: float = 0.0

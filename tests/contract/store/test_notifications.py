@@ -7,12 +7,12 @@ from itertools import pairwise
 
 import pytest
 
-from kafka_rollout.run.notifications import Kind, Notification
-from kafka_rollout.run.store.notifications import MOST_ATTEMPTS, SILENT_S, STALE_S, SqlNotifications
+from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan, of_scheduled_run
+from kafka_rollout.notifications.store.sent import MOST_ATTEMPTS, SILENT_S, STALE_S, SqlNotifications
 from tests.contract.store.conftest import Store
 
 FAILED = Notification(
-    key="node-failed:run-1:3", kind=Kind.NODE_FAILED, cluster="demo", at=1.0, headline="Node 3 failed."
+    key="node-failed:run-1:3", kind=NotificationKind.NODE_FAILED, cluster="demo", at=1.0, headline="Node 3 failed."
 )
 MAIL = "mail"
 
@@ -96,10 +96,22 @@ def test_the_page_gets_that_the_sender_no_longer_runs_for_one_day(store: Store, 
 def test_old_rows_are_removed_except_of_a_cluster_that_is_still_not_finalized(
     store: Store, sent: SqlNotifications
 ) -> None:
-    lasting = Notification(key="not-finalized:r", kind=Kind.NOT_FINALIZED, cluster="demo", at=1.0, headline="Old.")
+    lasting = Notification(
+        key="not-finalized:r", kind=NotificationKind.NOT_FINALIZED, cluster="demo", at=1.0, headline="Old."
+    )
     for one in (FAILED, lasting):
         sent.claim(one, MAIL)
         sent.record(one, MAIL)
     store.clock.now += 91 * 86_400
     sent.remove_old()
     assert [sent.claim(one, MAIL) for one in (FAILED, lasting)] == [True, False]
+
+
+def test_a_run_has_one_alert_and_a_cluster_has_its_own(store: Store) -> None:
+    sent = store.notifications()
+    failed = alert_of_scan(NotificationKind.SCAN_FAILED, "Not scanned.", ("group a\u202eb",), remedy="Scan again.")
+    for run_id, at in (("run-2", 20.0), ("run-1", 10.0), ("run-1", 30.0)):
+        sent.record_alert(of_scheduled_run(failed, "demo", run_id, at))
+    assert [(one.run_id, one.at) for one in sent.alerts("demo")] == [("run-1", 10.0), ("run-2", 20.0)]
+    assert sent.alerts("demo")[0] == of_scheduled_run(failed, "demo", "run-1", 10.0)
+    assert sent.alerts("other") == ()

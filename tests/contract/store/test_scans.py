@@ -11,7 +11,6 @@ from sqlalchemy import update
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.run.store.scans import SqlScanHistory, scanned_clusters
@@ -70,21 +69,15 @@ def test_a_scan_that_could_not_be_written_is_not_part_of_the_history(
     assert len(history.scans()) == 1
 
 
-def test_scans_of_scheduled_runs_and_alerts_are_listed_in_their_order(history: SqlScanHistory) -> None:
+def test_scans_of_scheduled_runs_are_listed_in_their_order(history: SqlScanHistory) -> None:
     history.keep(scan(), "<p>by hand</p>")
-    history.record_alert(Alerted(run_id="run-1", headline="Not scanned.", failed=True))
-    history.keep(scan(AT + 60), "<p>page</p>", run_id="run-2")
-    history.record_alert(Alerted(run_id="run-2", headline="Worse."))
-    history.record_alert(Alerted(run_id="run-2", headline="A second try."))
-    events = history.events()
-    kinds = [(type(event), event.run_id) for event in events]
-    assert kinds == [(Alerted, "run-1"), (ScanSummary, "run-2"), (Alerted, "run-2")]
-    assert isinstance(events[1], ScanSummary)
-    assert events[1].verdicts == scan().standing
-    assert isinstance(events[2], Alerted)
-    assert events[2].headline == "Worse."
+    for number in (1, 2):
+        history.keep(scan(AT + 60 * number), "<p>page</p>", run_id=f"run-{number}")
+    found = history.scheduled()
+    assert [one.run_id for one in found] == ["run-1", "run-2"]
+    assert found[0].verdicts == scan().standing
     assert history.page_of_run("run-2") == "<p>page</p>"
-    assert history.page_of_run("run-1") is None
+    assert history.page_of_run("run-3") is None
 
 
 def test_a_scan_is_found_by_a_beginning_of_its_name_or_as_the_newest(history: SqlScanHistory) -> None:

@@ -110,14 +110,14 @@ def test_a_second_poll_reads_no_history(client: Any, monkeypatch: pytest.MonkeyP
 
 
 def test_a_delivered_notification_is_named(client: Any, tmp_path: Path, scene: Scene) -> None:
-    from kafka_rollout.run.notifications import ClusterHistory, Kind, RunHistory, due_notifications
-    from kafka_rollout.run.store.notifications import SqlNotifications
+    from kafka_rollout.notifications.due import ClusterHistory, NotificationKind, RunHistory, due_notifications
+    from kafka_rollout.notifications.store.sent import SqlNotifications
     from tests.records import database_of
 
     run = RunHistory(run_id=RUN, events=tuple(scene.events), has_lock=True)
     due = due_notifications(ClusterHistory(cluster="orders", runs=(run,)), now=time.time())
     sent = SqlNotifications(database_of(tmp_path / "home"))
-    (pending,) = (one for one in due if one.kind is Kind.DECISION_PENDING)
+    (pending,) = (one for one in due if one.kind is NotificationKind.DECISION_PENDING)
     assert sent.claim(pending, "pager")
     sent.record(pending, "pager")
     assert sent.claim(pending, "chat")

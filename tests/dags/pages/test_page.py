@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
 from kafka_rollout.run.store.scans import SqlCheckHistory
@@ -21,7 +21,7 @@ from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_upgrade
-from tests.records import database_of, run_history, scan_history
+from tests.records import database_of, record_alert, run_history, scan_history
 
 pytestmark = pytest.mark.airflow
 
@@ -120,8 +120,8 @@ def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp
     signed_in = sign_in(client)
     assert client.get(f"{PREFIX}/scans", headers=signed_in).json() == []
     reports = scan_history(tmp_path / "home", "fake")
-    headline, sentences = "The logs could not be scanned.", ("No broker answered.",)
-    reports.record_alert(Alerted(run_id="scheduled__1", headline=headline, sentences=sentences, failed=True))
+    failed = NotificationKind.SCAN_FAILED
+    record_alert(tmp_path / "home", "fake", "1", failed, "The logs could not be scanned.", "No broker answered.")
     (found,) = client.get(f"{PREFIX}/scans", headers=signed_in).json()
     assert (found["scan"], found["overdue"], found["failed"]["sentences"]) == (None, True, ["No broker answered."])
 

@@ -10,7 +10,7 @@ import pytest
 from sqlalchemy import Executable, delete, insert, select, text, update
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.comparison import Alerted
+from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
 from kafka_rollout.run.step_events import Started, Stopping
@@ -18,7 +18,7 @@ from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.records import change_lock, database_of, run_history, scan_history
+from tests.records import change_lock, database_of, record_alert, run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("inventory", "database")]
 
@@ -39,9 +39,7 @@ def home(tmp_path: Path) -> Path:
         run.write_report(f"<h1>{dag_id}</h1>", {"outcome": "finished"})
         run.attach_page(PAGES["scan_before_roll"], f"<h1>scan of {dag_id}</h1>")
     change_lock(home).acquire("fake", "run-of-kafka_features_fake", "Raise group.version.", for_s=600)
-    scan_history(home, "fake").record_alert(
-        Alerted(run_id="scheduled__1", headline="Not scanned.", sentences=("group a\u202eb",), failed=True)
-    )
+    record_alert(home, "fake", "scheduled__1", NotificationKind.SCAN_FAILED, "Not scanned.", "group a\u202eb")
     return home
 
 

@@ -14,19 +14,20 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.notifications.store.sent import open_notifications
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.store.opening import open_check_history, open_notifications
+from kafka_rollout.run.store.opening import open_check_history
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.records import scan_history
+from tests.records import alerts_of, scan_history
 from tools.demo.folder import PROJECT_ROOT
 
 if TYPE_CHECKING:
@@ -73,7 +74,7 @@ class Scans:
 
     @property
     def alerts(self) -> list[dict[str, Any]]:
-        return [asdict(event) for event in scan_history(self.home, "fake").events() if isinstance(event, Alerted)]
+        return [{**asdict(alert), "failed": alert.failed} for alert in alerts_of(self.home, "fake")]
 
 
 @pytest.fixture
@@ -121,7 +122,7 @@ def test_a_scan_is_kept_reported_and_told_as_an_asset(scans: Scans) -> None:
         "success",
         {"scan_coordinator_logs": "success", "check_release": "success", "alert": "success"},
     )
-    scanned, _ = scan_history(scans.home, "fake").events()
+    (scanned,) = scan_history(scans.home, "fake").scheduled()
     assert isinstance(scanned, ScanSummary)
     assert (scanned.run_id, scanned.records) == (run_id, 6)
     verdicts = {str(release): verdict for release, verdict in scanned.verdicts.items()}
@@ -160,7 +161,7 @@ def test_a_verdict_that_got_worse_alerts_once_with_the_record_that_did_it(scans:
     assert "3.4.0" in alert["headline"]
     assert "4.3.1" not in alert["headline"]
     assert any("fails at offset 4: unknown key version 3" in sentence for sentence in alert["sentences"])
-    assert f"fake|{alert['subject']}|{alert['headline']}" in channel.read_text()
+    assert f"fake|fake: {alert['headline']}|{alert['headline']}" in channel.read_text()
     assert "scan?run_id=" in channel.read_text()
     scans.found = scan_of(COMMITS, CONSUMER_GROUPS)
     _, states, _ = scans.run()

@@ -12,16 +12,16 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.notifications.due import NotificationKind
+from kafka_rollout.notifications.store.sent import open_notifications
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, Channel, Event, Responder, StartedAtShell, TaskFailed
 from kafka_rollout.run.step_events import GateFailed, Started, Stopping
-from kafka_rollout.run.store.opening import open_notifications
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.message_servers import MailServer, Webhook, mail_server, webhook_server
 from tests.dags.runs.dag_run import run_dag
-from tests.records import run_history, scan_history
+from tests.records import record_alert, run_history
 
 pytestmark = pytest.mark.airflow
 
@@ -199,16 +199,16 @@ def test_a_redirect_is_not_followed_with_the_message(sender: Sender) -> None:
 @pytest.mark.parametrize(
     ("setting", "says"),
     [
-        ("[", "It is not JSON."),
-        ("[]", "It is not a JSON object."),
-        ('{"chanels": []}', "unknown keys: chanels"),
-        ('{"channels": [], "not_finalized_days": "x"}', "not_finalized_days is not a number"),
+        ("[", "it is not JSON"),
+        ("[1]", "it is not a JSON object"),
+        ('{"chanels": []}', "channels is missing"),
+        ('{"channels": [], "not_finalized_days": "x"}', "not_finalized_days must be a valid number"),
         ('{"channels": [{"notifier": "nowhere.Notifier"}]}', "No module named 'nowhere'"),
         ('{"channels": [{"notifier": "json.JSONDecoder"}]}', "json.JSONDecoder is not a notifier class"),
-        ('{"channels": [{"notifier": "a.B", "kind": []}]}', "Channel 1 has unknown keys: kind"),
-        ('{"channels": [{"notifier": "a.B", "kinds": ["nodes"]}]}', "Channel 1 names unknown kinds: nodes"),
-        ('{"channels": [{"notifier": "a.B", "clusters": "x"}]}', "The clusters of channel 1 are not a list"),
-        ('{"channels": [{"notifier": "a.B"}, {"notifier": "a.B"}]}', "Channel 2 has the same name"),
+        ('{"channels": [{"notifier": "a.B", "kind": []}]}', "channels[0].kind is an unknown key"),
+        ('{"channels": [{"notifier": "a.B", "kinds": ["nodes"]}]}', "channels[0].kinds[0] must be 'approval-pending'"),
+        ('{"channels": [{"notifier": "a.B", "clusters": "x"}]}', "channels[0].clusters must be a valid list"),
+        ('{"channels": [{"notifier": "a.B"}, {"notifier": "a.B"}]}', "two channels have the name B"),
     ],
 )
 def test_a_channel_that_cannot_be_used_is_a_sentence_on_the_page(sender: Sender, setting: str, says: str) -> None:
@@ -240,8 +240,8 @@ def test_the_variable_of_the_scans_is_a_channel_for_their_kinds(sender: Sender) 
         "AIRFLOW_VAR_KAFKA_ROLLOUT_ALERT", json.dumps({key: HOOK[key] for key in ("notifier", "kwargs")})
     )
     sender.record(Begun(dag_id=DAG_ID), ASKED)
-    alert = Alerted(run_id="s", headline="Verdicts of 3.4.0 got worse.", report="https://airflow.example.org/scan")
-    scan_history(sender.home, "fake").record_alert(alert)
+    closed, page = NotificationKind.OPTION_CLOSED, "https://airflow.example.org/scan"
+    record_alert(sender.home, "fake", "s", closed, "Verdicts of 3.4.0 got worse.", report=page)
     assert sender.run() == "success"
     assert sender.posted == ["option-closed"]
     assert sender.hook.posts[0][2]["link"] == "https://airflow.example.org/scan"

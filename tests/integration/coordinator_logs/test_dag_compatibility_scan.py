@@ -8,14 +8,13 @@ import httpx
 import pytest
 
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import PrivateAirflow, Run
-from tests.records import scan_history
+from tests.records import alerts_of, scan_history
 from tests.releases import NEWEST
 from tools.coordinator_traffic import CONSUMER_OFFSETS, TRANSACTION_STATE, make_traffic, plant, versioned
 
@@ -50,7 +49,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
 
     run, before = scanned()
     assert run.states() == {SCAN: "success", CHECK: "success", "alert": "success"}
-    alert = [event for event in scan_history(airflow.home, "scanned").events() if isinstance(event, Alerted)][-1]
+    alert = alerts_of(airflow.home, "scanned")[-1]
     assert alert.kind == "check-worse", "the topics of a single broker have one replica"
     assert any("RF-ONE" in sentence for sentence in alert.sentences)
     checked = page_of(airflow, dag_id, run.run_id, page="check")
@@ -76,7 +75,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
 
     run, after = scanned()
     assert run.states() == {SCAN: "success", CHECK: "success", "alert": "success"}
-    alert = [event for event in scan_history(airflow.home, "scanned").events() if isinstance(event, Alerted)][-1]
+    alert = alerts_of(airflow.home, "scanned")[-1]
     assert "4.3.1" in alert.headline
     run.wait_for_log("alert", alert.headline)
     assert ["does not parse" in v.first_failure.reason for v in after.failing(RUNNING) if v.first_failure] == [True]

@@ -10,11 +10,11 @@ import httpx
 import pytest
 from playwright.sync_api import Page, expect
 
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.coordinator_logs.page.report import render_scan
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.pages import (
@@ -32,7 +32,7 @@ from tests.integration.harness.airflow.server import (
     finalized,
     no_lock_left,
 )
-from tests.records import scan_history
+from tests.records import record_alert, scan_history
 from tools.demo.folder import PROJECT_ROOT
 
 pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(1800)]
@@ -107,8 +107,8 @@ def test_the_newest_scan_its_verdicts_and_its_report_are_shown(
     expect(card.get_by_text("3.4.1 loads, ignores some")).to_be_visible()
     expect(card.get_by_text("4.3.1 loads", exact=True)).to_be_visible()
     expect(card.get_by_text("scanned 3 hours ago")).to_be_visible()
-    headline, sentences = "The logs could not be scanned.", ("No broker answered.",)
-    reports.record_alert(Alerted(run_id="scheduled__2", headline=headline, sentences=sentences, failed=True))
+    failed, headline = NotificationKind.SCAN_FAILED, "The logs could not be scanned."
+    record_alert(airflow.home, "nobody", "scheduled__2", failed, headline, "No broker answered.")
     expect(card.get_by_text("The logs could not be scanned. No broker answered.", exact=True)).to_be_visible()
     card.get_by_text("Alerts").click()
     page.screenshot(path=tmp_path / "scans-page.png")

@@ -8,7 +8,7 @@ from urllib.parse import quote, urlencode
 from airflow.sdk import BaseOperator, BaseOperatorLink
 from airflow.sdk.configuration import conf
 
-from kafka_rollout.run.notifications import Notification, Page
+from kafka_rollout.notifications.due import Notification, Page
 
 if TYPE_CHECKING:
     from airflow.sdk.types import TaskInstanceKey

@@ -21,14 +21,14 @@ from kafka_rollout.airflow.operators.spark_scan import SparkScanOperator
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.coordinator_logs.comparison import Alerted, ScanComparison, VerdictChange, compare, find_failing
+from kafka_rollout.coordinator_logs.comparison import ScanComparison, VerdictChange, compare, find_failing
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.topology import NEVER, NEWEST
+from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan
 from kafka_rollout.planning.release_path import relevant_releases
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import find_worse
-from kafka_rollout.run.notifications import Kind
 
 PROBLEM = "problem"  # XCom of a failed scan: the reason
 PARQUET = "parquet"  # folder of the task
@@ -166,7 +166,7 @@ class AlertOperator(BaseOperator):
             raise AirflowFailException(" ".join((alert.headline, *alert.sentences)))
         return {"headline": alert.headline, "worse": list(alert.sentences)}
 
-    def _of_scan(self, context: Context) -> Alerted | None:
+    def _of_scan(self, context: Context) -> Notification | None:
         from kafka_rollout.run.store.opening import open_scan_history
 
         ti = context["ti"]
@@ -179,7 +179,7 @@ class AlertOperator(BaseOperator):
         worse = find_failing(after) if comparison is None else comparison.worse
         return bad_verdict_alert(worse, page, first=comparison is None) if worse else None
 
-    def _of_check(self, context: Context) -> Alerted | None:
+    def _of_check(self, context: Context) -> Notification | None:
         from kafka_rollout.run.store.opening import open_check_history
 
         ti, run_id = context["ti"], str(context["run_id"])
@@ -236,29 +236,26 @@ def _problem(context: Context, task: str) -> str:
     return str(context["ti"].xcom_pull(task_ids=task, key=PROBLEM) or f"See the log of the task {task}.")
 
 
-def _joined(parts: Sequence[Alerted]) -> Alerted:
-    """Return one alert: the store keeps one for each run. A failure comes first."""
+def _joined(parts: Sequence[Notification]) -> Notification:
+    """Return one alert, because a run has one. A failure comes first."""
     first, *others = sorted(parts, key=lambda part: not part.failed)
     more = [sentence for part in others for sentence in (part.headline, *part.sentences)]
     remedies = dict.fromkeys(part.remedy for part in (first, *others) if part.remedy)
     return replace(first, sentences=(*first.sentences, *more), remedy=" ".join(remedies))
 
 
-def check_failed_alert(problem: str) -> Alerted:
-    return Alerted(
-        run_id="",
-        kind=Kind.CHECK_FAILED,
-        failed=True,
+def check_failed_alert(problem: str) -> Notification:
+    return alert_of_scan(
+        NotificationKind.CHECK_FAILED,
         headline="The cluster could not be checked.",
         sentences=(problem,),
         remedy="Remove the cause, then trigger the DAG. `check_release: never` in the inventory ends the checks.",
     )
 
 
-def worse_check_alert(check: Mapping[str, Any], worse: Sequence[str], page: str) -> Alerted:
-    return Alerted(
-        run_id="",
-        kind=Kind.CHECK_WORSE,
+def worse_check_alert(check: Mapping[str, Any], worse: Sequence[str], page: str) -> Notification:
+    return alert_of_scan(
+        NotificationKind.CHECK_WORSE,
         headline=f"The check for Kafka {check['target']} found {count(len(worse), 'new problem')}.",
         sentences=tuple(worse),
         report=page,
@@ -266,11 +263,9 @@ def worse_check_alert(check: Mapping[str, Any], worse: Sequence[str], page: str)
     )
 
 
-def scan_failed_alert(problem: str, report: str = "") -> Alerted:
-    return Alerted(
-        run_id="",
-        kind=Kind.SCAN_FAILED,
-        failed=True,
+def scan_failed_alert(problem: str, report: str = "") -> Notification:
+    return alert_of_scan(
+        NotificationKind.SCAN_FAILED,
         headline="The coordinator logs could not be scanned.",
         sentences=(problem,),
         report=report,
@@ -278,14 +273,13 @@ def scan_failed_alert(problem: str, report: str = "") -> Alerted:
     )
 
 
-def bad_verdict_alert(worse: Sequence[VerdictChange], report: str, *, first: bool) -> Alerted:
+def bad_verdict_alert(worse: Sequence[VerdictChange], report: str, *, first: bool) -> Notification:
     """Return the alert of verdicts that got worse, or of the failing verdicts of a `first` scan."""
     by_release: dict[str, list[VerdictChange]] = {}
     for change in worse:
         by_release.setdefault(str(change.release), []).append(change)
-    return Alerted(
-        run_id="",
-        kind=Kind.OPTION_CLOSED,
+    return alert_of_scan(
+        NotificationKind.OPTION_CLOSED,
         headline=(
             f"It is not proved that {_listed(by_release)} can load the coordinator logs (first scan)."
             if first

@@ -17,12 +17,10 @@ never stops or delays a change of a cluster.
 from __future__ import annotations
 
 import html
-import json
 import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -31,201 +29,78 @@ from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_rollout.airflow.common.links import notification_page
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
-from kafka_rollout.base.errors import RolloutError, UserError
-from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.alert_texts import render_alert
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.coordinator_logs.comparison import Alerted
-from kafka_rollout.report.run_report import stored_end
-from kafka_rollout.run.notifications import (
-    SCAN_KINDS,
+from kafka_rollout.notifications.channels import (
+    SCAN_VARIABLE,
+    VARIABLE,
+    NotificationChannel,
+    NotificationChannels,
+    parse_channels,
+    unusable,
+)
+from kafka_rollout.notifications.due import (
     ClusterHistory,
-    Kind,
     Notification,
+    NotificationKind,
     NotificationTimes,
     Page,
     RunHistory,
     due_notifications,
     newest_change,
-    notification_of_alert,
+    of_scheduled_run,
 )
+from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.projections.runs import RunEnd
 
 if TYPE_CHECKING:
-    from kafka_rollout.run.store.notifications import SqlNotifications
-
-VARIABLE = "kafka_rollout_notifications"
-SCAN_VARIABLE = "kafka_rollout_alert"
-_FAILED_KINDS = (Kind.SCAN_FAILED, Kind.CHECK_FAILED)
+    from kafka_rollout.notifications.store.sent import SqlNotifications
 
 _REPORTS_READ = 10  # of a cluster, to find the newest run that changed it
-_ENTRIES = {"name", "notifier", "kwargs", "kinds", "clusters"}
-_SETTINGS = {"channels", "expires_before_minutes", "not_finalized_days"}
-_REMEDY = (
-    'Write {"channels": [{"notifier": "package.module.Class", "kwargs": {…}}]}, or delete the Variable: what happens '
-    "is then only in the log and on the page."
-)
 
 log = OneLineLogger(logging.getLogger(__name__))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channel:
-    """One channel. `kinds`, `clusters`: what it wants; None: all. `variable`: where it is set."""
+def send(channel: NotificationChannel, notification: Notification, context: Context) -> None:
+    """Send. Raises UserError if the notifier cannot be made, and the errors of the notifier.
 
-    name: str
-    notifier: str
-    kwargs: Mapping[str, Any]
-    variable: str = VARIABLE
-    kinds: frozenset[str] | None = None
-    clusters: frozenset[str] | None = None
-
-    def wants(self, notification: Notification) -> bool:
-        return (self.kinds is None or notification.kind in self.kinds) and (
-            self.clusters is None or notification.cluster in self.clusters
-        )
-
-    def send(self, notification: Notification, context: Context) -> None:
-        """Send. Raises UserError if the notifier cannot be made, and the errors of the notifier.
-
-        The notifier gets rendered texts, and renders none: it would do so with every Connection of Airflow.
-        """
-        notifier = self._make(fields_of(notification))
-        notifier.template_fields = ()
-        notifier(context)
-
-    def _make(self, alert: Mapping[str, Any]) -> BaseNotifier:
-        try:
-            kwargs = render_alert(self.kwargs, alert)
-            module, _, name = self.notifier.rpartition(".")
-            kind = getattr(import_module(module), name)
-            if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
-                raise TypeError(f"{self.notifier} is not a notifier class")
-            return kind(**kwargs)
-        except (ImportError, AttributeError, ValueError, TypeError) as error:
-            raise _unusable(self.variable, f"Channel {self.name}: {error}.") from None
+    The notifier gets rendered texts, and renders none: it would do so with every Connection of Airflow.
+    """
+    notifier = _make(channel, fields_of(notification))
+    notifier.template_fields = ()
+    notifier(context)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Channels:
-    """The channels of both Variables. `problems`: why others cannot be used, as sentences."""
+def _make(channel: NotificationChannel, alert: Mapping[str, Any]) -> BaseNotifier:
+    try:
+        kwargs = render_alert(channel.kwargs, alert)
+        module, _, name = channel.notifier.rpartition(".")
+        kind = getattr(import_module(module), name)
+        if not (isinstance(kind, type) and issubclass(kind, BaseNotifier)):
+            raise TypeError(f"{channel.notifier} is not a notifier class")
+        return kind(**kwargs)
+    except (ImportError, AttributeError, ValueError, TypeError) as error:
+        variable = SCAN_VARIABLE if channel.name == SCAN_VARIABLE else VARIABLE
+        raise unusable(variable, f"channel {channel.name}: {error}") from None
 
-    channels: tuple[Channel, ...] = ()
-    problems: tuple[str, ...] = ()
-    times: NotificationTimes = field(default_factory=NotificationTimes)
 
-
-def load_channels() -> Channels:
+def load_channels() -> NotificationChannels:
     """Read both Variables. An error in one channel does not affect the others."""
-    found, problems, times = list[Channel](), list[str](), NotificationTimes()
-    try:
-        setting = _variable(VARIABLE)
-        if setting is not None:
-            times = _times(setting)
-            if not isinstance(setting["channels"], list):
-                raise _unusable(VARIABLE, "Its channels are not a list.")
-            for number, entry in enumerate(setting["channels"], start=1):
-                try:
-                    found.append(_channel(entry, number, {one.name for one in found}))
-                except UserError as error:
-                    problems.append(str(error))
-    except UserError as error:
-        problems.append(str(error))
-    try:
-        if (setting := _variable(SCAN_VARIABLE)) is not None:
-            entry = {**setting, "kinds": [str(kind) for kind in SCAN_KINDS], "name": SCAN_VARIABLE}
-            found.append(replace(_channel(entry, 0, set(), SCAN_VARIABLE), variable=SCAN_VARIABLE))
-    except UserError as error:
-        problems.append(str(error))
-    return Channels(channels=tuple(found), problems=tuple(problems), times=times)
-
-
-def _variable(name: str) -> Mapping[str, Any] | None:
-    text = Variable.get(name, default=None)
-    if not text:
-        return None
-    try:
-        setting = json.loads(text) if isinstance(text, str) else text
-    except ValueError:
-        raise _unusable(name, "It is not JSON.") from None
-    if not isinstance(setting, Mapping):
-        raise _unusable(name, "It is not a JSON object.")
-    return setting
-
-
-def _times(setting: Mapping[str, Any]) -> NotificationTimes:
-    if unknown := sorted(setting.keys() - _SETTINGS):
-        raise _unusable(VARIABLE, f"It has unknown keys: {', '.join(unknown)}.")
-    if "channels" not in setting:
-        raise _unusable(VARIABLE, "It has no channels.")
-    seconds = {}
-    units = (
-        ("expires_before_minutes", "before_expiry_s", 60.0),
-        ("not_finalized_days", "not_finalized_s", 86_400.0),
-    )
-    for key, name, unit in units:
-        value = setting.get(key)
-        if value is None:
-            continue
-        if not isinstance(value, int | float) or isinstance(value, bool) or not 0 <= value < 10_000:
-            raise _unusable(VARIABLE, f"{key} is not a number from 0 to 10,000.")
-        seconds[name] = value * unit
-    return replace(NotificationTimes(), **seconds)
-
-
-def _channel(entry: Any, number: int, taken: set[str], variable: str = VARIABLE) -> Channel:
-    where = f"Channel {number}" if number else "It"
-    if not isinstance(entry, Mapping) or not isinstance(entry.get("notifier"), str):
-        raise _unusable(variable, f"{where} has no text notifier.")
-    if unknown := sorted(entry.keys() - _ENTRIES):
-        raise _unusable(variable, f"{where} has unknown keys: {', '.join(unknown)}.")
-    kwargs = entry.get("kwargs", {})
-    if not isinstance(kwargs, Mapping):
-        raise _unusable(variable, f"The kwargs of {where.lower()} are not a JSON object.")
-    name = str(entry.get("name") or entry["notifier"].rpartition(".")[2])
-    if re.fullmatch(r"[\w.-]{1,100}", name) is None:
-        raise _unusable(variable, f"{where} has a name with other characters than letters, digits, '.', '_' and '-'.")
-    if name in taken:
-        raise _unusable(variable, f"{where} has the same name as another channel: {name}. Give each channel a name.")
-    return Channel(
-        name=name,
-        notifier=entry["notifier"],
-        kwargs=kwargs,
-        kinds=_names(entry, "kinds", where, variable, {str(kind) for kind in Kind}),
-        clusters=_names(entry, "clusters", where, variable, None),
-    )
-
-
-def _names(
-    entry: Mapping[str, Any], key: str, where: str, variable: str, known: set[str] | None
-) -> frozenset[str] | None:
-    names = entry.get(key)
-    if names is None:
-        return None
-    if not isinstance(names, list) or not all(isinstance(name, str) for name in names):
-        raise _unusable(variable, f"The {key} of {where.lower()} are not a list of names.")
-    if known is not None and (unknown := sorted(set(names) - known)):
-        raise _unusable(
-            variable, f"{where} names unknown {key}: {', '.join(unknown)}. Known: {', '.join(sorted(known))}."
-        )
-    return frozenset(names)
-
-
-def _unusable(variable: str, why: str) -> UserError:
-    return UserError(f"Airflow Variable {variable} cannot be used. {why}", remedy=_REMEDY)
+    return parse_channels(Variable.get(VARIABLE, default=None), Variable.get(SCAN_VARIABLE, default=None))
 
 
 def deliver(
-    notifications: Sequence[Notification], context: Context, channels: Channels, *, at_once: bool = False
+    notifications: Sequence[Notification], context: Context, channels: NotificationChannels, *, at_once: bool = False
 ) -> tuple[str, ...]:
     """Send every notification that was not sent yet, on each channel that wants it. Returns a sentence per failure.
 
     `at_once`: do not wait for the time of the next attempt. No error of a channel is raised. After its first failure, a
     channel is left out, because a service that does not respond would delay the others.
     """
-    from kafka_rollout.run.store.opening import open_notifications
+    from kafka_rollout.notifications.store.sent import open_notifications
 
     store = open_notifications()
     problems = dict[str, str]()  # by channel
@@ -240,10 +115,10 @@ def deliver(
     return tuple(problems.values())
 
 
-def _send(store: SqlNotifications, notification: Notification, channel: Channel, context: Context) -> str:
+def _send(store: SqlNotifications, notification: Notification, channel: NotificationChannel, context: Context) -> str:
     """Return why it was not sent, as a sentence; empty if it was."""
     try:
-        channel.send(notification, context)
+        send(channel, notification, context)
     except Exception as error:
         problem = problem_of(error)
         store.record(notification, channel.name, problem)
@@ -283,7 +158,7 @@ def fields_of(notification: Notification) -> dict[str, Any]:
         "run_id": escape_invisible(notification.run_id),
         "link": link,
         "report": notification.report,
-        "failed": notification.kind in _FAILED_KINDS,
+        "failed": notification.failed,
     }
 
 
@@ -313,22 +188,20 @@ def _escape_markdown(text: str) -> str:
 class ScanAlertNotifier(BaseNotifier):
     """Record an alert and send it at once. Raises an error if a channel failed, so that the task is repeated."""
 
-    def __init__(self, cluster: str, alert: Alerted) -> None:
-        """`alert`: without the id of its run."""
+    def __init__(self, cluster: str, alert: Notification) -> None:
+        """`alert`: without its cluster, run and time."""
         self.cluster = cluster
         self.alert = alert
         super().__init__()
 
     def notify(self, context: Context) -> None:
-        from kafka_rollout.run.store.opening import open_notifications, open_scan_history
+        from kafka_rollout.notifications.store.sent import open_notifications
 
-        run_id = str(context["run_id"])
-        notification = notification_of_alert(self.cluster, replace(self.alert, run_id=run_id))
-        shown = fields_of(notification)
-        self.log.error("%s", shown["body"])
-        open_scan_history(self.cluster).record_alert(from_json(Alerted, {**shown, "run_id": run_id}))
-        channels = load_channels()
-        open_notifications().set_problem(" ".join(channels.problems))
+        notification = of_scheduled_run(self.alert, self.cluster, str(context["run_id"]), time.time())
+        self.log.error("%s", fields_of(notification)["body"])
+        store, channels = open_notifications(), load_channels()
+        store.record_alert(notification)
+        store.set_problem(" ".join(channels.problems))
         problems = deliver([notification], context, channels, at_once=True)
         if channels.problems:
             raise AirflowFailException(" ".join(channels.problems))
@@ -344,7 +217,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
     """
 
     def execute(self, context: Context) -> Any:
-        from kafka_rollout.run.store.opening import open_notifications
+        from kafka_rollout.notifications.store.sent import open_notifications
 
         channels = load_channels()
         for problem in channels.problems:
@@ -361,7 +234,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         if failed:
             raise AirflowFailException(" ".join(failed))
 
-    def _send(self, context: Context, channels: Channels) -> list[str]:
+    def _send(self, context: Context, channels: NotificationChannels) -> list[str]:
         settings = Settings.from_environment()
         due, failed = list[Notification](), list[str]()
         for cluster in list_readable_clusters(settings)[0]:
@@ -375,7 +248,8 @@ class NotifyOperator(OneLineLogs, BaseOperator):
 
     def _read_cluster(self, cluster: str, settings: Settings, times: NotificationTimes) -> ClusterHistory:
         """Read the runs that can need a notification: those that changed lately, and the holder of the lock."""
-        from kafka_rollout.run.store.opening import database_of, open_lock, open_run, open_scan_history
+        from kafka_rollout.notifications.store.sent import open_notifications
+        from kafka_rollout.run.store.opening import database_of, open_lock, open_run
         from kafka_rollout.run.store.runs import list_changed_runs, list_reported_runs
 
         database, since = database_of(settings), time.time() - times.fresh_s
@@ -389,12 +263,8 @@ class NotifyOperator(OneLineLogs, BaseOperator):
                 ends.append((run_id, end))
             if newest_change(ends) is not None:
                 break
-        alerts = [
-            event
-            for event in open_scan_history(cluster, settings).events()
-            if isinstance(event, Alerted) and event.at > since
-        ]
-        return ClusterHistory(cluster=cluster, runs=tuple(runs), alerts=tuple(alerts), newest_end=newest_change(ends))
+        alerts = tuple(alert for alert in open_notifications(settings).alerts(cluster) if alert.at > since)
+        return ClusterHistory(cluster=cluster, runs=tuple(runs), alerts=alerts, newest_end=newest_change(ends))
 
     def _read_run(self, cluster: str, run_id: str, holder: str, settings: Settings) -> RunHistory | None:
         from kafka_rollout.wiring.runs import read_run
@@ -413,11 +283,11 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
         return RunHistory(run_id=run_id, events=run.events, end=run.end, has_lock=run_id == holder, **timeout)
 
-    def _test(self, context: Context, channels: Channels) -> dict[str, str]:
+    def _test(self, context: Context, channels: NotificationChannels) -> dict[str, str]:
         """Return the result of each channel. Nothing is recorded, so a test can be repeated."""
         test = Notification(
-            key=f"{Kind.TEST}:{context['run_id']}",
-            kind=Kind.TEST,
+            key=f"{NotificationKind.TEST}:{context['run_id']}",
+            kind=NotificationKind.TEST,
             cluster="test",
             at=time.time(),
             headline="This is a test of the notifications of kafka-rollout.",
@@ -428,7 +298,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         results = dict[str, str]()
         for channel in channels.channels:
             try:
-                channel.send(test, context)
+                send(channel, test, context)
                 results[channel.name] = "sent"
             except Exception as error:
                 results[channel.name] = f"failed: {problem_of(error)}"

@@ -17,10 +17,10 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.notifications.due import ClusterHistory, RunHistory, due_notifications
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
-from kafka_rollout.run.notifications import ClusterHistory, RunHistory, due_notifications
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_pause
 from kafka_rollout.steps.procedures.kinds import KINDS
@@ -109,7 +109,7 @@ def _notified(
     cluster: str, run: RunState, status: ClusterStatus, settings: Settings, now: float
 ) -> list[dict[str, Any]]:
     """Return who was notified about what the run needs now, by channel."""
-    from kafka_rollout.run.store.opening import open_notifications
+    from kafka_rollout.notifications.store.sent import open_notifications
 
     if not status.needs_human:
         return []

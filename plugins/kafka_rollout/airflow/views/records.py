@@ -18,8 +18,8 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
 from kafka_rollout.model.topology import NEVER, ClusterSpec
+from kafka_rollout.notifications.due import Notification
 from kafka_rollout.report.cluster_status import is_trial
 from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.ports import RunStore
@@ -86,7 +86,7 @@ def runs_of(clusters: Iterable[str], settings: Settings, *, may_read: Callable[[
 
 def _cluster(cluster: str, settings: Settings, may_read: Callable[[str], bool]) -> dict[str, Any] | None:
     """Return one cluster. Damaged parts are replaced by their error."""
-    from kafka_rollout.run.store.opening import open_notifications
+    from kafka_rollout.notifications.store.sent import open_notifications
     from kafka_rollout.wiring.runs import can_see, list_runs_to_read
 
     found = list_runs_to_read(cluster, settings)
@@ -230,16 +230,17 @@ def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[s
 
 
 def _scan_of(cluster: ClusterSpec, settings: Settings) -> dict[str, Any] | None:
+    from kafka_rollout.notifications.store.sent import open_notifications
     from kafka_rollout.run.store.opening import open_scan_history
     from kafka_rollout.wiring.stored_state import read_newest_check
 
-    events = open_scan_history(cluster.name, settings).events()
-    if not events:
+    scanned = open_scan_history(cluster.name, settings).scheduled()
+    alerts = open_notifications(settings).alerts(cluster.name)
+    if not scanned and not alerts:
         return None
-    scanned = [event for event in events if isinstance(event, ScanSummary)]
-    alerts = [event for event in events if isinstance(event, Alerted)]
     scanned_at = scanned[-1].scanned_at if scanned else 0.0
-    failed = alerts[-1] if alerts and alerts[-1].failed and alerts[-1] is events[-1] else None
+    is_newest = bool(alerts) and (not scanned or alerts[-1].at >= scanned[-1].at)
+    failed = alerts[-1] if is_newest and alerts[-1].failed else None
     check = read_newest_check(cluster.name, settings)
     return {
         "check": None if check is None else _check_fields(check),
@@ -264,7 +265,7 @@ def _check_fields(check: KeptCheck) -> dict[str, Any]:
     return {"run_id": check.run_id, **kept}
 
 
-def _alert_fields(alert: Alerted) -> dict[str, Any]:
+def _alert_fields(alert: Notification) -> dict[str, Any]:
     return {key: getattr(alert, key) for key in ("at", "run_id", "headline", "sentences", "failed")}
 
 

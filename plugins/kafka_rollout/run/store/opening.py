@@ -9,7 +9,6 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.leases import SqlChangeLock
-from kafka_rollout.run.store.notifications import SqlNotifications
 from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 
@@ -37,10 +36,6 @@ def open_scan_history(cluster: str, settings: Settings | None = None) -> SqlScan
 
 def open_check_history(cluster: str, settings: Settings | None = None) -> SqlCheckHistory:
     return SqlCheckHistory(database_of(settings), cluster)
-
-
-def open_notifications(settings: Settings | None = None) -> SqlNotifications:
-    return SqlNotifications(database_of(settings))
 
 
 def _documents(settings: Settings) -> Artifacts:

@@ -19,12 +19,12 @@ from sqlalchemy import Row, Select, delete, insert, select
 
 from kafka_rollout.base.errors import FatalError, RolloutError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.coordinator_logs.comparison import Alerted, ScanSummary
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.runs import sha256
-from kafka_rollout.run.store.tables import alerts, checks, scans
+from kafka_rollout.run.store.tables import checks, scans
 
 KEPT = 60  # scans and checks of a cluster: two months of daily ones
 
@@ -152,22 +152,10 @@ class SqlScanHistory:
                 self._documents.remove(scan.key(""))
         return replace(kept, name=_name(moment))
 
-    def record_alert(self, alert: Alerted) -> None:
-        """Record the alert of a run. A repeated call changes nothing: a task is repeated if its channel failed."""
-        which = (alerts.c.cluster == self.cluster, alerts.c.run_id == alert.run_id)
-        with self._database.serialized() as connection:
-            if connection.execute(select(alerts.c.run_id).where(*which)).first() is None:
-                body = json.dumps(to_json(alert), ensure_ascii=False)
-                at = self._database.now(connection)
-                connection.execute(insert(alerts).values(cluster=self.cluster, run_id=alert.run_id, at=at, body=body))
-
-    def events(self) -> tuple[ScanSummary | Alerted, ...]:
-        """Return the scans of scheduled runs and the alerts, oldest first."""
-        scanned = self._database.read(self._newest_first(scans.c.run_id != ""))
-        found: list[ScanSummary | Alerted] = [_scanned(row) for row in scanned]
-        alerted = self._database.read(select(alerts).where(alerts.c.cluster == self.cluster))
-        found += [from_json(Alerted, {**json.loads(row.body), "at": row.at, "run_id": row.run_id}) for row in alerted]
-        return tuple(sorted(found, key=lambda event: event.at))
+    def scheduled(self) -> tuple[ScanSummary, ...]:
+        """Return the scans of scheduled runs, oldest first."""
+        rows = self._database.read(self._newest_first(scans.c.run_id != ""))
+        return tuple(sorted(map(_scanned, rows), key=lambda scan: scan.at))
 
     def newest_summary(self) -> ScanSummary | None:
         """Return the newest scan without its records, also one of a command; None without a scan."""

@@ -6,14 +6,13 @@ same keys, so the sender can repeat the call at any time and send each key once.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
 from kafka_rollout.run.events import (
     Approval,
@@ -31,7 +30,7 @@ from kafka_rollout.run.projections.runs import QUIET_S, RunEnd, ended_by_operato
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 
 
-class Kind(StrEnum):
+class NotificationKind(StrEnum):
     """The values are stored, and name the kinds in the Airflow Variable."""
 
     APPROVAL_PENDING = "approval-pending"
@@ -51,7 +50,12 @@ class Kind(StrEnum):
     TEST = "test"
 
 
-SCAN_KINDS = (Kind.OPTION_CLOSED, Kind.SCAN_FAILED, Kind.CHECK_WORSE, Kind.CHECK_FAILED)
+SCAN_KINDS = (
+    NotificationKind.OPTION_CLOSED,
+    NotificationKind.SCAN_FAILED,
+    NotificationKind.CHECK_WORSE,
+    NotificationKind.CHECK_FAILED,
+)
 
 
 class Urgency(StrEnum):
@@ -62,35 +66,43 @@ class Urgency(StrEnum):
     INFO = "info"
 
 
-class KindFacts(NamedTuple):
+class NotificationKindFacts(NamedTuple):
     """What docs/notifications.md says about a kind. `sent_when`: an event, as the rest of a sentence."""
 
     urgency: Urgency
     sent_when: str
 
 
-KINDS: Mapping[Kind, KindFacts] = {
-    Kind.APPROVAL_PENDING: KindFacts(Urgency.WARNING, "a run asks for an approval"),
-    Kind.APPROVAL_EXPIRES: KindFacts(
+KINDS: Mapping[NotificationKind, NotificationKindFacts] = {
+    NotificationKind.APPROVAL_PENDING: NotificationKindFacts(Urgency.WARNING, "a run asks for an approval"),
+    NotificationKind.APPROVAL_EXPIRES: NotificationKindFacts(
         Urgency.CRITICAL, "60 minutes before a request expires; of a timeout below four hours in the last quarter"
     ),
-    Kind.DECISION_PENDING: KindFacts(Urgency.CRITICAL, "a step or gate failed: wait on, retry or roll back"),
-    Kind.GATE_SLOW: KindFacts(Urgency.WARNING, "a gate waits longer than half of its timeout"),
-    Kind.NODE_FAILED: KindFacts(
+    NotificationKind.DECISION_PENDING: NotificationKindFacts(
+        Urgency.CRITICAL, "a step or gate failed: wait on, retry or roll back"
+    ),
+    NotificationKind.GATE_SLOW: NotificationKindFacts(Urgency.WARNING, "a gate waits longer than half of its timeout"),
+    NotificationKind.NODE_FAILED: NotificationKindFacts(
         Urgency.CRITICAL, "the gate of a node failed, or a node was stopped and not started again"
     ),
-    Kind.RUN_PAUSED: KindFacts(Urgency.WARNING, "a run changed the cluster and stopped before its end"),
-    Kind.RUN_FAILED: KindFacts(Urgency.CRITICAL, "a run failed, was refused, or got no answer in time"),
-    Kind.ROLLED_BACK: KindFacts(Urgency.WARNING, "a run ended with a rollback"),
-    Kind.FINISHED: KindFacts(Urgency.INFO, "a run ended at its target. Dry runs send nothing"),
-    Kind.OPTION_CLOSED: KindFacts(
+    NotificationKind.RUN_PAUSED: NotificationKindFacts(
+        Urgency.WARNING, "a run changed the cluster and stopped before its end"
+    ),
+    NotificationKind.RUN_FAILED: NotificationKindFacts(
+        Urgency.CRITICAL, "a run failed, was refused, or got no answer in time"
+    ),
+    NotificationKind.ROLLED_BACK: NotificationKindFacts(Urgency.WARNING, "a run ended with a rollback"),
+    NotificationKind.FINISHED: NotificationKindFacts(Urgency.INFO, "a run ended at its target. Dry runs send nothing"),
+    NotificationKind.OPTION_CLOSED: NotificationKindFacts(
         Urgency.WARNING, "a scan found that an older release can no longer load the coordinator logs"
     ),
-    Kind.SCAN_FAILED: KindFacts(Urgency.WARNING, "a scheduled scan failed"),
-    Kind.CHECK_WORSE: KindFacts(Urgency.WARNING, "a scheduled check found new problems"),
-    Kind.CHECK_FAILED: KindFacts(Urgency.WARNING, "a scheduled check failed"),
-    Kind.NOT_FINALIZED: KindFacts(Urgency.WARNING, "14 days after an upgrade whose levels are not finalized"),
-    Kind.TEST: KindFacts(Urgency.INFO, "the DAG is triggered with *Test*"),
+    NotificationKind.SCAN_FAILED: NotificationKindFacts(Urgency.WARNING, "a scheduled scan failed"),
+    NotificationKind.CHECK_WORSE: NotificationKindFacts(Urgency.WARNING, "a scheduled check found new problems"),
+    NotificationKind.CHECK_FAILED: NotificationKindFacts(Urgency.WARNING, "a scheduled check failed"),
+    NotificationKind.NOT_FINALIZED: NotificationKindFacts(
+        Urgency.WARNING, "14 days after an upgrade whose levels are not finalized"
+    ),
+    NotificationKind.TEST: NotificationKindFacts(Urgency.INFO, "the DAG is triggered with *Test*"),
 }
 
 
@@ -113,7 +125,7 @@ class Notification:
     """
 
     key: str
-    kind: Kind
+    kind: NotificationKind
     cluster: str
     at: float
     headline: str
@@ -128,6 +140,11 @@ class Notification:
     @property
     def urgency(self) -> Urgency:
         return KINDS[self.kind].urgency
+
+    @property
+    def failed(self) -> bool:
+        """Return whether a scheduled scan or check failed."""
+        return self.kind in {NotificationKind.SCAN_FAILED, NotificationKind.CHECK_FAILED}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -164,7 +181,7 @@ class ClusterHistory:
 
     cluster: str
     runs: tuple[RunHistory, ...] = ()
-    alerts: tuple[Alerted, ...] = ()
+    alerts: tuple[Notification, ...] = ()
     newest_end: tuple[str, RunEnd] | None = None
 
 
@@ -174,29 +191,33 @@ def due_notifications(
     """Return every notification that is due now, also those that were sent before."""
     times = times or NotificationTimes()
     found = [one for run in history.runs for one in _of_run(history.cluster, run, now, times)]
-    found += [notification_of_alert(history.cluster, alert) for alert in history.alerts]
+    found += history.alerts
     found = [one for one in found if one.kind in _WHILE_TRUE or now - one.at < times.fresh_s]
     return (*found, *_not_finalized(history, now, times))
 
 
-_WHILE_TRUE = {Kind.APPROVAL_PENDING, Kind.APPROVAL_EXPIRES, Kind.DECISION_PENDING}
+_WHILE_TRUE = {NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES, NotificationKind.DECISION_PENDING}
 
 
-def notification_of_alert(cluster: str, alert: Alerted) -> Notification:
-    """Return the alert of a scheduled scan or check as a notification."""
-    kind = Kind(alert.kind) if alert.kind else Kind.SCAN_FAILED if alert.failed else Kind.OPTION_CLOSED
+def alert_of_scan(
+    kind: NotificationKind, headline: str, sentences: Iterable[str], *, remedy: str, report: str = ""
+) -> Notification:
+    """Return the alert of a scheduled scan or check. `of_scheduled_run` adds its cluster, run and time."""
     return Notification(
-        key=f"{kind}:{alert.run_id}",
+        key="",
         kind=kind,
-        cluster=cluster,
-        at=alert.at,
-        headline=alert.headline,
-        sentences=alert.sentences,
-        remedy=alert.remedy,
-        page=Page.SCAN if alert.report else Page.CLUSTERS,
-        run_id=alert.run_id,
-        report=alert.report,
+        cluster="",
+        at=0.0,
+        headline=headline,
+        sentences=tuple(sentences),
+        remedy=remedy,
+        page=Page.SCAN if report else Page.CLUSTERS,
+        report=report,
     )
+
+
+def of_scheduled_run(alert: Notification, cluster: str, run_id: str, at: float) -> Notification:
+    return replace(alert, key=f"{alert.kind}:{run_id}", cluster=cluster, run_id=run_id, at=at)
 
 
 def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
@@ -229,7 +250,7 @@ class _Maker:
     run: RunHistory
     events: tuple[Event, ...]
 
-    def make(self, kind: Kind, number: int, at: float, headline: str, **more: object) -> Notification:
+    def make(self, kind: NotificationKind, number: int, at: float, headline: str, **more: object) -> Notification:
         """`number`: tells this event of the run from others of its kind."""
         fields = {"dag_id": find_dag_id(self.events), "run_id": self.run.run_id, "page": Page.RUN, **more}
         key = f"{kind}:{self.run.run_id}:{number}"
@@ -269,12 +290,12 @@ class _Maker:
             "node": None if last is None else last.node_id,
         }
         wants = "a decision" if decides else "an approval"
-        kind = Kind.DECISION_PENDING if decides else Kind.APPROVAL_PENDING
+        kind = NotificationKind.DECISION_PENDING if decides else NotificationKind.APPROVAL_PENDING
         yield self.make(kind, number, asked.at, f"A run waits for {wants}.", **more)
         reminds = min(times.before_expiry_s, (asked.answer_by - asked.at) / 4)
         if asked.answer_by and now >= asked.answer_by - reminds:
             left = f"The request for {wants} expires in {duration(asked.answer_by - now)}."
-            yield self.make(Kind.APPROVAL_EXPIRES, number, asked.answer_by - reminds, left, **more)
+            yield self.make(NotificationKind.APPROVAL_EXPIRES, number, asked.answer_by - reminds, left, **more)
 
     def failed_nodes(self) -> Iterator[Notification]:
         for number, event in enumerate(self.events):
@@ -287,7 +308,9 @@ class _Maker:
                 case _:
                     continue
             remedy = f"Read the log of node {node_id}. The run changes no other node until you answer or continue it."
-            yield self.make(Kind.NODE_FAILED, number, event.at, headline, sentences=(why,), remedy=remedy, node=node_id)
+            yield self.make(
+                NotificationKind.NODE_FAILED, number, event.at, headline, sentences=(why,), remedy=remedy, node=node_id
+            )
 
     def slow_gates(self, now: float) -> Iterator[Notification]:
         waiting: dict[GateRef, tuple[int, float, GateCheck]] = {}
@@ -317,7 +340,7 @@ class _Maker:
             remedy = f"Look at the named conditions now. After the timeout {after}"
             more = {"sentences": sentences, "remedy": remedy, "node": ref.node_id}
             headline = f"Gate {check.gate} waits longer than expected."
-            yield self.make(Kind.GATE_SLOW, number, since + timeout_s / 2, headline, **more)
+            yield self.make(NotificationKind.GATE_SLOW, number, since + timeout_s / 2, headline, **more)
 
     def of_end(self, end: RunEnd) -> Notification:
         page = Page.REPORT if find_dag_id(self.events) else Page.CLUSTERS
@@ -326,10 +349,12 @@ class _Maker:
             case "finished" | "rolled_not_finalized":
                 is_whole = end.outcome == "finished"
                 more["remedy"] = "No action is needed." if is_whole else "Start a run that finalizes the levels."
-                return self.make(Kind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more)
+                return self.make(NotificationKind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more)
             case "rolled_back":
                 more["remedy"] = "The report says why the run was rolled back."
-                return self.make(Kind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more)
+                return self.make(
+                    NotificationKind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more
+                )
         if ended_by_operator(self.events):
             return self.paused(end.ended_at, end.sentence, page)
         return self.failed(end.ended_at, end.sentence, page)
@@ -339,12 +364,12 @@ class _Maker:
         remedy = "Read the reason, fix the cause, then continue the run: clear the failed task"
         remedy += " in Airflow." if find_dag_id(self.events) else f", or use --run {self.run.run_id} in the shell."
         more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
-        return self.make(Kind.RUN_FAILED, self.attempt(), at, "A run failed.", **more)
+        return self.make(NotificationKind.RUN_FAILED, self.attempt(), at, "A run failed.", **more)
 
     def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
         remedy = "Continue the run, or roll it back. Until then the cluster stays between two states."
         more = {"sentences": _listed(why), "remedy": remedy, "page": page}
-        return self.make(Kind.RUN_PAUSED, self.attempt(), at, "A run stopped before its end.", **more)
+        return self.make(NotificationKind.RUN_PAUSED, self.attempt(), at, "A run stopped before its end.", **more)
 
     def _unfinished_stop(self, number: int) -> int | None:
         """Return the node that was stopped and not started when event `number` was recorded."""
@@ -362,8 +387,8 @@ def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes
     if end.outcome != "rolled_not_finalized" or age_s < times.not_finalized_s:
         return
     yield Notification(
-        key=f"{Kind.NOT_FINALIZED}:{run_id}",
-        kind=Kind.NOT_FINALIZED,
+        key=f"{NotificationKind.NOT_FINALIZED}:{run_id}",
+        kind=NotificationKind.NOT_FINALIZED,
         cluster=history.cluster,
         at=end.ended_at + times.not_finalized_s,
         headline=f"The feature levels are not finalized {duration(age_s)} after the upgrade.",

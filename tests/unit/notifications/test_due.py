@@ -6,9 +6,21 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.coordinator_logs.comparison import Alerted
 from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.notifications.due import (
+    KINDS,
+    ClusterHistory,
+    Notification,
+    NotificationKind,
+    Page,
+    RunHistory,
+    Urgency,
+    alert_of_scan,
+    due_notifications,
+    newest_change,
+    of_scheduled_run,
+)
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,
@@ -25,17 +37,6 @@ from kafka_rollout.run.events import (
     StepDone,
     StoppedByOperator,
     TaskFailed,
-)
-from kafka_rollout.run.notifications import (
-    KINDS,
-    ClusterHistory,
-    Kind,
-    Notification,
-    Page,
-    RunHistory,
-    Urgency,
-    due_notifications,
-    newest_change,
 )
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
@@ -88,7 +89,7 @@ def due(*events: Event, now: float, **run: Any) -> list[Notification]:
     return list(due_notifications(ClusterHistory(cluster="orders", runs=(history,)), now=now))
 
 
-def kinds(*events: Event, now: float, **run: Any) -> list[Kind]:
+def kinds(*events: Event, now: float, **run: Any) -> list[NotificationKind]:
     return [one.kind for one in due(*events, now=now, **run)]
 
 
@@ -98,7 +99,11 @@ def end(outcome: str, at: float, sentence: str = "So it ended.") -> RunEnd:
 
 def test_a_request_names_deadline_approvers_and_the_page_but_not_the_text_of_the_plan() -> None:
     (pending,) = due(BEGUN, ASKED, now=AT + 11, has_lock=True)
-    assert (pending.kind, pending.page, pending.dag_id) == (Kind.APPROVAL_PENDING, Page.ANSWER, "kafka_upgrade_orders")
+    assert (pending.kind, pending.page, pending.dag_id) == (
+        NotificationKind.APPROVAL_PENDING,
+        Page.ANSWER,
+        "kafka_upgrade_orders",
+    )
     assert pending.sentences == (
         "Upgrade orders from 3.9.1 to 4.3.1?",
         "Without an answer until 2025-11-22 04:00 UTC, the task fails.",
@@ -119,23 +124,23 @@ def test_an_answered_request_is_not_pending_and_the_next_one_is_new() -> None:
 
 
 def test_an_old_request_is_still_pending_and_is_reminded_before_it_expires() -> None:
-    assert kinds(BEGUN, ASKED, now=ASKED.answer_by - 3601, has_lock=True) == [Kind.APPROVAL_PENDING]
+    assert kinds(BEGUN, ASKED, now=ASKED.answer_by - 3601, has_lock=True) == [NotificationKind.APPROVAL_PENDING]
     pending, expires = due(BEGUN, ASKED, now=ASKED.answer_by - 3599, has_lock=True)
-    assert (pending.kind, expires.kind) == (Kind.APPROVAL_PENDING, Kind.APPROVAL_EXPIRES)
+    assert (pending.kind, expires.kind) == (NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES)
     assert expires.headline == "The request for an approval expires in 59 min 59 s."
     assert expires.urgency is Urgency.CRITICAL
 
 
 def test_a_short_request_is_reminded_in_its_last_quarter() -> None:
     short = Asked(at=AT, task_id="t", record_id="r", text="Go on?", options=("Approve",), answer_by=AT + 400)
-    assert kinds(BEGUN, short, now=AT + 299) == [Kind.APPROVAL_PENDING]
-    assert kinds(BEGUN, short, now=AT + 300) == [Kind.APPROVAL_PENDING, Kind.APPROVAL_EXPIRES]
+    assert kinds(BEGUN, short, now=AT + 299) == [NotificationKind.APPROVAL_PENDING]
+    assert kinds(BEGUN, short, now=AT + 300) == [NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES]
 
 
 def test_an_expired_request_is_one_failure_also_when_the_report_follows() -> None:
     (expired,) = due(BEGUN, ASKED, now=ASKED.answer_by)
     (reported,) = due(BEGUN, ASKED, now=ASKED.answer_by + 60, end=end("refused", ASKED.answer_by + 30))
-    assert expired.kind is reported.kind is Kind.RUN_FAILED
+    assert expired.kind is reported.kind is NotificationKind.RUN_FAILED
     assert expired.key == reported.key
     assert expired.sentences == (
         "There was no answer in time: Upgrade orders from 3.9.1 to 4.3.1?",
@@ -145,7 +150,12 @@ def test_an_expired_request_is_one_failure_also_when_the_report_follows() -> Non
 
 def test_a_failed_gate_is_a_failed_node_and_a_decision_with_its_reason() -> None:
     failed, decision = due(BEGUN, STOPPING, STARTED, GATE_FAILED, DECIDE, now=AT + 702, has_lock=True)
-    assert (failed.kind, failed.node, decision.kind, decision.node) == (Kind.NODE_FAILED, 3, Kind.DECISION_PENDING, 3)
+    assert (failed.kind, failed.node, decision.kind, decision.node) == (
+        NotificationKind.NODE_FAILED,
+        3,
+        NotificationKind.DECISION_PENDING,
+        3,
+    )
     assert failed.sentences == ("Gate after node 3: failed after 600 s; waits for isr: 2 of 3.",)
     assert failed.sentences[0] in decision.sentences
     assert decision.remedy == "Open the page and answer: Wait on, Retry, Roll back, Stop here."
@@ -154,8 +164,8 @@ def test_a_failed_gate_is_a_failed_node_and_a_decision_with_its_reason() -> None
 def test_a_node_that_was_stopped_and_not_started_is_named() -> None:
     task_failed = TaskFailed(at=AT + 70, task="replace", sentence="Unit kafka of broker-3 does not start.")
     failed, run_failed = due(BEGUN, STOPPING, task_failed, now=AT + 300)
-    assert (failed.kind, failed.node, failed.sentences) == (Kind.NODE_FAILED, 3, (task_failed.sentence,))
-    assert run_failed.kind is Kind.RUN_FAILED
+    assert (failed.kind, failed.node, failed.sentences) == (NotificationKind.NODE_FAILED, 3, (task_failed.sentence,))
+    assert run_failed.kind is NotificationKind.RUN_FAILED
 
 
 def test_a_gate_is_slow_after_half_its_timeout_and_once() -> None:
@@ -163,7 +173,7 @@ def test_a_gate_is_slow_after_half_its_timeout_and_once() -> None:
     assert kinds(*events, now=AT + 399, has_lock=True, gate_timeout_s=600) == []
     (slow,) = due(*events, now=AT + 400, has_lock=True, gate_timeout_s=600)
     (later,) = due(*events, checked(AT + 500), now=AT + 520, has_lock=True, gate_timeout_s=600)
-    assert (slow.kind, slow.node, slow.key) == (Kind.GATE_SLOW, 3, later.key)
+    assert (slow.kind, slow.node, slow.key) == (NotificationKind.GATE_SLOW, 3, later.key)
     assert slow.sentences == (
         "Gate after node 3 has waited for 5 min 00 s. Its timeout is 10 min 00 s.",
         "It waits for isr: 2 of 3.",
@@ -176,7 +186,7 @@ def test_a_held_gate_is_not_slow_because_its_timeout_begins_after_the_hold() -> 
     later = (*held, checked(AT + 36_010, ref=BEFORE))
     assert kinds(*later, now=AT + 36_309, has_lock=True, gate_timeout_s=600) == []
     (slow,) = due(*later, now=AT + 36_310, has_lock=True, gate_timeout_s=600)
-    assert (slow.kind, slow.node, slow.at) == (Kind.GATE_SLOW, 3, AT + 36_310)
+    assert (slow.kind, slow.node, slow.at) == (NotificationKind.GATE_SLOW, 3, AT + 36_310)
 
 
 @pytest.mark.parametrize(
@@ -213,26 +223,26 @@ def test_a_run_that_neither_records_nor_holds_the_lock_is_paused_once() -> None:
     assert kinds(*events, now=AT + 150) == []
     assert kinds(*events, now=AT + 250, has_lock=True) == []
     (paused,) = due(*events, now=AT + 250)
-    assert (paused.kind, paused.key) == (Kind.RUN_PAUSED, due(*events, now=AT + 9999)[0].key)
+    assert (paused.kind, paused.key) == (NotificationKind.RUN_PAUSED, due(*events, now=AT + 9999)[0].key)
 
 
 def test_a_run_that_the_operator_stopped_between_two_nodes_is_paused() -> None:
     stopped = StoppedByOperator(at=AT + 200, target=R431)
-    assert kinds(BEGUN, STARTED, stopped, now=AT + 205, end=end("stopped", AT + 201)) == [Kind.RUN_PAUSED]
+    assert kinds(BEGUN, STARTED, stopped, now=AT + 205, end=end("stopped", AT + 201)) == [NotificationKind.RUN_PAUSED]
 
 
 @pytest.mark.parametrize(
     ("outcome", "kind"),
     [
-        ("finished", [Kind.FINISHED]),
-        ("rolled_not_finalized", [Kind.FINISHED]),
-        ("rolled_back", [Kind.ROLLED_BACK]),
-        ("stopped", [Kind.RUN_FAILED]),
-        ("refused", [Kind.RUN_FAILED]),
+        ("finished", [NotificationKind.FINISHED]),
+        ("rolled_not_finalized", [NotificationKind.FINISHED]),
+        ("rolled_back", [NotificationKind.ROLLED_BACK]),
+        ("stopped", [NotificationKind.RUN_FAILED]),
+        ("refused", [NotificationKind.RUN_FAILED]),
         ("dry_run", []),
     ],
 )
-def test_an_ended_run_is_told_by_its_outcome_with_its_report(outcome: str, kind: list[Kind]) -> None:
+def test_an_ended_run_is_told_by_its_outcome_with_its_report(outcome: str, kind: list[NotificationKind]) -> None:
     found = due(BEGUN, STARTED, now=AT + 90, end=end(outcome, AT + 81))
     assert [one.kind for one in found] == kind
     assert all((one.page, one.sentences[0]) == (Page.REPORT, "So it ended.") for one in found)
@@ -279,12 +289,20 @@ def test_what_happened_days_ago_is_not_told_when_the_sender_first_runs() -> None
 
 def test_alerts_of_scans_are_notifications() -> None:
     alerts = (
-        Alerted(run_id="a", at=AT, headline="Verdicts of 3.4.0 got worse.", report="https://airflow/scan"),
-        Alerted(run_id="b", at=AT, headline="Not scanned.", failed=True),
+        alert_of_scan(
+            NotificationKind.OPTION_CLOSED, "Verdicts got worse.", (), remedy="", report="https://airflow/scan"
+        ),
+        alert_of_scan(NotificationKind.SCAN_FAILED, "Not scanned.", (), remedy=""),
     )
+    alerts = tuple(of_scheduled_run(alert, "orders", "a", AT) for alert in alerts)
     closed, failed = due_notifications(ClusterHistory(cluster="orders", alerts=alerts), now=AT + 1)
-    assert (closed.kind, closed.page, closed.report) == (Kind.OPTION_CLOSED, Page.SCAN, "https://airflow/scan")
-    assert (failed.kind, failed.page) == (Kind.SCAN_FAILED, Page.CLUSTERS)
+    assert (closed.kind, closed.page, closed.report) == (
+        NotificationKind.OPTION_CLOSED,
+        Page.SCAN,
+        "https://airflow/scan",
+    )
+    assert (failed.kind, failed.page, failed.key) == (NotificationKind.SCAN_FAILED, Page.CLUSTERS, "scan-failed:a")
+    assert (closed.failed, failed.failed, failed.cluster) == (False, True, "orders")
 
 
 def test_a_cluster_without_finalized_levels_is_told_of_after_14_days() -> None:
@@ -293,14 +311,14 @@ def test_a_cluster_without_finalized_levels_is_told_of_after_14_days() -> None:
     history = ClusterHistory(cluster="orders", newest_end=newest)
     assert due_notifications(history, now=AT + 14 * day - 1) == ()
     (found,) = due_notifications(history, now=AT + 15 * day)
-    assert (found.kind, found.sentences) == (Kind.NOT_FINALIZED, ("Not finalized: x.",))
+    assert (found.kind, found.sentences) == (NotificationKind.NOT_FINALIZED, ("Not finalized: x.",))
     assert found.headline == "The feature levels are not finalized 15 d 0 h after the upgrade."
     finalized = newest_change([("f", end("finished", AT + day)), ("u", end("rolled_not_finalized", AT))])
     assert due_notifications(ClusterHistory(cluster="orders", newest_end=finalized), now=AT + 15 * day) == ()
 
 
 def test_every_kind_has_an_urgency() -> None:
-    assert set(KINDS) == set(Kind)
+    assert set(KINDS) == set(NotificationKind)
 
 
 AT_TERMINAL = Asked(
@@ -316,7 +334,7 @@ AT_TERMINAL = Asked(
 
 def test_a_terminal_that_waits_is_notified_and_a_killed_or_answered_one_is_not() -> None:
     (pending,) = due(AT_TERMINAL, now=AT + 11, has_lock=True)
-    assert (pending.kind, pending.page) == (Kind.APPROVAL_PENDING, Page.CLUSTERS)
+    assert (pending.kind, pending.page) == (NotificationKind.APPROVAL_PENDING, Page.CLUSTERS)
     assert pending.remedy == "Go to the terminal of shell user ci on bastion and answer: Approve, Reject."
     assert "Can answer: anna." in pending.sentences
     assert kinds(AT_TERMINAL, now=AT + 11) == []

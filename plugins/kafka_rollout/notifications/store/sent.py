@@ -8,6 +8,7 @@ without a limit.
 from __future__ import annotations
 
 import hashlib
+import json
 from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -15,9 +16,12 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, update
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.run.notifications import Notification
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.notifications.due import Notification
 from kafka_rollout.run.store.database import Database, put
-from kafka_rollout.run.store.tables import notifications
+from kafka_rollout.run.store.opening import database_of
+from kafka_rollout.run.store.tables import alerts, notifications
 
 MOST_ATTEMPTS = 8  # over about two hours
 STALE_S = 300.0  # longer than one attempt
@@ -51,6 +55,10 @@ class Delivery:
     at: float
     is_sent: bool
     problem: str
+
+
+def open_notifications(settings: Settings | None = None) -> SqlNotifications:
+    return SqlNotifications(database_of(settings))
 
 
 class SqlNotifications:
@@ -151,6 +159,19 @@ class SqlNotifications:
             )
             for row in found
         )
+
+    def record_alert(self, alert: Notification) -> None:
+        """Record the alert of a scheduled run. A repeated call changes nothing."""
+        with self._database.serialized() as connection:
+            key = {"cluster": alert.cluster, "run_id": alert.run_id}
+            if connection.execute(select(alerts.c.run_id).filter_by(**key)).first() is None:
+                body = json.dumps(to_json(alert), ensure_ascii=False)
+                connection.execute(insert(alerts).values(**key, at=alert.at, body=body))
+
+    def alerts(self, cluster: str) -> tuple[Notification, ...]:
+        """Return the alerts of a cluster's scheduled runs, oldest first."""
+        rows = self._database.read(select(alerts.c.body).filter_by(cluster=cluster).order_by(alerts.c.at))
+        return tuple(from_json(Notification, json.loads(row.body)) for row in rows)
 
     def remove_old(self) -> None:
         """Remove rows that are so old that their notifications cannot be due any more."""

@@ -1,0 +1,1 @@
+"""Outside: the database."""
