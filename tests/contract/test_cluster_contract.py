@@ -10,7 +10,9 @@ import pytest
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
+from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import ConfigSource, Setting
+from kafka_rollout.model.starts import PluginClass
 from kafka_rollout.model.state import ClusterState, NodeState, ProcessState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.agreement import NextStart, agreement_findings
@@ -114,6 +116,46 @@ def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) ->
     changed = pending_findings({node.node_id}, replace(seen, configs={node.node_id: lines}))
     assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {"FILE-NOT-READ", "FILE-CHANGES-DATA"}
     assert world.admin.settings_in_use(node, ["num.io.threads"]).keys() == {"num.io.threads"}
+
+
+def test_a_text_of_a_file_that_means_what_the_process_uses_is_no_change(world: World) -> None:
+    """By the type that the broker itself reports of a setting (KIP-569)."""
+    node = world.spec.brokers[0]
+    in_use = world.admin.settings_in_use(node)
+    assert in_use["log.cleaner.min.cleanable.ratio"].type is ValueType.DOUBLE
+    file = dict(world.runtime.config(node))
+    alike = {
+        "log.cleaner.min.cleanable.ratio": "0.500",
+        "delete.topic.enable": "TRUE",
+        "log.segment.bytes": "+1073741824",
+    }
+    alike = {name: text for name, text in alike.items() if name not in file}
+    seen = SinceStart(configs={node.node_id: file | alike}, in_use={node.node_id: in_use})
+    assert list(pending_findings({node.node_id}, seen)) == []
+
+
+def test_the_files_and_options_of_a_start_are_those_of_the_host(world: World) -> None:
+    """Of a broker and of a controller: a file that exists nowhere, one that exists, a class that no jar has."""
+    for node in (world.spec.brokers[0], world.spec.controllers[0]):
+        assert world.runtime.jvm_problems(node) == (), "it runs with these options"
+        files = {"ssl.keystore.location": "/nowhere/node.p12", "ssl.truststore.location": "/etc/hostname"}
+        absent, present = world.runtime.named_files(node, files) or ()
+        assert [(one.setting, one.path) for one in (absent, present)] == list(files.items())
+        assert (absent.is_absent, absent.changed_at) == (True, None)
+        assert not present.is_absent
+        assert present.changed_at is not None or present.problem
+        plugin = PluginClass(setting="authorizer.class.name", name="com.example.Nowhere")
+        places = world.runtime.find_classes(node, RELEASE, [plugin])
+        assert places is not None
+        assert plugin.name not in {**places.jars, **places.left_behind}
+
+
+def test_a_listener_without_tls_presents_no_certificate_and_says_why(world: World) -> None:
+    node = world.spec.brokers[0]
+    assert node.broker_address is not None
+    (found,) = world.admin.certificates(node, [node.broker_address])
+    assert (found.address, found.ends_at, found.subject) == (node.broker_address, None, "")
+    assert found.problem
 
 
 def test_the_files_of_a_cluster_agree_and_one_wrong_line_of_voters_does_not(world: World) -> None:

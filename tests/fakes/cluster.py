@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from threading import Lock
@@ -17,6 +18,7 @@ from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.acls import Acl, AclDifferences
+from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import (
     ConfigProblem,
     ConfigSource,
@@ -29,7 +31,7 @@ from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
-from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass
+from kafka_rollout.model.starts import ClassPlaces, NodeStart, PluginClass
 from kafka_rollout.model.state import (
     CheckpointFile,
     GroupState,
@@ -94,6 +96,11 @@ class FakeNode:
     log_begin: int = 0  # of the newest process
 
 
+def _type_of(default: str) -> ValueType:
+    """The type of a setting in the ConfigDef, as far as its default shows it."""
+    return ValueType.DOUBLE if re.fullmatch(r"\d+\.\d+", default) else ValueType.UNKNOWN
+
+
 class FakeCluster:
     """The world. Change its attributes to stage a test: `cannot_start`, `find_unlisted_controllers`, `silent`, `java`,
     …"""
@@ -149,7 +156,8 @@ class FakeCluster:
         self.plugins: dict[int, tuple[PluginClass, ...]] = {}
         self.checked_starts: list[NodeStart] = []
         self.class_places: dict[int, ClassPlaces] = {}
-        self.named_files: dict[int, tuple[NamedFile, ...]] = {}
+        self.present_files: dict[str, float] = {"/etc/hostname": 0.0}
+        """Path on every host → its last change; other files do not exist."""
         self.certificates: dict[int, tuple[ListenerCertificate, ...]] = {}
         self.certificate_addresses: dict[int, tuple[str, ...]] = {}
         self.jvm_problems: dict[int, tuple[str, ...]] = {}
@@ -221,7 +229,7 @@ class FakeCluster:
         fake, dynamic = self.nodes[node_id], self.dynamic_configs
         defaults = {MIN_ISR: "1", **self.catalogue.get(fake.running or fake.installed).config_defaults}
         return {
-            name: Setting(value, source)
+            name: Setting(value, source, _type_of(defaults.get(name, "")))
             for source, values in (
                 (ConfigSource.DEFAULT, defaults),
                 (ConfigSource.FILE, fake.config if fake.in_use is None else fake.in_use),

@@ -90,7 +90,8 @@ class FakeAdmin:
 
     def certificates(self, node: NodeSpec, addresses: Sequence[str]) -> tuple[ListenerCertificate, ...]:
         self._cluster.certificate_addresses[node.node_id] = tuple(addresses)
-        return self._cluster.certificates.get(node.node_id, ())
+        none = tuple(ListenerCertificate(address=address, problem="it does not speak TLS") for address in addresses)
+        return self._cluster.certificates.get(node.node_id, none)
 
     def quorum(self, *, through_brokers: bool = True) -> QuorumState:
         world = self._cluster

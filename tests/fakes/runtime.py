@@ -116,10 +116,15 @@ class FakeRuntime:
         return self._cluster.jvm_problems.get(node.node_id, ())
 
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
-        return self._cluster.named_files.get(node.node_id)
+        present = self._cluster.present_files
+        return tuple(
+            NamedFile(setting=setting, path=path, is_absent=path not in present, changed_at=present.get(path))
+            for setting, path in files.items()
+        )
 
     def find_classes(self, node: NodeSpec, release: Release, classes: Sequence[PluginClass]) -> ClassPlaces | None:
-        return self._cluster.class_places.get(node.node_id)
+        nowhere = ClassPlaces(folder="", unknown="a cluster in memory has no jars")
+        return self._cluster.class_places.get(node.node_id, nowhere)
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)

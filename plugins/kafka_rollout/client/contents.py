@@ -37,6 +37,7 @@ from kafka_rollout.client.requests import (
     raise_for_error,
 )
 from kafka_rollout.model.acls import Acl
+from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigSource,
@@ -68,6 +69,7 @@ _SOURCES = {
     _OF_FILE: ConfigSource.FILE,
     _DEFAULT: ConfigSource.DEFAULT,
 }
+_TYPES = dict(enumerate(ValueType, start=1))  # DescribeConfigsResponse.ConfigType; 0: a type that it does not know
 _SET = 0  # AlterConfigOp.OpType
 _NAMES = {ResourceType.CLIENT_METRICS: "client-metrics subscription"}
 _ANY = 1
@@ -489,7 +491,8 @@ def read_effective(
     def setting(one: Any) -> Setting:
         source = _SOURCES.get(one.config_source, ConfigSource.OTHER)
         secret = None if source is ConfigSource.DEFAULT else HIDDEN
-        read = Setting(secret if one.is_sensitive else one.value, source)
+        of = _TYPES.get(one.config_type, ValueType.UNKNOWN)
+        read = Setting(secret if one.is_sensitive else one.value, source, of)
         return kept.setdefault(read, read)
 
     return {

@@ -14,6 +14,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import NamedTuple
 
+from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.topology import NodeSpec, Role
 
 NodeConfigs = Mapping[int, Mapping[str, str]]
@@ -170,10 +171,11 @@ class ConfigSource(StrEnum):
 
 
 class Setting(NamedTuple):
-    """An effective value; a secret is HIDDEN, a setting without a value None."""
+    """An effective value; a secret is HIDDEN, a setting without a value None. `type`: by its release."""
 
     value: str | None
     source: ConfigSource
+    type: ValueType = ValueType.UNKNOWN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -363,13 +365,8 @@ def _changes(
 ) -> Iterable[tuple[str, Setting | None, Setting | None]]:
     for name in sorted({*before, *after}):
         old, new = before.get(name), after.get(name)
-        if old is None or new is None or without_repeats(old.value) != without_repeats(new.value):
+        if old is None or new is None or not same_value(old.value, new.value, new.type):
             yield name, old, new
-
-
-def without_repeats(value: object) -> object:
-    """Return a text without the repeated entries of a list: releases from 4.1 on remove them when they read it."""
-    return tuple(dict.fromkeys(value.split(","))) if isinstance(value, str) else value
 
 
 def _why(name: str, old: Setting | None, new: Setting | None, expected: ExpectedConfigs, broker: str | None) -> Why:
@@ -396,7 +393,8 @@ def _why(name: str, old: Setting | None, new: Setting | None, expected: Expected
 def _is_line(setting: Setting | None, line: str | None) -> bool:
     if line is None:
         return setting is None or _is_default(setting)
-    return _has(setting, line) or setting == Setting(HIDDEN, ConfigSource.FILE)
+    is_secret = setting is not None and setting.value == HIDDEN and setting.source is ConfigSource.FILE
+    return _has(setting, line) or is_secret
 
 
 def _by_release(
@@ -415,11 +413,15 @@ def _by_release(
         return Why.REMOVED
     if old is None or new is None or not (_is_default(old) and _is_default(new)):
         return None
-    return Why.DEFAULT if any(expected.defaults.get(one) == (old.value, new.value) for one in names) else None
+    defaults = [expected.defaults[one] for one in names if one in expected.defaults]
+    is_default = any(
+        same_value(was, old.value, old.type) and same_value(now, new.value, new.type) for was, now in defaults
+    )
+    return Why.DEFAULT if is_default else None
 
 
 def _has(setting: Setting | None, value: str | None) -> bool:
-    return setting is not None and value is not None and without_repeats(setting.value) == without_repeats(value)
+    return setting is not None and value is not None and same_value(setting.value, value, setting.type)
 
 
 def _is_default(setting: Setting | None) -> bool:

@@ -10,6 +10,7 @@ from typing import Any
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.acls import Acl
+from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigDifference,
@@ -18,7 +19,6 @@ from kafka_rollout.model.configs import (
     Setting,
     Why,
     compare_effective,
-    without_repeats,
 )
 
 NEW_SETTING = "new setting"
@@ -300,12 +300,12 @@ def _maps(
 ) -> Iterable[Difference]:
     for name in sorted({*before, *after}) if added else before:
         old, new = before.get(name), after.get(name)
-        if without_repeats(old) == without_repeats(new):
+        if same_value(old, new):
             continue
         was = f"was {old}" if name in before else "was not set"
         now = f"is {new}" if name in after else "is now missing"
         # A release reports a setting that it does not have as a secret.
-        foretold = (name in planned and planned[name] == new) or (
+        foretold = (name in planned and same_value(planned[name], new)) or (
             name in before and name in after and HIDDEN in (old, new)
         )
         sentence = f"{kind} {name} of {subject} {was} and {now}."

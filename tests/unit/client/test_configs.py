@@ -11,6 +11,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.contents import read_configs, read_effective
 from kafka_rollout.client.requests import ClusterConnections, ResourceType, Target
+from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 
 BROKER = Target(node_id=1, address="broker-1:9092", who="Broker 1")
@@ -41,8 +42,9 @@ class Nodes:
         return SimpleNamespace(results=results)
 
 
-def setting(name: str, value: str, source: int = TOPIC_SOURCE, *, secret: bool = False) -> SimpleNamespace:
-    return SimpleNamespace(name=name, value=value, config_source=source, is_sensitive=secret)
+def setting(name: str, value: str, source: int = TOPIC_SOURCE, *, secret: bool = False, of: int = 0) -> SimpleNamespace:
+    """`of`: DescribeConfigsResponse.ConfigType, by its number."""
+    return SimpleNamespace(name=name, value=value, config_source=source, is_sensitive=secret, config_type=of)
 
 
 def read(nodes: Nodes, kind: ResourceType, names: list[str]) -> dict[str, dict[str, str]]:
@@ -73,8 +75,9 @@ def test_all_effective_values_are_read_with_their_sources_and_without_secrets() 
         lambda name: (
             0,
             [
-                setting("min.insync.replicas", "1", ALL_BROKERS_SOURCE),
-                setting("segment.ms", "2", DEFAULT_SOURCE),
+                setting("min.insync.replicas", "1", ALL_BROKERS_SOURCE, of=3),
+                setting("segment.ms", "2", DEFAULT_SOURCE, of=5),
+                setting("ratio", "0.5", DEFAULT_SOURCE, of=6),
                 setting("ssl.key.password", "geheim", FILE_SOURCE, secret=True),
                 setting("delegation.token.secret.key", "geheim", DEFAULT_SOURCE, secret=True),
             ],
@@ -83,8 +86,9 @@ def test_all_effective_values_are_read_with_their_sources_and_without_secrets() 
     found = read_effective(cast(ClusterConnections, nodes), BROKER, ResourceType.BROKER, ["1"])
     assert found == {
         "1": {
-            "min.insync.replicas": Setting("1", ConfigSource.ALL_BROKERS),
-            "segment.ms": Setting("2", ConfigSource.DEFAULT),
+            "min.insync.replicas": Setting("1", ConfigSource.ALL_BROKERS, ValueType.INT),
+            "segment.ms": Setting("2", ConfigSource.DEFAULT, ValueType.LONG),
+            "ratio": Setting("0.5", ConfigSource.DEFAULT, ValueType.DOUBLE),
             "ssl.key.password": Setting(HIDDEN, ConfigSource.FILE),
             "delegation.token.secret.key": Setting(None, ConfigSource.DEFAULT),
         }

@@ -13,6 +13,7 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
+from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.configuration import removed_config_names
@@ -192,12 +193,13 @@ def _changed_defaults(
         for name in _comparable(old.config_names, new.config_names) - configs[new.release].keys():
             before = old.config_defaults.get(name) if name in old.config_names else _BEFORE_THE_SETTING[name]
             after = new.config_defaults.get(name)
-            if before != after and not (name.startswith("remote.") and not _has_tiered_storage(configs[new.release])):
+            is_unused = name.startswith("remote.") and not _has_tiered_storage(configs[new.release])
+            if not same_value(before, after) and not is_unused:
                 first = found.get(name)
                 found[name] = _Change(
                     name, first.old if first else before, after, first.release if first else new.release
                 )
-    return [change for change in found.values() if change.old != change.new]
+    return [change for change in found.values() if not same_value(change.old, change.new)]
 
 
 def list_changed_defaults(catalogue: Catalogue) -> Iterable[tuple[Release, str, str, str, str]]:

@@ -8,6 +8,7 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import (
     ExpectedConfigs,
     NodeConfigs,
@@ -124,9 +125,9 @@ def config_changes(
             before, after = lines[max(index - 1, 0)], lines[min(index + 1, len(lines) - 1)]
             for key in sorted(reasons):
                 value = lines[index].get(key)
-                if value != before.get(key):
+                if not same_value(value, before.get(key)):
                     reason = reasons[key]
-                elif value != after.get(key):
+                elif not same_value(value, after.get(key)):
                     reason = f"Rollback to {release}: the previous value of the node."
                 else:
                     continue
@@ -365,7 +366,7 @@ def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
         defaults={
             name: (old.get(name), new.get(name))
             for name in sorted(both)
-            if defaults_known and old.get(name) != new.get(name)
+            if defaults_known and not same_value(old.get(name), new.get(name))
         },
         removed=removed_config_names(catalogue, plan.source, plan.target),
         new=removed_config_names(catalogue, plan.target, plan.source),

@@ -9,6 +9,7 @@ from typing import NamedTuple
 
 from kafka_rollout.base.findings import INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
 from kafka_rollout.model.host_state import StartFile, StartFileKind
 
@@ -213,19 +214,11 @@ def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[
         line = lines.get(name, lines.get(_SYNONYMS.get(name, "")))
         if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and is_reference(line)):
             continue
-        if line is not None and _plain(line) != _plain(setting.value or ""):
+        if line is not None and not same_value(line, setting.value or "", setting.type):
             can_be_secret = setting.value is None and name not in _DATA | _MEMBERSHIP
             yield _Change(name, _shown(setting.value), "as in the file" if can_be_secret else line)
         elif line is None and setting.source is ConfigSource.FILE:
             yield _Change(name, _shown(setting.value), "the default")
-
-
-def _plain(value: str) -> str:
-    """A value as Kafka's parser leaves it: without spaces around the items of a list, booleans in lower case."""
-    value = ",".join(part.strip() for part in value.split(","))
-    if value.isdecimal():
-        return str(int(value))
-    return value.lower() if value.lower() in {"true", "false"} else value
 
 
 def _shown(value: str | None) -> str:

@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.model.host_state import StartFile, StartFileKind
 from kafka_rollout.planning.findings.pending import SinceStart, pending_findings
@@ -48,10 +49,31 @@ def test_a_new_a_changed_and_a_removed_line_are_named_with_their_nodes() -> None
         ("new", Setting(HIDDEN, FILE)),
         ("8", Setting("16", NODE)),
         ("", Setting(None, DEFAULT)),
+        ("0.50", Setting("0.5", FILE, ValueType.DOUBLE)),
+        ("5e-1", Setting("0.5", FILE, ValueType.DOUBLE)),
+        (" TRUE ", Setting("true", FILE, ValueType.BOOLEAN)),
+        ("+604800000", Setting("604800000", FILE, ValueType.LONG)),
+        ("delete , compact,delete", Setting("delete,compact", FILE, ValueType.LIST)),
+        ("a.B ", Setting("a.B", FILE, ValueType.CLASS)),
     ],
 )
 def test_a_line_that_changes_nothing_or_cannot_be_compared_is_no_finding(line: str, setting: Setting) -> None:
     assert sentences({1: {"setting": line}}, {"1": {"setting": setting}}) == []
+
+
+@pytest.mark.parametrize(
+    ("line", "setting"),
+    [
+        ("TRUE", Setting("true", FILE, ValueType.STRING)),
+        ("1.0", Setting("1", FILE, ValueType.STRING)),
+        ("b,a", Setting("a,b", FILE, ValueType.LIST)),
+        ("a,a", Setting("a", FILE, ValueType.STRING)),
+        ("0.51", Setting("0.5", FILE, ValueType.DOUBLE)),
+        ("many", Setting("0.5", FILE, ValueType.DOUBLE)),
+    ],
+)
+def test_a_text_that_means_something_else_by_its_type_is_a_change(line: str, setting: Setting) -> None:
+    assert len(sentences({1: {"setting": line}}, {"1": {"setting": setting}})) == 1
 
 
 def test_a_new_line_of_a_setting_without_a_value_is_not_quoted_because_it_can_be_a_secret() -> None:
