@@ -109,7 +109,7 @@ def is_plugin(class_name: str) -> bool:
     return "." in class_name and _KAFKAS.match(class_name) is None
 
 
-def named_files(config: Mapping[str, str], jvm_arguments: tuple[str, ...] | None = None) -> dict[str, str]:
+def named_files(config: Mapping[str, str], jvm_arguments: Sequence[str] | None = None) -> dict[str, str]:
     """Return key → path of the files that a start reads: stores of listeners with TLS, and the JAAS file if
     a login needs it.
 

@@ -78,7 +78,7 @@ from kafka_rollout.nodes.runtimes.properties import (
     metadata_directory,
     parse_starts,
 )
-from kafka_rollout.nodes.runtimes.start_files import named_files
+from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import java_binary, java_version, refused_options
 from kafka_rollout.releases.jvm.jvm import class_path
@@ -302,7 +302,7 @@ class LocalProcessRuntime:
         """Without jars, which come from the cache."""
         home = _home(node)
         named = [(StartFileKind.CONFIGURATION, "server.properties"), (StartFileKind.JVM, "jvm.options")]
-        named += named_files(self.config(node), self.jvm_arguments(node))
+        named += all_start_files(self.config(node), self.jvm_arguments(node))
         found = []
         for kind, name in dict.fromkeys(named):
             with suppress(FileNotFoundError):

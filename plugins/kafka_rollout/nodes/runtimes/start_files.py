@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from kafka_rollout.formats.files.server_properties import log_directories
-from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import StartFileKind
+from kafka_rollout.model.starts import named_files
 
-_KEYS = re.compile(r"(.*\.)?ssl\.(keystore|truststore)\.location$")
 _ARGUMENTS = {
-    "-Djava.security.auth.login.config=": StartFileKind.KEYS,
     "-Djava.security.properties=": StartFileKind.JVM,
     "-Dlog4j.configuration=": StartFileKind.LOGGING,
     "-Dlog4j2.configurationFile=": StartFileKind.LOGGING,
@@ -21,14 +18,13 @@ _ARGUMENTS = {
 _CLASSPATH = frozenset({"-cp", "-classpath", "--class-path"})
 
 
-def named_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[StartFileKind, str]]:
+def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[StartFileKind, str]]:
     """Yield kind and path of the files. `arguments`: of the process. A path of a config provider is left out.
 
     The classpath is given as its entries: jars, and folders of jars (`/opt/plugins/*`) without the star.
     """
-    for name, value in config.items():
-        if _KEYS.match(name) and value.strip() and not is_reference(value):
-            yield StartFileKind.KEYS, value.strip()
+    for path in named_files(config, arguments).values():
+        yield StartFileKind.KEYS, path
     for directory in log_directories(config):
         yield StartFileKind.IDENTITY, f"{directory.rstrip('/')}/meta.properties"
     for argument in arguments:

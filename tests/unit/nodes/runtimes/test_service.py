@@ -205,10 +205,13 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
         "/opt/plugins": "8/8",
         "/etc/kafka/jaas.conf": "",
         "/keys/a b.jks": "9/9",
+        "/keys/unused.jks": "9/9",
         "/data/meta.properties": "10/10",
     }
     config = (
-        "log.dirs=/data\nlistener.name.x.ssl.keystore.location=/keys/a b.jks\nssl.truststore.location=${file:/a:b}\n"
+        "log.dirs=/data\nlisteners=X://:9093\nlistener.security.protocol.map=X:SASL_SSL\n"
+        "listener.name.x.ssl.keystore.location=/keys/a b.jks\nssl.truststore.location=${file:/a:b}\n"
+        "listener.name.unused.ssl.keystore.location=/keys/unused.jks\n"
     )
     host = FakeHost(start=start, changed=changed)
     host.files[CONFIGURATION] = config

@@ -31,7 +31,7 @@ from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
-from kafka_rollout.nodes.runtimes.start_files import named_files
+from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
@@ -367,7 +367,7 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
         name, _, value = text.partition("=")
         if name in _UNIT_FILES:
             named += [(StartFileKind.UNIT, word) for word in re.sub(r"\(ignore_errors=\w+\)", "", value).split()]
-    named += named_files(config, arguments)
+    named += all_start_files(config, arguments)
     kinds = {path: kind for kind, path in named if path.startswith("/") and path.isprintable()}
     if not kinds:
         return ()
