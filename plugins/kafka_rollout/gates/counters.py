@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few
@@ -261,34 +262,54 @@ def controller_agrees(cluster: ClusterSpec, state: ClusterState, unchecked: Unch
     who = f"controller {quorum.leader_id}"
     if leader is None or not has_agent(leader):
         return GateCondition(name=AGREES, is_met=True, evidence=f"not compared: {who} has no metrics agent")
-    worse: list[str] = []
-    compared: list[str] = []
-    skipped: list[str] = []
-    unknown: list[str] = []
-    doubt = _doubt(state, quorum.leader_id)
-    for name, seen in _shown(state).items():
+    answers = _compare(leader, metrics, _shown(state), unchecked, _doubt(state, quorum.leader_id))
+    return GateCondition(
+        name=AGREES,
+        is_met=not answers[_Answer.WORSE] and not answers[_Answer.UNKNOWN],
+        evidence=_say(who, answers, is_partial=state.is_partial),
+    )
+
+
+class _Answer(Enum):
+    """What the number of a counter says: worse than the brokers show, as good, nothing yet, or nothing at all."""
+
+    WORSE = "worse"
+    COMPARED = "compared"
+    UNKNOWN = "unknown"
+    SKIPPED = "skipped"
+
+
+def _say(who: str, answers: Mapping[_Answer, Sequence[str]], *, is_partial: bool) -> str:
+    reported = answers[_Answer.WORSE] or answers[_Answer.COMPARED]
+    parts = {
+        f"{who} reports {', '.join(reported)}": reported,
+        f"{who} does not report {few(answers[_Answer.UNKNOWN])}": answers[_Answer.UNKNOWN],
+        f"not compared: {few(answers[_Answer.SKIPPED])}": answers[_Answer.SKIPPED],
+        "the counts of partitions are compared before the next stop and after the last start": is_partial,
+    }
+    return "; ".join(part for part, is_said in parts.items() if is_said)
+
+
+def _compare(
+    leader: NodeSpec, metrics: NodeMetrics | None, shown: Mapping[str, int], unchecked: Unchecked, doubt: str
+) -> dict[_Answer, list[str]]:
+    """Return the counters by what they say. `shown`: numbers of the brokers. `doubt`: why partitions prove nothing."""
+    answers: dict[_Answer, list[str]] = {answer: [] for answer in _Answer}
+    for name, seen in shown.items():
         kafka_name = _kafka_name(name)
         value = None if metrics is None else _count(metrics, name)
-        if doubt and value is not None and name not in (ACTIVE_BROKERS, FENCED_BROKERS):
-            skipped.append(f"{kafka_name} ({doubt})")
-        elif value is None and (why := _why_unchecked(leader, name, unchecked)):
-            skipped.append(f"{kafka_name} ({why})")
-        elif value is None:
-            unknown.append(kafka_name)
+        if value is None:
+            why = _why_unchecked(leader, name, unchecked)
+            answer, text = (_Answer.SKIPPED, f"{kafka_name} ({why})") if why else (_Answer.UNKNOWN, kafka_name)
+        elif doubt and name not in (ACTIVE_BROKERS, FENCED_BROKERS):
+            answer, text = _Answer.SKIPPED, f"{kafka_name} ({doubt})"
         else:
             # Fewer active brokers are worse, more of everything else.
-            (worse if (value < seen if name == ACTIVE_BROKERS else value > seen) else compared).append(
-                f"{kafka_name} {value}" + (f" (the brokers show {seen})" if value != seen else "")
-            )
-    parts = [
-        f"{who} reports {', '.join(worse or compared)}" if worse or compared else "",
-        f"{who} does not report {few(unknown)}" if unknown else "",
-        f"not compared: {few(skipped)}" if skipped else "",
-        "the counts of partitions are compared before the next stop and after the last start"
-        if state.is_partial
-        else "",
-    ]
-    return GateCondition(name=AGREES, is_met=not worse and not unknown, evidence="; ".join(filter(None, parts)))
+            is_worse = value < seen if name == ACTIVE_BROKERS else value > seen
+            answer = _Answer.WORSE if is_worse else _Answer.COMPARED
+            text = f"{kafka_name} {value}" + (f" (the brokers show {seen})" if value != seen else "")
+        answers[answer].append(text)
+    return answers
 
 
 def _count(metrics: NodeMetrics, name: str) -> float | None:

@@ -177,27 +177,10 @@ def _discrepancies(
     positions_of: dict[str, list[Position]] = defaultdict(list)
     for position, record_id in places.items():
         positions_of[record_id].append(position)
-    lost: list[object] = [p for p, record_id in expected.items() if p not in places and not positions_of[record_id]]
-    moved = [p for p, record_id in expected.items() if places.get(p) != record_id and positions_of[record_id]]
-    # If another record has the acknowledged position, the record at that position is lost.
-    lost += [p for p, record_id in expected.items() if p in places and not positions_of[record_id]]
-    lost += [record_id for record_id in placeless if not positions_of[record_id]]
-    several = {record_id: at for record_id, at in positions_of.items() if len(at) > 1}
-    marks = read_marks([position for at in several.values() for position in at]) if several else {}
-    resent = [record_id for record_id, at in several.items() if _was_resent(at, marks)]
-    doubled = [record_id for record_id in several if record_id not in set(resent)]
-    members: dict[str, list[str]] = defaultdict(list)
-    for record in records:
-        if record.transaction is not None:
-            members[record.transaction].append(record.record_id)
-    seen = {name: sum(1 for record_id in ids if positions_of[record_id]) for name, ids in members.items()}
-    leaked = [name for name, n in seen.items() if outcome_of[name] is TransactionOutcome.ABORTED and n]
-    torn = [
-        name
-        for name, n in seen.items()
-        if outcome_of[name] is TransactionOutcome.UNKNOWN and 0 < n < len(members[name])
-    ]
-    kinds: tuple[tuple[str, Iterable[object], str], ...] = (
+    lost, moved = _lost_and_moved(expected, placeless, places, positions_of)
+    doubled, resent = _doubled_and_resent(positions_of, read_marks)
+    leaked, torn = _leaked_and_torn(records, outcome_of, positions_of.keys())
+    kinds: tuple[tuple[str, list[object], str], ...] = (
         ("lost", lost, "acknowledged and never consumed"),
         ("moved", moved, "consumed at a position other than the acknowledged one"),
         ("doubled", doubled, "stored at more than one position of the log"),
@@ -205,7 +188,59 @@ def _discrepancies(
         ("leaked", leaked, "aborted, but consumed"),
         ("torn", torn, "of unknown outcome and consumed only in part"),
     )
-    return [_discrepancy(kind, consumer, list(found), what) for kind, found, what in kinds if found]
+    return [_discrepancy(kind, consumer, items, what) for kind, items, what in kinds if items]
+
+
+def _lost_and_moved(
+    expected: Mapping[Position, str],
+    placeless: Iterable[str],
+    places: Mapping[Position, str],
+    positions_of: Mapping[str, Collection[Position]],
+) -> tuple[list[object], list[object]]:
+    """Return positions and record ids of records that were not consumed, and the acknowledged positions of those that
+    were consumed elsewhere. If another record has an acknowledged position, the record of that position is lost.
+    """
+    lost: list[object] = []
+    moved: list[object] = []
+    for position, record_id in expected.items():
+        if record_id not in positions_of:
+            lost.append(position)
+        elif places.get(position) != record_id:
+            moved.append(position)
+    lost += [record_id for record_id in placeless if record_id not in positions_of]
+    return lost, moved
+
+
+def _doubled_and_resent(
+    positions_of: Mapping[str, Collection[Position]], read_marks: ReadMarks
+) -> tuple[list[object], list[object]]:
+    """Return the records at more than one position: those that Kafka stored twice, and those that the client resent."""
+    several = {record_id: at for record_id, at in positions_of.items() if len(at) > 1}
+    marks = read_marks([position for at in several.values() for position in at]) if several else {}
+    doubled: list[object] = []
+    resent: list[object] = []
+    for record_id, at in several.items():
+        (resent if _was_resent(at, marks) else doubled).append(record_id)
+    return doubled, resent
+
+
+def _leaked_and_torn(
+    records: Iterable[TrafficRecord], outcome_of: Mapping[str, TransactionOutcome], consumed: Collection[str]
+) -> tuple[list[object], list[object]]:
+    """Return aborted transactions of which a record was consumed, and those of unknown outcome consumed in part."""
+    members: dict[str, list[str]] = defaultdict(list)
+    for record in records:
+        if record.transaction is not None:
+            members[record.transaction].append(record.record_id)
+    leaked: list[object] = []
+    torn: list[object] = []
+    for name, ids in members.items():
+        seen = sum(record_id in consumed for record_id in ids)
+        if outcome_of[name] is TransactionOutcome.ABORTED and seen:
+            leaked.append(name)
+        elif outcome_of[name] is TransactionOutcome.UNKNOWN and 0 < seen < len(ids):
+            torn.append(name)
+    return leaked, torn
 
 
 def _was_resent(at: Collection[Position], marks: Mapping[Position, ProducerMark]) -> bool:

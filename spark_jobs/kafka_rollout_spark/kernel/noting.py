@@ -15,7 +15,7 @@ from kafka_rollout_spark.kernel.hashing import hashes
 from kafka_rollout_spark.kernel.keys import DONE, queue_record
 from kafka_rollout_spark.kernel.memory import add, copy, hash_at, int16_at, item, set_item, set_value, value
 from kafka_rollout_spark.kernel.programs import MOST_GROUPS
-from kafka_rollout_spark.kernel.walking import FAILED, TAGS_AT_ONCE, TAGS_SEEN, walk
+from kafka_rollout_spark.kernel.walking import FAILED, KEPT_MARKS, KEY_MARKS, TAGS_AT_ONCE, TAGS_SEEN, VALUE_MARKS, walk
 
 FULL_CLASSES = 1
 FULL_NAMES = 2
@@ -75,99 +75,165 @@ def add_item(control: int, table: int, index: int, more: int) -> None:
     add(value(control, table), index, more)
 
 
+@inlined
+def _walk_layouts(control: int, table: int, row: int, at: int, end: int, kept: int) -> tuple[int, int]:
+    """Walk a key or a value by all layouts of a row of KEYS or VALUES.
+
+    Return the layouts with which it does not parse (one bit each), and the first program that parses it; FAILED if none
+    does. The first slots of that program are copied to `kept` of `marks`.
+    """
+    marks, first = value(control, t.MARKS), item(control, table, row)
+    steps, tags_of, seen = value(control, t.STEPS), value(control, t.PROGRAM_TAGS), value(control, t.SEEN)
+    broken, parses, walked, after = 0, FAILED, FAILED, FAILED
+    for layout in range(item(control, table, row + 1)):
+        program = item(control, t.STARTS, first + layout)
+        if program != walked:
+            walked = program
+            set_value(marks, p.OWNER, FAILED)
+            set_value(marks, p.TOPIC, FAILED)
+            after = walk(steps, tags_of, program, at, end, marks, seen, 0)
+        if after == FAILED:
+            broken |= 1 << layout
+        elif parses == FAILED:
+            parses = program
+            for slot in range(KEPT_MARKS):
+                set_value(marks, kept + slot, value(marks, slot))
+    return broken, parses
+
+
+@inlined
+def _parse(control: int, code: int, key_at: int, key_size: int, value_at: int, value_size: int) -> tuple[int, int, int]:
+    """Return the class code with the layouts that fail, and the first programs that parse key and value, or FAILED."""
+    key_version, value_version = _key_version(code), _value_version(code)
+    if not value(control, t.DEEP) or key_version >= p.KEY_VERSIONS:
+        return code, FAILED, FAILED
+    broken, of_key = _walk_layouts(control, t.KEYS, 2 * key_version, key_at + 2, key_at + key_size, KEY_MARKS)
+    code |= broken << t.LAYOUT_BITS
+    if of_key == FAILED or value_version >= p.VALUE_VERSIONS:
+        return code, of_key, FAILED
+    row = 2 * (p.VALUE_VERSIONS * key_version + value_version)
+    broken, of_value = _walk_layouts(control, t.VALUES, row, value_at + 2, value_at + value_size, VALUE_MARKS)
+    return code | broken, of_key, of_value
+
+
+@inlined
+def _key_version(code: int) -> int:
+    return (code >> (t.VERSION_BITS + 2 * t.LAYOUT_BITS)) & t.VERSION_MASK
+
+
+@inlined
+def _value_version(code: int) -> int:
+    return (code >> (2 * t.LAYOUT_BITS)) & t.VERSION_MASK
+
+
 @compiled
 def note_record(control: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int) -> int:
     """Add one record to the tables. Return DONE, or the code of the table that is full.
 
     A second call for the same record continues with the first stage that is not finished.
     """
-    marks, steps, tags_of = value(control, t.MARKS), value(control, t.STEPS), value(control, t.PROGRAM_TAGS)
-    seen = value(control, t.SEEN)
+    marks = value(control, t.MARKS)
     code = versions_code(key_at, key_size, value_at, value_size)
-    key_version = (code >> (t.VERSION_BITS + 2 * t.LAYOUT_BITS)) & t.VERSION_MASK
-    value_version = (code >> (2 * t.LAYOUT_BITS)) & t.VERSION_MASK
-    broken_key = broken_value = tags = 0
-    key_parses = wanted = False
-    with_tags = owner_at = topic_at = FAILED
+    key_version = _key_version(code)
+    code, of_key, of_value = _parse(control, code, key_at, key_size, value_at, value_size)
+    owner_at = topic_at = FAILED
     owner_size = topic_size = 0
-    if value(control, t.DEEP) and key_version < p.KEY_VERSIONS:
-        first, layouts = item(control, t.KEYS, 2 * key_version), item(control, t.KEYS, 2 * key_version + 1)
-        walked, end = FAILED, FAILED
-        for layout in range(layouts):
-            program = item(control, t.STARTS, first + layout)
-            if program != walked:
-                walked = program
-                set_value(marks, p.OWNER, FAILED)
-                set_value(marks, p.TOPIC, FAILED)
-                end = walk(steps, tags_of, program, key_at + 2, key_at + key_size, marks, seen, 0)
-            if end == FAILED:
-                broken_key |= 1 << layout
-            elif not key_parses:
-                key_parses = True
-                owner_at, owner_size = value(marks, p.OWNER), value(marks, p.OWNER + 1)
-                topic_at, topic_size = value(marks, p.TOPIC), value(marks, p.TOPIC + 1)
-        if key_parses and value_version < p.VALUE_VERSIONS:
-            place = 2 * (p.VALUE_VERSIONS * key_version + value_version)
-            first, layouts = item(control, t.VALUES, place), item(control, t.VALUES, place + 1)
-            walked = FAILED
-            for layout in range(layouts):
-                program = item(control, t.STARTS, first + layout)
-                if program != walked:
-                    walked = program
-                    end = walk(steps, tags_of, program, value_at + 2, value_at + value_size, marks, seen, 0)
-                if end == FAILED:
-                    broken_value |= 1 << layout
-                elif with_tags == FAILED:
-                    with_tags, tags = program, value(marks, TAGS_SEEN)
-        code |= broken_key << t.LAYOUT_BITS | broken_value
-        place = 0 if value_version == t.NO_VERSION else value_version + 1
-        loaded = place <= p.VALUE_VERSIONS and item(control, t.LOADED, (p.VALUE_VERSIONS + 1) * key_version + place)
-        wanted = owner_at != FAILED and (not loaded or broken_key | broken_value != 0)
+    if of_key != FAILED:
+        owner_at, owner_size = value(marks, KEY_MARKS + p.OWNER), value(marks, KEY_MARKS + p.OWNER + 1)
+        topic_at, topic_size = value(marks, KEY_MARKS + p.TOPIC), value(marks, KEY_MARKS + p.TOPIC + 1)
+    wanted = owner_at != FAILED and not _is_loaded(control, code)
 
     known = class_of(control, code, offset)
-    if value(control, t.STAGE) == 0:
-        if known == FAILED:
-            return FULL_CLASSES
-        if item(control, t.CLASS_COUNT, known) == 0:
-            set_item(control, t.CLASS_KEY, known, key_at - value(control, t.PAYLOAD_AT))
-            set_item(control, t.CLASS_KEY_SIZE, known, key_size)
-            set_item(control, t.CLASS_VALUE, known, value_at - value(control, t.PAYLOAD_AT))
-            set_item(control, t.CLASS_VALUE_SIZE, known, value_size)
-        count_in_class(control, known, 1)
-        add(control, t.RECORDS, 1)
-        set_value(control, t.STAGE, 1)
-    if value(control, t.STAGE) == 1:
-        if wanted and not _note_name(control, OWNER_NAME << 32 | known, owner_at, owner_size, offset):
-            return FULL_NAMES
-        set_value(control, t.STAGE, 2)
-    commits = topic_at != FAILED and item(control, t.COMMITS, key_version)
-    if value(control, t.STAGE) == 2:
-        if commits and not _note_name(control, COMMITS_NAME << 32 | known, topic_at, topic_size, offset):
-            return FULL_NAMES
-        set_value(control, t.STAGE, 3)
-    if value(control, t.STAGE) == 3:
-        if commits and not _note_name(control, GROUP_NAME << 32 | known, owner_at, owner_size, offset):
-            return FULL_NAMES
-        set_value(control, t.STAGE, 4)
-    if value(control, t.STAGE) == 4:
-        while value(control, t.TAGS_DONE) < tags:
-            done = value(control, t.TAGS_DONE)
-            walk(steps, tags_of, with_tags, value_at + 2, value_at + value_size, marks, seen, done)
-            for place in range(min(tags - done, TAGS_AT_ONCE)):
-                path, tag = value(seen, 2 * place), value(seen, 2 * place + 1)
-                if not _note_tag(control, TAG_NAME << 32 | known, path, tag, offset):
-                    return FULL_NAMES
-                add(control, t.TAGS_DONE, 1)
-        set_value(control, t.STAGE, 5)
-    if value(control, t.STAGE) == 5:
-        keeps_state = key_parses and item(control, t.STATE, key_version)
-        if keeps_state and not _note_state(control, known, offset, key_at, key_size, value_at, value_size):
-            return FULL_STATES
-        set_value(control, t.STAGE, 6)
+    if not _count_record(control, known, key_at, key_size, value_at, value_size):
+        return FULL_CLASSES
+    commits = topic_at != FAILED and item(control, t.COMMITS, key_version) != 0
+    if not (
+        _note_name_at(control, 1, OWNER_NAME, known, owner_at, owner_size, offset, wanted)
+        and _note_name_at(control, 2, COMMITS_NAME, known, topic_at, topic_size, offset, commits)
+        and _note_name_at(control, 3, GROUP_NAME, known, owner_at, owner_size, offset, commits)
+        and _note_tags(control, known, of_value, value_at, value_size, offset)
+    ):
+        return FULL_NAMES
+    keeps_state = of_key != FAILED and item(control, t.STATE, key_version) != 0
+    if not _note_newest(control, known, offset, key_at, key_size, value_at, value_size, keeps_state):
+        return FULL_STATES
     if value(control, t.LIVE) and key_size >= 0:
         owner = hash_at(owner_at, owner_size) if wanted else 0
         note_key(control, known, offset, key_at, key_size, owner)
     return DONE
+
+
+@inlined
+def _is_loaded(control: int, code: int) -> bool:
+    """Return whether all requested releases load the record, and all layouts parse it."""
+    key_version, value_version = _key_version(code), _value_version(code)
+    row = 0 if value_version == t.NO_VERSION else value_version + 1
+    loaded = row <= p.VALUE_VERSIONS and item(control, t.LOADED, (p.VALUE_VERSIONS + 1) * key_version + row) != 0
+    return loaded and code & ((1 << 2 * t.LAYOUT_BITS) - 1) == 0
+
+
+@inlined
+def _count_record(control: int, known: int, key_at: int, key_size: int, value_at: int, value_size: int) -> bool:
+    """Stage 0: count the record in its class; the first one is its example. Return False if the table is full."""
+    if value(control, t.STAGE) != 0:
+        return True
+    if known == FAILED:
+        return False
+    if item(control, t.CLASS_COUNT, known) == 0:
+        set_item(control, t.CLASS_KEY, known, key_at - value(control, t.PAYLOAD_AT))
+        set_item(control, t.CLASS_KEY_SIZE, known, key_size)
+        set_item(control, t.CLASS_VALUE, known, value_at - value(control, t.PAYLOAD_AT))
+        set_item(control, t.CLASS_VALUE_SIZE, known, value_size)
+    count_in_class(control, known, 1)
+    add(control, t.RECORDS, 1)
+    set_value(control, t.STAGE, 1)
+    return True
+
+
+@inlined
+def _note_name_at(
+    control: int, stage: int, kind: int, known: int, at: int, size: int, offset: int, wanted: bool
+) -> bool:
+    """Do the stage of a name, if it is wanted and not finished. Return False if the table is full."""
+    if value(control, t.STAGE) == stage:
+        if wanted and not _note_name(control, kind << 32 | known, at, size, offset):
+            return False
+        set_value(control, t.STAGE, stage + 1)
+    return True
+
+
+@inlined
+def _note_tags(control: int, known: int, program: int, value_at: int, value_size: int, offset: int) -> bool:
+    """Stage 4: add the tagged fields of the value, TAGS_AT_ONCE in each walk. Return False if the table is full."""
+    if value(control, t.STAGE) != 4:
+        return True
+    if program == FAILED:
+        set_value(control, t.STAGE, 5)
+        return True
+    marks, steps, tags_of = value(control, t.MARKS), value(control, t.STEPS), value(control, t.PROGRAM_TAGS)
+    seen, tags = value(control, t.SEEN), value(marks, VALUE_MARKS + TAGS_SEEN)
+    while value(control, t.TAGS_DONE) < tags:
+        done = value(control, t.TAGS_DONE)
+        walk(steps, tags_of, program, value_at + 2, value_at + value_size, marks, seen, done)
+        for place in range(min(tags - done, TAGS_AT_ONCE)):
+            path, tag = value(seen, 2 * place), value(seen, 2 * place + 1)
+            if not _note_tag(control, TAG_NAME << 32 | known, path, tag, offset):
+                return False
+            add(control, t.TAGS_DONE, 1)
+    set_value(control, t.STAGE, 5)
+    return True
+
+
+@inlined
+def _note_newest(
+    control: int, known: int, offset: int, key_at: int, key_size: int, value_at: int, value_size: int, wanted: bool
+) -> bool:
+    """Stage 5: keep the newest value of the key, if it is wanted. Return False if the table is full."""
+    if value(control, t.STAGE) == 5:
+        if wanted and not _note_state(control, known, offset, key_at, key_size, value_at, value_size):
+            return False
+        set_value(control, t.STAGE, 6)
+    return True
 
 
 @inlined

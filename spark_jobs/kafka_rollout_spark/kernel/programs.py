@@ -21,22 +21,24 @@ from kafka_rollout.formats.layouts import FieldLayout, FieldType, Layout, Struct
 from kafka_rollout.formats.messages import field_path, join
 from kafka_rollout.releases.facts import FieldRule, Release, RuleKind
 
-# Operations and their operands, at most three.
+# Operations and their operands, at most three. END ends a program. First those that read a field:
 END = 0
 FIXED = 1  # number of bytes to skip
 STRING = 2  # compact, nullable, slot of `marks` for start and size (−1: none)
 BYTES = 3  # compact, nullable
-ARRAY = 4  # compact, nullable, step after the elements
-NEXT = 5  # first step of the element
-NUMBERS = 6  # compact, nullable, bytes of one number: an array of numbers
-MARKER = 7  # tagged, step after the struct
-TAGS = 8  # path, first row in `tags`, number of known tags
-TAG = 9  # same operands as TAGS: reads the next tag
-JUMP = 10  # next step
-MARK = 11  # slot of `marks` whose size ends here
-WITHIN = 12  # bytes of a number, its minimum and its maximum
-WITHIN_TAGGED = 13  # as WITHIN: of several fields with one tag, the last counts
-NOT_ZERO = 14  # number of bytes to skip; at least one must not be 0
+NUMBERS = 4  # compact, nullable, bytes of one number: an array of numbers
+# Those that check a rule of formats.coordinator_records:
+MARK = 5  # slot of `marks` whose size ends here
+WITHIN = 6  # bytes of a number, its minimum and its maximum
+WITHIN_TAGGED = 7  # as WITHIN: of several fields with one tag, the last counts
+NOT_ZERO = 8  # number of bytes to skip; at least one must not be 0
+# Those that choose the next step:
+ARRAY = 9  # compact, nullable, step after the elements
+NEXT = 10  # first step of the element
+MARKER = 11  # tagged, step after the struct
+TAGS = 12  # path, first row in `tags`, number of known tags
+TAG = 13  # same operands as TAGS: reads the next tag
+JUMP = 14  # next step
 
 # Flags of a STRING or an ARRAY, in addition to 1 for nullable. SUBSCRIPTION is the third operand of BYTES.
 FILLED = 2  # the text must not be empty

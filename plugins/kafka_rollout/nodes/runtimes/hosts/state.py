@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -140,30 +140,22 @@ def read_host(
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node, folders.values())
     values = dict(line.split(" ", 1) for line in found if " " in line and not line.startswith("libs "))
-    if service.package is not None:
-        there = frozenset(release for release in folders if release == installed)
-        brought = frozenset(folders) - there - unavailable.keys()
-    else:
-        there = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
-        brought = frozenset(release for release in folders if release not in there and is_provided(service, release))
+    there, brought = _releases(service, folders, installed, found, unavailable)
     denied = _denied(commands, node, releases, read_config)
-    seen, listed = commands.sudo(node, rights_of(node).see_paths), commands.run(node, ["sudo", "-n", "-l"])
-    # The rights with which the SSH user can become root; None if sudo does not list its rights.
-    excess = excess_rights(listed.out, (service, *others)) if listed.code == 0 else None
+    seen = commands.sudo(node, rights_of(node).see_paths)
+    excess = _read_excess(commands, node, (service, *others))
     paths = parse_paths(seen.out)
     free = values.get("free", "")
     facts = read_facts(commands, node, folders, unit.pid, now)
-    missing = set(changed_paths(service)) - {path.path for path in paths} - _absent(service, seen.err)
+    free_bytes = int(free) if free.isdigit() else None
     unknown = {
-        f"the free space of {service.configuration_file.rpartition('/')[0]}": not free.isdigit(),
+        f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
-        f"owner and mode of {', '.join(sorted(missing))}": bool(missing) and not denied,
+        **({} if denied else _unknown_paths(service, paths, seen.err)),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
-        f"the journal of {service.unit}": service.log_file is None and _journal_problem(commands, node) != "",
-        "the command line of the process": unit.pid is not None and not facts.arguments,
-        "the jars that the process has opened": unit.pid is not None and not denied and not facts.loaded_jars,
-        f"the release of the jars in {service.release_parent}": service.package is not None and installed is None,
-        "the free space for a release": bool(brought) and facts.release_bytes is None,
+        f"the journal of {service.unit}": _journal_problem(commands, node) != "",
+        **_unknown_of_process(unit, facts, denied),
+        **_unknown_of_releases(service, installed, brought, facts),
     }
     return HostState(
         name=service.host,
@@ -173,7 +165,7 @@ def read_host(
         releases=there | brought,
         unavailable=unavailable,
         brought=brought,
-        unpinned=frozenset(release for release in brought if service.archive and not is_pinned(service, release)),
+        unpinned=_unpinned(service, brought),
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
         symlink_can_switch=service.package is not None or "link" in found,
@@ -184,10 +176,63 @@ def read_host(
         denied=denied,
         excess=excess or (),
         paths=paths,
-        free_bytes=int(free) if free.isdigit() else None,
+        free_bytes=free_bytes,
         facts=facts,
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _releases(
+    service: ServiceSpec,
+    folders: Mapping[Release, str],
+    installed: Release | None,
+    found: Collection[str],
+    unavailable: Mapping[Release, str],
+) -> tuple[frozenset[Release], frozenset[Release]]:
+    """Return the releases that are on the host, and those that a run brings to it. `found`: lines of `look`."""
+    if service.package is not None:
+        there = frozenset(release for release in folders if release == installed)
+        return there, frozenset(folders) - there - unavailable.keys()
+    there = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
+    return there, frozenset(release for release in folders if release not in there and is_provided(service, release))
+
+
+def _unpinned(service: ServiceSpec, brought: Iterable[Release]) -> frozenset[Release]:
+    if not service.archive:
+        return frozenset()
+    return frozenset(release for release in brought if not is_pinned(service, release))
+
+
+def _read_excess(commands: HostCommands, node: NodeSpec, services: Sequence[ServiceSpec]) -> tuple[str, ...] | None:
+    """Return the rights of the SSH user that a run does not need; None if sudo does not list its rights."""
+    listed = commands.run(node, ["sudo", "-n", "-l"])
+    return excess_rights(listed.out, services) if listed.code == 0 else None
+
+
+def _unknown_paths(service: ServiceSpec, paths: Iterable[HostPath], err: str) -> dict[str, bool]:
+    missing = set(changed_paths(service)) - {path.path for path in paths} - _absent(service, err)
+    return {f"owner and mode of {', '.join(sorted(missing))}": bool(missing)}
+
+
+def _unknown_of_process(unit: UnitState, facts: HostFacts, denied: Sequence[str]) -> dict[str, bool]:
+    runs = unit.pid is not None
+    return {
+        "the command line of the process": runs and not facts.arguments,
+        "the jars that the process has opened": runs and not denied and not facts.loaded_jars,
+    }
+
+
+def _unknown_of_releases(
+    service: ServiceSpec, installed: Release | None, brought: Collection[Release], facts: HostFacts
+) -> dict[str, bool]:
+    return {
+        f"the release of the jars in {service.release_parent}": service.package is not None and installed is None,
+        "the free space for a release": bool(brought) and facts.release_bytes is None,
+    }
+
+
+def _parent(path: str) -> str:
+    return path.rpartition("/")[0] or "/"
 
 
 def look(commands: HostCommands, node: NodeSpec, folders: Iterable[str]) -> list[str]:
@@ -198,8 +243,7 @@ def look(commands: HostCommands, node: NodeSpec, folders: Iterable[str]) -> list
     link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
     parent = service.release_parent
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
-    configurations = service.configuration_file.rpartition("/")[0] or "/"
-    free = f"echo free $(df --output=avail --block-size=1 {configurations} | tail -1)"
+    free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
     return commands.run(node, f"{releases}; {link}; {unpack}; {free}").out.splitlines()
 
 
@@ -224,6 +268,9 @@ def _absent(service: ServiceSpec, err: str) -> set[str]:
 
 
 def _journal_problem(commands: HostCommands, node: NodeSpec) -> str:
+    """Return why the journal cannot be read; empty if it can be, or if the node logs to a file."""
+    if service_of(node).log_file is not None:
+        return ""
     try:
         read_journal(commands, node, 1)
     except TransientError as error:
