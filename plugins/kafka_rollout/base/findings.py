@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from contextvars import ContextVar
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import NewType
 
@@ -110,7 +110,9 @@ class CheckOf(StrEnum):
 class Need(StrEnum):
     """What a check cannot do without."""
 
-    RESPONSES = "responses of the cluster"
+    QUORUM = "metadata quorum"
+    NODES = "responses of each node"
+    LEVELS = "finalized feature levels"
     TOPICS = "topics"
     GROUPS = "groups and transactional ids"
     SETTINGS = "dynamic configuration"
@@ -120,6 +122,12 @@ class Need(StrEnum):
     BROKER_CONFIGS = "configuration files of the brokers"
     JAVA = "Java versions"
     FACTS = "facts of the catalogue"
+
+
+class OfSomeNodes(str):
+    """A sentence about what is unknown of some nodes. The check judged the others."""
+
+    __slots__ = ()
 
 
 class Examined(StrEnum):
@@ -155,7 +163,8 @@ class Check:
     link: str
     codes: tuple[FindingCode, ...]
     of: tuple[CheckOf, ...] = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
-    needs: tuple[Need, ...] = (Need.RESPONSES,)
+    _: KW_ONLY
+    needs: tuple[Need, ...]
     examines: Examined = Examined.NODES
 
     @property

@@ -1,4 +1,4 @@
-"""Time limits of what a run does to nodes, in seconds. A limit that contains another is written as its sum.
+"""Time limits of what a run does to nodes and asks them, in seconds. A limit that contains another is its sum.
 
 The order from the inside: a command on a host (`CHANGE_WITHIN_S`), the stop of a process (`STOP_S`, `KILL_S`), the
 unit of the node, the lease of the lock, Airflow's limit of the task. A test shows that they nest.
@@ -6,6 +6,12 @@ unit of the node, the lease of the lock, Airflow's limit of the task. A test sho
 
 from __future__ import annotations
 
+RESPONSE_S = 10.0
+"""A node that did not answer a request within this time is silent."""
+SILENT_RESPONSE_S = 1.0
+"""A silent node must answer the next requests to read within this time, so that it costs `RESPONSE_S` once."""
+SILENT_FOR_S = 60.0
+"""After this time a silent node gets `RESPONSE_S` again."""
 CHANGE_WITHIN_S = 20.0
 """A change reaches its node within this time after the check of the lease, or not at all.
 

@@ -24,6 +24,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.base.time_limits import RESPONSE_S
 from kafka_rollout.client.certificates import read_certificates
 from kafka_rollout.client.connection import ask_api_versions
 from kafka_rollout.client.contents import (
@@ -43,6 +44,7 @@ from kafka_rollout.client.messages import UnregisterBrokerRequest
 from kafka_rollout.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
+    SilentNodes,
     Target,
     error_name,
     raise_for_error,
@@ -73,7 +75,6 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION
 
-_TIMEOUT_S = 10.0
 _PREFERRED = 0  # election type
 # Results of an election that need no repetition: the leader is elected already, or the partition was deleted.
 _SETTLED = frozenset({"NONE", "ELECTION_NOT_NEEDED", "UNKNOWN_TOPIC_OR_PARTITION"})
@@ -83,6 +84,7 @@ class KafkaAdmin:
     """ClusterAdmin over the addresses of the inventory.
 
     Every call ends within `timeout_s` (seconds). Connections stay open between calls and are opened again when lost.
+    `silent`: as for ClusterConnections.
     Raises TransientError where no node responds now, RefusedError with the name of a missing right or version.
     """
 
@@ -91,14 +93,16 @@ class KafkaAdmin:
         cluster: ClusterSpec,
         security: ClientSecurity | None = None,
         *,
-        timeout_s: float = _TIMEOUT_S,
+        timeout_s: float = RESPONSE_S,
         fence: Fence = unfenced,
+        silent: SilentNodes | None = None,
     ) -> None:
         self._fence = fence
         self._cluster = cluster
         self._timeout_s = timeout_s
         self._security = security or ClientSecurity()
-        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s)
+        self._silent = silent or SilentNodes()
+        self._nodes = ClusterConnections(cluster, self._security, timeout_s=timeout_s, silent=self._silent)
         self._min_isr = MinIsrValues(self._nodes)
         self._last_leader: int | None = None
 
@@ -143,7 +147,9 @@ class KafkaAdmin:
             (node.controller_address, self._security.of_controllers),
         )
         own = [address for address, security in listeners if address and security.uses_tls]
-        return read_certificates(dict.fromkeys([*own, *addresses]), timeout_s=self._timeout_s)
+        target = target_of(node, Role.BROKER) or target_of(node, Role.CONTROLLER)
+        limit_s = self._timeout_s if target is None else self._silent.limit(target, self._timeout_s)
+        return read_certificates(dict.fromkeys([*own, *addresses]), timeout_s=limit_s)
 
     def _target(self, node: NodeSpec) -> Target:
         target = target_of(node, Role.BROKER) or target_of(node, Role.CONTROLLER)

@@ -34,6 +34,7 @@ CLIENT_ID = "kafka-rollout"
 _UNSUPPORTED_VERSION = 35
 _LEAST_ITERATIONS = 4096
 _MOST_AT_ONCE = 1 << 20
+_PROBE_S = 2.0
 _MAX_RESPONSE_BYTES = 256 * 1024 * 1024
 _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no release has any
 _SETTINGS = "--command-config; in Airflow the cluster's Connection"
@@ -60,11 +61,15 @@ class NotSentError(TransientError):
 
 
 class _OtherProtocolError(ValueError):
-    """The port answered in another protocol than Kafka's. `remedy`: which settings the listener needs."""
+    """The port answered in another protocol than Kafka's. `remedy`: which settings the listener needs.
 
-    def __init__(self, sentence: str, remedy: str) -> None:
+    `by_settings`: it is the protocol of a listener with other settings than those of this tool.
+    """
+
+    def __init__(self, sentence: str, remedy: str, *, by_settings: bool = False) -> None:
         super().__init__(sentence)
         self.remedy = remedy
+        self.by_settings = by_settings
 
 
 class NotOfferedError(RefusedError):
@@ -157,8 +162,38 @@ class NodeConnection:
             ) from None
         except _NO_ANSWER as error:
             self._raise_for_certificate(error)
-            reason, remedy = self._cause(error, timeout_s)
-            raise NotSentError(f"{self.who} cannot be reached: {reason}.", remedy=remedy) from None
+            found = self._other_listener(error, deadline) or error
+            reason, remedy = self._cause(found, timeout_s)
+            sentence = f"{self.who} cannot be reached: {reason}."
+            if isinstance(found, _OtherProtocolError) and found.by_settings:
+                raise CredentialsError(sentence, remedy=remedy) from None
+            raise NotSentError(sentence, remedy=remedy) from None
+
+    def _other_listener(self, error: Exception, deadline: float) -> _OtherProtocolError | None:
+        """Return that the listener has TLS and the settings do not, or the reverse, if that is seen.
+
+        A listener closes a connection of the other kind without a word, as a node does that stops. So it is tried the
+        other way; no credentials are sent.
+        """
+        uses_tls = self._security.uses_tls
+        if uses_tls and isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
+            return _without_tls()
+        is_closed = isinstance(error, ConnectionError) or _is_end_of_stream(error)
+        if not is_closed or isinstance(error, ConnectionRefusedError) or self._has_answered:
+            return None
+        try:
+            with socket.create_connection(
+                (self._host, self._port), timeout=min(_PROBE_S, _remaining(deadline))
+            ) as plain:
+                if uses_tls:
+                    _Link(plain).negotiate(min(deadline, time.monotonic() + _PROBE_S))
+                    return _without_tls()
+                with _unverified().wrap_socket(plain):
+                    return _with_tls()
+        except ssl.SSLError as refused:  # an alert, for example for a missing certificate, is TLS too
+            return _with_tls() if str(refused.reason).endswith((*_NO_CERTIFICATE, *_OTHER_CERTIFICATE)) else None
+        except _NO_ANSWER:
+            return None
 
     def _raise_for_certificate(self, error: Exception) -> None:
         """Raise CredentialsError if the listener wants a client certificate, or another one.
@@ -189,8 +224,6 @@ class NodeConnection:
             return f"the host name {self._host} cannot be resolved", "Correct the host name in the address."
         if isinstance(error, _OtherProtocolError):
             return str(error), error.remedy
-        if isinstance(error, ssl.SSLError) and error.reason in _NO_TLS:
-            return "this port does not speak TLS", f"Correct security.protocol ({_SETTINGS})."
         if isinstance(error, ConnectionError) or _is_end_of_stream(error):
             return "the node closed the connection", "" if self._has_answered else self._other_security
         if isinstance(error, ssl.SSLError):
@@ -407,10 +440,28 @@ def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
     )
 
 
+def _with_tls() -> _OtherProtocolError:
+    remedy = f"Set security.protocol to SSL or SASL_SSL ({_SETTINGS})."
+    return _OtherProtocolError("this port speaks TLS", remedy, by_settings=True)
+
+
+def _without_tls() -> _OtherProtocolError:
+    remedy = f"Correct security.protocol ({_SETTINGS})."
+    return _OtherProtocolError("this port does not speak TLS", remedy, by_settings=True)
+
+
+def _unverified() -> ssl.SSLContext:
+    """Return a context for a handshake after which nothing is sent."""
+    context = ssl.create_default_context()
+    context.check_hostname = False
+    context.verify_mode = ssl.CERT_NONE
+    return context
+
+
 def _other_protocol(begin: bytes) -> _OtherProtocolError:
     """Return the error for the first bytes of a response that cannot be the size of one of Kafka's."""
     if begin[:2] in (b"\x15\x03", b"\x16\x03"):  # a TLS record: alert, handshake
-        return _OtherProtocolError("this port speaks TLS", f"Set security.protocol to SSL or SASL_SSL ({_SETTINGS}).")
+        return _with_tls()
     protocol = "HTTP" if begin == b"HTTP" else "not Kafka's protocol"
     return _OtherProtocolError(f"this port speaks {protocol}", "Use the address of one of Kafka's listeners.")
 

@@ -27,6 +27,7 @@ from kafka_rollout.client.requests import (
     LATEST,
     READ_UNCOMMITTED,
     ResourceType,
+    SilentNodes,
     describe_configs,
     error_name,
     host_and_port,
@@ -62,7 +63,8 @@ class FetchSource:
     """Connections to a cluster's brokers; a context manager.
 
     After leader changes and lost connections it repeats the request for `patience_s` at each offset, then raises
-    TransientError with the partition. Raises RefusedError at once for a rejected password or certificate.
+    TransientError with the partition. Raises RefusedError at once for a rejected password or certificate. `silent`: the
+    addresses to query last.
     """
 
     def __init__(
@@ -73,8 +75,10 @@ class FetchSource:
         fetch_bytes: int = _FETCH_BYTES,
         patience_s: float = _PATIENCE_S,
         timeout_s: float = 20,
+        silent: SilentNodes | None = None,
         sleep: Callable[[float], None] = time.sleep,
     ) -> None:
+        self._silent = silent or SilentNodes()
         self._servers = bootstrap_servers
         self._security = security or ClientSecurity()
         self._fetch_bytes = fetch_bytes
@@ -273,7 +277,7 @@ class FetchSource:
             return self._connection(self._addresses[node_id]).ask(request, timeout_s=self._timeout_s)
         addresses = dict.fromkeys([*self._addresses.values(), *self._servers.split(",")])
         last = TransientError("There is no broker to query.")
-        for address in addresses:
+        for address in sorted(addresses, key=self._silent.has):
             try:
                 return self._connection(address).ask(request, timeout_s=self._timeout_s / len(addresses))
             except TransientError as error:

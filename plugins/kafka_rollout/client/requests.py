@@ -20,6 +20,7 @@ from kafka.protocol.metadata import MetadataRequest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
+from kafka_rollout.base.time_limits import RESPONSE_S, SILENT_FOR_S, SILENT_RESPONSE_S
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.client.connection import Decode, NodeConnection, NotSentError
 from kafka_rollout.client.security.client_security import ClientSecurity
@@ -309,10 +310,43 @@ class _Reader:
                 raise ValueError("a length has more than five bytes")
 
 
+class SilentNodes:
+    """The nodes that did not answer a request within `RESPONSE_S`: the next requests to read wait for a short time.
+
+    Connections that share it pay for a silent node once. A process is silent on each of its listeners, so a node counts
+    by its id and by its address: a bootstrap server has no id.
+    """
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
+        self._clock = clock
+        self._until: dict[int | str, float] = {}
+
+    def limit(self, target: Target, timeout_s: float) -> float:
+        """Return the time limit for a request to read."""
+        until = max(self._until.get(key, 0.0) for key in self._keys(target))
+        return min(timeout_s, SILENT_RESPONSE_S) if self._clock() < until else timeout_s
+
+    def has(self, address: str) -> bool:
+        return self._clock() < self._until.get(address, 0.0)
+
+    def missed(self, target: Target, waited_s: float) -> None:
+        if waited_s >= RESPONSE_S:
+            self._until |= dict.fromkeys(self._keys(target), self._clock() + SILENT_FOR_S)
+
+    def answered(self, target: Target) -> None:
+        for key in self._keys(target):
+            self._until.pop(key, None)
+
+    @staticmethod
+    def _keys(target: Target) -> tuple[int | str, ...]:
+        return (target.address,) if target.node_id < 0 else (target.address, target.node_id)
+
+
 class ClusterConnections:
     """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost.
 
-    `granted`: listener → the requests that can be sent; None: every request, for tests.
+    `granted`: listener → the requests that can be sent; None: every request, for tests. `silent`: shared with other
+    connections to the cluster.
     """
 
     granted: Mapping[Role, frozenset[str]] | None = REQUESTS
@@ -323,7 +357,9 @@ class ClusterConnections:
         security: ClientSecurity,
         *,
         timeout_s: float,
+        silent: SilentNodes | None = None,
     ) -> None:
+        self._silent = SilentNodes() if silent is None else silent
         self.brokers = tuple(t for node in cluster.brokers if (t := target_of(node, Role.BROKER)))
         self.controllers = tuple(t for node in cluster.controllers if (t := target_of(node, Role.CONTROLLER)))
         self._security = security
@@ -356,14 +392,18 @@ class ClusterConnections:
                 security = self._security if target.listener is Role.BROKER else self._security.of_controllers
                 connection = NodeConnection(target.address, target.who, security)
                 self._connections[target.address] = connection
+        limit_s = self._timeout_s if timeout_s is None else timeout_s
+        if fence is unfenced:
+            limit_s = self._silent.limit(target, limit_s)
+        began = time.monotonic()
         try:
-            response = connection.ask(
-                request, timeout_s=self._timeout_s if timeout_s is None else timeout_s, fence=fence, decode=decode
-            )
+            response = connection.ask(request, timeout_s=limit_s, fence=fence, decode=decode)
         except TransientError:
             self._failed_at[target.address] = time.monotonic()
+            self._silent.missed(target, time.monotonic() - began)
             raise
         self._failed_at.pop(target.address, None)
+        self._silent.answered(target)
         return response
 
     def from_each(self, targets: Iterable[Target], ask: Callable[[Target], _T]) -> list[_T]:

@@ -24,6 +24,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.base.time_limits import RESPONSE_S
 from kafka_rollout.base.wording import few_failures
 from kafka_rollout.client.admin import describe_quorum, read_quorum
 from kafka_rollout.client.connection import ask_api_versions
@@ -32,6 +33,7 @@ from kafka_rollout.client.features import node_features
 from kafka_rollout.client.requests import (
     CONTROLLER_ENDPOINTS,
     ClusterConnections,
+    SilentNodes,
     Target,
     host_and_port,
     raise_for_error,
@@ -44,7 +46,6 @@ from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, VersionRange
 from kafka_rollout.releases.reported import identify_by_levels
 
-_TIMEOUT_S = 10.0
 _VOTER = re.compile(r"(\d+)@(.+)")
 
 
@@ -93,17 +94,22 @@ class DiscoveredCluster:
         )
 
 
-def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredCluster:
+def discover_cluster(
+    bootstrap: str, security: ClientSecurity, silent_nodes: SilentNodes | None = None
+) -> DiscoveredCluster:
     """Query the cluster of a broker. `bootstrap`: `host:port` of one or more brokers, with commas. Only reads.
+
+    `silent_nodes`: shared with later connections to the cluster.
 
     A node that does not respond is in the result. Raises UserError for text that is no address and for the address of a
     controller, TransientError if no broker responds at its advertised address, RefusedError if they refuse the user.
     """
-    with closing(_connections(_bootstrap(bootstrap), security)) as nodes:
+    connect = partial(_connections, security=security, silent=silent_nodes or SilentNodes())
+    with closing(connect(_bootstrap(bootstrap))) as nodes:
         found = nodes.first_answer(nodes.brokers, _registered_brokers(), partial(_accept, nodes))
     brokers = {one.broker_id: _broker(one) for one in found.brokers}
     unread: list[str] = []
-    with closing(_connections(brokers.values(), security)) as nodes:
+    with closing(connect(brokers.values())) as nodes:
         silent, answers = _query(nodes, nodes.brokers)
         if len(silent) == len(brokers):
             raise TransientError(
@@ -124,11 +130,11 @@ def discover_cluster(bootstrap: str, security: ClientSecurity) -> DiscoveredClus
             "CLUSTER to this user."
         )
     asked = [_controller(node_id, None, address) for node_id, address in voters.items() if address]
-    with closing(_connections(asked, security)) as nodes:
+    with closing(connect(asked)) as nodes:
         silent_controllers, _ = _query(nodes, nodes.controllers)
         controllers = _registered_controllers(nodes, silent_controllers)
     others = [_controller(node_id, None, controllers[node_id]) for node_id in controllers.keys() - voters.keys()]
-    with closing(_connections(others, security)) as nodes:
+    with closing(connect(others)) as nodes:
         silent_controllers |= _query(nodes, nodes.controllers)[0]
     merged = merge(
         Sources(
@@ -206,9 +212,9 @@ def _bootstrap(text: str) -> Iterator[NodeSpec]:
         yield NodeSpec(node_id=-number, name="bootstrap", roles=roles, broker_address=address.strip())
 
 
-def _connections(nodes: Iterable[NodeSpec], security: ClientSecurity) -> ClusterConnections:
+def _connections(nodes: Iterable[NodeSpec], *, security: ClientSecurity, silent: SilentNodes) -> ClusterConnections:
     spec = ClusterSpec(name="discovery", runtime=NO_RUNTIME, nodes=tuple(nodes))
-    return ClusterConnections(spec, security, timeout_s=_TIMEOUT_S)
+    return ClusterConnections(spec, security, timeout_s=RESPONSE_S, silent=silent)
 
 
 def _registered_brokers() -> Any:

@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Verdict
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need, Verdict
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations
 from kafka_rollout.features.support import supported_ranges
@@ -114,6 +114,7 @@ RANGES_CHECK = Check(
     "Finalized levels, compared with the releases of the path",
     "upgrade.md#findings",
     (LEVEL_OUT_OF_RANGE,),
+    needs=(Need.LEVELS,),
     examines=Examined.LEVELS,
 )
 ROLLBACK_LEVELS_CHECK = Check(
@@ -121,6 +122,7 @@ ROLLBACK_LEVELS_CHECK = Check(
     "Feature levels, compared with the release that runs now",
     "upgrade.md#findings",
     (NO_ROLLBACK,),
+    needs=(Need.LEVELS,),
     examines=Examined.LEVELS,
 )
 

@@ -116,7 +116,7 @@ LEVELS_CHECK = Check(
         REGISTRATION_MAY_LACK_RANGES,
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
-    needs=(Need.RESPONSES, Need.FACTS),
+    needs=(Need.NODES, Need.LEVELS, Need.FACTS),
     examines=Examined.LEVELS,
 )
 HELD_BACK_CHECK = Check(
@@ -125,6 +125,7 @@ HELD_BACK_CHECK = Check(
     "features.md#what-is-checked-before-the-request",
     (FEATURE_HELD_BACK,),
     of=(CheckOf.FEATURES,),
+    needs=(Need.NODES,),
     examines=Examined.LEVELS,
 )
 FEATURE_USERS_UNKNOWN = FindingCode(
@@ -170,7 +171,7 @@ USERS_CHECK = Check(
         ELIGIBLE_LEADERS_LOST,
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
-    needs=(Need.RESPONSES, Need.GROUPS),
+    needs=(Need.LEVELS, Need.GROUPS),
     examines=Examined.GROUPS,
 )
 

@@ -32,7 +32,7 @@ GROUPS_CHECK = Check(
     "Groups that the releases of the path serve",
     "rebalance.md#groups-in-a-rollout",
     (GROUPS_NOT_SERVED, GROUPS_OF_A_PREVIEW),
-    needs=(Need.RESPONSES, Need.GROUPS),
+    needs=(Need.GROUPS,),
     examines=Examined.GROUPS,
 )
 

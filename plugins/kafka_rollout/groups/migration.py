@@ -10,7 +10,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-from kafka_rollout.base.findings import WARNING, Check, CheckOf, Examined, Finding, FindingCode
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.groups import (
     CLASSIC,
@@ -50,6 +50,7 @@ MIGRATION_CHECK = Check(
     "rebalance.md#the-groups-of-a-cluster-kafka-rollout-groups",
     (GROUP_CANNOT_CHANGE, GROUP_NO_COMMON_ASSIGNOR, GROUP_REBALANCES, GROUP_UNKNOWN),
     of=(CheckOf.GROUPS,),
+    needs=(Need.GROUPS,),
     examines=Examined.GROUPS,
 )
 

@@ -196,7 +196,7 @@ def need_of(right: Right) -> Need:
         case ("GROUP" | "TRANSACTIONAL_ID", _):
             return Need.GROUPS
         case _:
-            return Need.RESPONSES
+            return Need.QUORUM
 
 
 class RightsOf(StrEnum):

@@ -339,11 +339,11 @@ class TransactionState:
 class ClusterState:
     """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
 
-    `not_observable`: the queries that a cluster without a runtime refused. `refused`: those of them that only some
-    checks need, with this need. `missing_rights`: rights to change that
-    the users of this tool do not have. `logged_requests`: those in the logs of brokers that counted old request
-    versions. `registered_levels`: controller id → range by feature, as registered in the metadata log; only if the
-    inventory lacks a registered controller, empty if unknown.
+    `not_observable`: the queries that a cluster without a runtime refused. `needs`: sentence of one of both → what is
+    unknown without its answer. `missing_rights`: rights to change that the users of this tool do not have.
+    `logged_requests`: those in the logs of brokers that counted old request versions. `registered_levels`: controller
+    id → range by feature, as registered in the metadata log; only if the inventory lacks a registered controller, empty
+    if unknown.
     `active_controller`: the metrics of the leader of the quorum, read before `partitions`; None: not read.
     `read_from`: the broker that reported `registered` and `partitions` was one of these, whose metadata is current;
     empty: the quorum shows none. `quorum_in_use`: node id → the settings of controller.quorum.* that its process has
@@ -361,7 +361,7 @@ class ClusterState:
     transactions: tuple[TransactionState, ...] = ()
     unanswered: tuple[str, ...] = ()
     not_observable: tuple[str, ...] = ()
-    refused: Mapping[str, Need] = field(default_factory=dict)
+    needs: Mapping[str, Need] = field(default_factory=dict)
     logged_requests: tuple[LoggedRequest, ...] = ()
     missing_rights: tuple[MissingRight, ...] = ()
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kafka_rollout.base.findings import Checked, Examined, Need
+from kafka_rollout.base.findings import Checked, Examined, Need, OfSomeNodes
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.requests import (
     LEVEL_OUT_OF_RANGE,
@@ -18,7 +18,7 @@ from kafka_rollout.groups.findings import GROUPS_CHECK, group_findings, leave_to
 from kafka_rollout.model.configs import NodeConfigs, unresolved_settings
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
-from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
+from kafka_rollout.model.state import ClusterState, NodeState, find_unlisted_controllers
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.advisories import (
     ADVISORIES_CHECK,
@@ -149,13 +149,14 @@ def unknown_values(observed: Observation, path: Iterable[Release]) -> dict[Need,
     found = unknown_responses(cluster, state)
     known = _nodes(cluster, state)
     if unread := [node_id for node_id in known if node_id not in configs]:
-        found[Need.CONFIGS] = f"The configuration of {nodes(unread)} is unknown."
-        if brokers := {node.node_id for node in cluster.brokers} & set(unread):
-            found[Need.BROKER_CONFIGS] = f"The configuration of {nodes(brokers)} is unknown."
+        found[Need.CONFIGS] = _of_nodes("The configuration of", unread, known)
+        of_brokers = [node.node_id for node in cluster.brokers]
+        if brokers := [node_id for node_id in of_brokers if node_id in unread]:
+            found[Need.BROKER_CONFIGS] = _of_nodes("The configuration of", brokers, of_brokers)
     elif unresolved := [node_id for node_id, config in configs.items() if unresolved_settings(config)]:
         found[Need.CONFIGS] = found[Need.BROKER_CONFIGS] = f"Config providers have values of {nodes(unresolved)}."
     if no_java := [node_id for node_id in known if node_id not in observed.java]:
-        found[Need.JAVA] = f"The Java version of {nodes(no_java)} is unknown."
+        found[Need.JAVA] = _of_nodes("The Java version of", no_java, known)
     if gaps := [f"{release} ({few(facts)})" for release in path if (facts := observed.catalogue.get(release).gaps)]:
         found[Need.FACTS] = f"The catalogue lacks facts of {few(gaps)}."
     return found
@@ -165,15 +166,41 @@ def unknown_responses(cluster: ClusterSpec, state: ClusterState) -> dict[Need, s
     """Return what the nodes and their agents did not report, as in `unknown_values`."""
     found: dict[Need, str] = {}
     by_need: dict[Need, dict[str, None]] = {}
+    of_nodes = {node.problem for node in state.nodes.values()}
     for sentence in (*state.unanswered, *state.not_observable):
-        by_need.setdefault(state.refused.get(sentence, Need.RESPONSES), {})[sentence] = None
+        if sentence not in of_nodes:
+            for need in [state.needs[sentence]] if sentence in state.needs else _OF_RESPONSES:
+                by_need.setdefault(need, {})[sentence] = None
     for need, sentences in by_need.items():
         found[need] = f"Not every query was answered: {few(sentences)}"
+    known = _nodes(cluster, state)
+    asked = [node.node_id for node in cluster.nodes]
+    if silent := [node_id for node_id in asked if not _responds(cluster, state.nodes.get(node_id))]:
+        silence = _of_nodes("The response of", silent, asked)
+        found[Need.NODES] = f"{found[Need.NODES]} {silence}" if Need.NODES in found else silence
+    if not state.finalized:
+        found[Need.LEVELS] = "No node that responds reports the finalized levels."
     metrics = {node_id: seen.metrics for node_id, seen in state.nodes.items()}
-    silent = [i for i in _nodes(cluster, state) if not (seen := metrics.get(i)) or not seen.is_read]
-    if silent:
-        found[Need.METRICS] = f"The metrics of {nodes(silent)} are unknown."
+    unread = [i for i in known if not (seen := metrics.get(i)) or not seen.is_read]
+    if unread:
+        found[Need.METRICS] = _of_nodes("The metrics of", unread, known, "are")
     return found
+
+
+def _of_nodes(what: str, lacking: Sequence[int], known: Sequence[int], verb: str = "is") -> str:
+    sentence = f"{what} {nodes(lacking)} {verb} unknown."
+    judged = [node_id for node_id in known if node_id not in lacking]
+    return OfSomeNodes(f"{sentence} The rest, {nodes(judged)}, was checked.") if judged else sentence
+
+
+_OF_RESPONSES = (Need.QUORUM, Need.NODES, Need.LEVELS, Need.TOPICS, Need.GROUPS, Need.SETTINGS)
+
+
+def _responds(cluster: ClusterSpec, seen: NodeState | None) -> bool:
+    """Return whether the node reported its levels and, where a runtime manages it, its process."""
+    return (
+        seen is not None and seen.features is not None and (not cluster.manages_nodes or seen.process.pid is not None)
+    )
 
 
 def _nodes(cluster: ClusterSpec, state: ClusterState) -> list[int]:

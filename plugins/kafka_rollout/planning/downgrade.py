@@ -53,7 +53,7 @@ LOWERING_CHECK = Check(
     "downgrade.md#online-live-or-offline",
     (LIVE_DOWNGRADE, OFFLINE_DOWNGRADE),
     of=(CheckOf.DOWNGRADE,),
-    needs=(Need.RESPONSES, Need.FACTS),
+    needs=(Need.LEVELS, Need.FACTS),
     examines=Examined.LEVELS,
 )
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
-from kafka_rollout.base.findings import INFO, Check, CheckOf, Examined, Finding, FindingCode
+from kafka_rollout.base.findings import INFO, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.features.registrations import (
     drops_zero_ranges,
@@ -29,6 +29,7 @@ REGISTRATIONS_CHECK = Check(
     "upgrade.md#findings",
     (SECOND_RESTART_LATER,),
     of=(CheckOf.UPGRADE,),
+    needs=(Need.NODES,),
     examines=Examined.LEVELS,
 )
 

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
@@ -40,7 +40,11 @@ TARGET_CHECK = Check(
 NODE_AHEAD = FindingCode("NODE-AHEAD", BLOCKER, "A node runs a release above the target of the first release step.")
 NODE_BEHIND = FindingCode("NODE-BEHIND", BLOCKER, "A node runs a release below the target of the first release step.")
 PAST_CHECK = Check(
-    "nodes-ahead", "Nodes that are past the first release step", "upgrade.md#findings", (NODE_AHEAD, NODE_BEHIND)
+    "nodes-ahead",
+    "Nodes that are past the first release step",
+    "upgrade.md#findings",
+    (NODE_AHEAD, NODE_BEHIND),
+    needs=(Need.NODES,),
 )
 
 

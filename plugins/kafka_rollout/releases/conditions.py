@@ -15,7 +15,8 @@ class SettingCondition:
     """The value of a setting on a node, or the default of the release, without regard to capital letters.
 
     One of: `any_of` and `none_of`: values; `entries`: at least this number of entries in a list; `at_least`, `at_most`:
-    a number. A setting of listeners counts on each listener.
+    a number. A setting of listeners counts on each listener. `by_class`: the value is a class; whether a class that is
+    not Kafka's meets the condition is unknown.
     """
 
     kind: Literal["setting"]
@@ -25,13 +26,15 @@ class SettingCondition:
     entries: int | None = None
     at_least: int | None = None
     at_most: int | None = None
+    by_class: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismCondition:
     """A listener of a node authenticates clients with one of these SASL mechanisms.
 
-    `handlers`: only with one of these classes as callback handler, without the package; "" is Kafka's default.
+    `handlers`: only with one of these classes of Kafka as callback handler, without the package; "" is the default.
+    Whether another class than Kafka's meets the condition is unknown.
     `protocols`: only on listeners with one of these; empty: any.
     """
 
@@ -50,22 +53,29 @@ class ProtocolCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class LevelCondition:
-    """A finalized level of the cluster, from `at_least` to below `below`."""
+class NumberRange:
+    """A number from `at_least` to below `below`."""
 
-    kind: Literal["level"]
-    feature: str
     at_least: int | None = None
     below: int | None = None
+
+    def has(self, value: int) -> bool:
+        return (self.at_least is None or value >= self.at_least) and (self.below is None or value < self.below)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class JavaCondition:
-    """The feature version of Java on a node, from `at_least` to below `below`."""
+class LevelCondition(NumberRange):
+    """A finalized level of the cluster is in the range."""
+
+    kind: Literal["level"]
+    feature: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JavaCondition(NumberRange):
+    """The feature version of Java on a node is in the range."""
 
     kind: Literal["java"]
-    at_least: int | None = None
-    below: int | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

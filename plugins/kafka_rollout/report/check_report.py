@@ -12,7 +12,16 @@ from enum import StrEnum
 from typing import Any
 
 from kafka_rollout.base.errors import INCOMPLETE, RefusedError
-from kafka_rollout.base.findings import Check, Checked, Finding, FindingGroup, Need, Severity, group_by_kind
+from kafka_rollout.base.findings import (
+    Check,
+    Checked,
+    Finding,
+    FindingGroup,
+    Need,
+    OfSomeNodes,
+    Severity,
+    group_by_kind,
+)
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.run.events import Observed
@@ -79,6 +88,9 @@ class CheckEntry:
 
     @property
     def is_unknown_in_part(self) -> bool:
+        """Whether the check has findings that count, or judged some of the nodes."""
+        if self.result is Result.UNKNOWN:
+            return all(isinstance(reason, OfSomeNodes) for reason in self.reasons)
         return bool(self.reasons) and self.result in (Result.BLOCKER, Result.WARNING)
 
     @property
@@ -164,8 +176,8 @@ class CheckReport:
             told = f"No blocker was found for the {self.way}. Read the warnings before you start it."
         else:
             told = f"No blocker was found for the {self.way}."
-        unknown = totals[Result.UNKNOWN]
         in_part = sum(entry.is_unknown_in_part for entry in self.entries)
+        unknown = sum(entry.result is Result.UNKNOWN and not entry.is_unknown_in_part for entry in self.entries)
         if not unknown and not in_part:
             return told
         verb = "is" if unknown == 1 else "are"

@@ -83,6 +83,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls, observe
+from kafka_rollout.steps.downgrade.metadata_logs import find_losses, find_metadata_logs
 from kafka_rollout.steps.features.levels import RACE_CHECK
 from kafka_rollout.steps.features.update import CONTROLLER_CHECK
 from kafka_rollout.steps.planning.check import logs_findings
@@ -181,7 +182,6 @@ _QUERIES: Mapping[str, Check] = {
 }
 """Call of a port → the check whose duration includes it. A call that several checks need counts once."""
 _NO_TAGS = "Tagged fields that an older release ignores (KIP-482) were not read. A scan with Spark lists them."
-_ON_HOSTS = "The metadata logs are files on the hosts of the controllers."
 
 
 def checks_of(kinds: Sequence[CheckOf]) -> tuple[Check, ...]:
@@ -290,8 +290,10 @@ def _more(
         if METADATA_LOGS_CHECK in chosen:
             yield check_metadata(ports, plan)
     else:
-        yield METADATA_LOGS_CHECK.ran(unknown=_ON_HOSTS)
-        yield LOSSES_CHECK.ran(unknown=_ON_HOSTS)
+        if METADATA_LOGS_CHECK in chosen:
+            yield find_metadata_logs(ports, plan)
+        if LOSSES_CHECK in chosen:
+            yield find_losses(ports, plan)
 
 
 def _check_logs(ports: ClusterPorts, plan: Plan, scanned: ScanResult | None) -> Checked:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.client.admin import KafkaAdmin
+    from kafka_rollout.client.requests import SilentNodes
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.metadata_log.changes.places import Places
     from kafka_rollout.nodes.metrics import NodeMetricsReader
@@ -68,12 +69,18 @@ def open_ports_to_read(
     settings: Settings | None = None,
     *,
     ssh: Callable[[str], SSHClient] | None = None,
+    silent: SilentNodes | None = None,
 ) -> Iterator[ClusterPorts]:
-    """Yield the ports of a cluster without a run: nothing is stored, and every change is refused. `ssh`: as above."""
+    """Yield the ports of a cluster without a run: nothing is stored, and every change is refused. `ssh`: as above.
+
+    `silent`: the nodes that did not answer when the cluster was discovered.
+    """
     from kafka_rollout.run.memory import MemoryRunStore, NoLock
 
     settings = settings or Settings.from_environment()
-    with _open(cluster, "check", MemoryRunStore(), NoLock(), settings, security=security, ssh=ssh) as ports:
+    with _open(
+        cluster, "check", MemoryRunStore(), NoLock(), settings, security=security, ssh=ssh, silent=silent
+    ) as ports:
         yield ports
 
 
@@ -88,10 +95,12 @@ def _open(
     security: ClientSecurity | None,
     ssh: Callable[[str], SSHClient] | None = None,
     adjust: Callable[[ClusterPorts], ClusterPorts] = lambda ports: ports,
+    silent: SilentNodes | None = None,
 ) -> Iterator[ClusterPorts]:
     """Yield the fenced ports, and close their connections at the end; `ssh` and `adjust` as in `open_cluster_ports`."""
     from kafka_rollout.base.system.clock import SystemClock
     from kafka_rollout.client.admin import KafkaAdmin
+    from kafka_rollout.client.requests import SilentNodes
     from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
     from kafka_rollout.metadata_log.node_logs.directories import DirectoryMetadataLogs
@@ -104,7 +113,8 @@ def _open(
     closing = ExitStack()
     clock = SystemClock()
     fence = make_fence(lock, cluster.name, clock)
-    admin = KafkaAdmin(cluster, security, fence=fence)
+    silent = silent or SilentNodes()
+    admin = KafkaAdmin(cluster, security, fence=fence, silent=silent)
     open_shell = partial(_open_shell, settings, ssh, closing)
     runtime, metrics, places = _reach_nodes(cluster, admin, cache, catalogue, fence=fence, open_shell=open_shell)
     ports = ClusterPorts(
@@ -116,7 +126,9 @@ def _open(
         metrics=metrics,
         outside=OutsideReader(cluster, security.prometheus if security else None, clock),
         classes=JvmKafkaClasses(cache),
-        logs=LiveCoordinatorLogs(cluster=cluster, catalogue=catalogue, settings=settings, security=security),
+        logs=LiveCoordinatorLogs(
+            cluster=cluster, catalogue=catalogue, settings=settings, security=security, silent=silent
+        ),
         metadata_logs=DirectoryMetadataLogs(cache, places),
         rehearsals=LocalRehearsals(cluster=cluster, admin=admin, runtime=runtime, clock=clock, settings=settings),
         run=run,

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.coordinator_logs.reading.directories import find_logs
-from kafka_rollout.formats.checkpoint_files import parse_epochs
+from kafka_rollout.formats.checkpoint_files import START_OFFSETS, parse_epochs
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
@@ -39,14 +39,17 @@ def names(folder: Path) -> list[str]:
     return sorted(path.name for path in folder.glob("*.log*"))
 
 
-def load(jvm: Jvm, folder: Path) -> tuple[int, int, int]:
-    """(start, end, bytes of all segments) of the log that Kafka loads from the folder, which it changes."""
+def load(jvm: Jvm, folder: Path, recorded: int = 0) -> tuple[int, int, int]:
+    """(start, end, bytes of all segments) of the log that Kafka loads from the folder, which it changes.
+
+    `recorded`: the offset of the log in the broker's log-start-offset-checkpoint.
+    """
     packages, static = jvm.packages, jvm.static
     scheduler = static("org.apache.kafka.server.util.KafkaScheduler")(1)
     log = static(f"{LOG}.UnifiedLog").create(
         packages.java.io.File(str(folder)),
         static(f"{LOG}.LogConfig")(packages.java.util.HashMap()),
-        0,
+        recorded,
         0,
         scheduler,
         static("org.apache.kafka.storage.log.metrics.BrokerTopicStats")(),
@@ -110,6 +113,22 @@ def test_the_log_is_the_one_that_kafka_loads(jvm: Jvm, folder: Path, state: Call
     assert names(folder) == before, "it only reads"
     seen = (log.start, log.end, sum(segment.size for segment in segments))
     assert load(jvm, folder) == seen
+
+
+@pytest.mark.parametrize("recorded", [1, 1000], ids=["before the first segment", "in the first segment"])
+def test_a_start_offset_that_was_written_before_retention_is_read_as_kafka_reads_it(
+    jvm: Jvm, folder: Path, recorded: int
+) -> None:
+    """Kafka writes the checkpoint once a minute, so retention can have removed segments after it."""
+    first, second, *_ = sorted(folder.glob("*.log"))
+    first.unlink()
+    offset = min(recorded, int(second.stem) + 1)
+    (folder.parent / START_OFFSETS).write_text(f"0\n1\n{OFFSETS} 0 {offset}\n")
+    found = find_logs([folder.parent], TOPICS)
+    ((log, segments),) = found.segments.items()
+    assert found.damage == ()
+    assert ("can be a minute old" in found.copies[0].why) == (offset < int(second.stem))
+    assert load(jvm, folder, offset) == (log.start, log.end, sum(segment.size for segment in segments))
 
 
 @pytest.mark.parametrize("text", ["0\n2\n1 0\n", "\0" * 30, "0\n1\n", "1\n1\n0 0\n", "0\n1\n1 0\n", "", "0\n"])

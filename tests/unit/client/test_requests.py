@@ -6,10 +6,14 @@ import threading
 from dataclasses import replace
 
 import pytest
+from kafka.protocol.admin import DescribeClusterRequest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.client.requests import ClusterConnections, Target
+from kafka_rollout.base.time_limits import RESPONSE_S, SILENT_FOR_S, SILENT_RESPONSE_S
+from kafka_rollout.client.connection import NodeConnection
+from kafka_rollout.client.requests import ClusterConnections, SilentNodes, Target
 from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.model.topology import Role
 from tests.unit.builders import SEPARATE
 
 CLUSTER = replace(SEPARATE, nodes=[replace(node, broker_address=f"a:{node.node_id}") for node in SEPARATE.brokers])
@@ -50,3 +54,39 @@ def test_brokers_are_asked_in_the_order_that_the_caller_names(nodes: ClusterConn
     ids = [broker.node_id for broker in nodes.brokers]
     assert [broker.node_id for broker in nodes.brokers_of([99, *ids[:0:-1]])] == ids[:0:-1]
     assert nodes.brokers_of(()) == nodes.brokers
+
+
+def test_a_silent_node_is_waited_for_once_on_all_connections_that_share_it() -> None:
+    now = 0.0
+    silent = SilentNodes(lambda: now)
+    broker = Target(node_id=4, address="a:9092", who="broker 4")
+    same_process = Target(node_id=4, address="a:9093", who="controller 4", listener=Role.CONTROLLER)
+    bootstrap = Target(node_id=-1, address="a:9092", who="bootstrap a:9092")
+    silent.missed(broker, RESPONSE_S / 3)
+    assert silent.limit(broker, RESPONSE_S) == RESPONSE_S, "it was given a part of the limit only"
+    silent.missed(broker, RESPONSE_S)
+    assert [silent.limit(one, RESPONSE_S) for one in (broker, same_process, bootstrap)] == [SILENT_RESPONSE_S] * 3
+    assert silent.limit(Target(node_id=5, address="b:9092", who="broker 5"), RESPONSE_S) == RESPONSE_S
+    silent.answered(same_process)
+    assert silent.limit(same_process, RESPONSE_S) == RESPONSE_S
+    silent.missed(broker, RESPONSE_S)
+    now = SILENT_FOR_S
+    assert silent.limit(broker, RESPONSE_S) == RESPONSE_S, "a slow node gets the whole limit again"
+
+
+def test_a_change_is_never_given_the_short_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    limits: list[float] = []
+    silent = SilentNodes()
+    silent.missed(TARGETS[0], RESPONSE_S)
+    connections = ClusterConnections(CLUSTER, ClientSecurity(), timeout_s=RESPONSE_S, silent=silent)
+
+    def ask(connection: object, request: object, *, timeout_s: float, **options: object) -> None:
+        limits.append(timeout_s)
+        raise TransientError("no answer")
+
+    monkeypatch.setattr(NodeConnection, "ask", ask)
+    with pytest.raises(TransientError):
+        connections.ask(TARGETS[0], DescribeClusterRequest())
+    with pytest.raises(TransientError):
+        connections.ask(TARGETS[0], DescribeClusterRequest(), fence=lambda: None)
+    assert limits == [SILENT_RESPONSE_S, RESPONSE_S]

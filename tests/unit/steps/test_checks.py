@@ -79,7 +79,7 @@ def test_a_result_names_its_findings_and_what_stayed_unknown() -> None:
 
 
 def test_findings_without_a_check_of_their_own_stay_with_the_first() -> None:
-    other = Check("loss", "Loss", "upgrade.md", (LOST,))
+    other = Check("loss", "Loss", "upgrade.md", (LOST,), needs=())
     lost, lag, gone = LOST.found("node 1", "Lost."), LAG.found("node 2", "Lag."), NOT_OBSERVABLE.found("x", "Y.")
     first, second = sort_findings([lost, lag, gone], [LAGS, other])
     assert (first.findings, second.findings) == ((lag, gone), (lost,))

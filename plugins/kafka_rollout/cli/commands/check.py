@@ -27,6 +27,7 @@ from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, f
 from kafka_rollout.steps.checks import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
+    from kafka_rollout.client.requests import SilentNodes
     from kafka_rollout.client.security.client_security import ClientSecurity
 
 _STYLES = {
@@ -80,6 +81,7 @@ def check(
     Exit code 0 if nothing blocks and every check that can find a blocker was made, 3 with blockers, 5 if such a check
     is unknown and --skip does not leave it out.
     """
+    from kafka_rollout.client.requests import SilentNodes
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.client.security.credentials import read_credentials, read_security_file
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
@@ -108,7 +110,7 @@ def check(
         raise UserError(
             "--from belongs to --bootstrap-server.", remedy="Set apache_releases in the inventory of the cluster."
         )
-    settings, target = Settings.from_environment(), Release.parse(to)
+    settings, target, silent = Settings.from_environment(), Release.parse(to), SilentNodes()
     get_catalogue(settings).get(target)  # an unknown release is refused before the network is used
     if cluster is not None:
         spec = get_cluster(cluster, settings)
@@ -118,13 +120,13 @@ def check(
     else:
         bootstrap = str(bootstrap_server)
         security = ClientSecurity() if command_config is None else read_security_file(command_config)
-        spec = _discover(bootstrap, None if running is None else Release.parse(running), security, settings)
+        spec = _discover(bootstrap, None if running is None else Release.parse(running), security, settings, silent)
         complete_with = (
             "To make more of them known, write an inventory with the metrics agents of the nodes: kafka-rollout "
             f"inventory init --bootstrap-server {shlex.quote(bootstrap)}. Then check with --cluster."
         )
         by_levels = "If the patch release is known, add it with --from."
-    with open_ports_to_read(spec, security, settings) as ports:
+    with open_ports_to_read(spec, security, settings, silent=silent) as ports:
         report = check_release(
             ports, target, chosen, complete_with=complete_with, on_progress=_progress, by_levels=by_levels
         )
@@ -176,13 +178,15 @@ def _print_history(cluster: str, *, as_json: bool) -> None:
             show.say(f"    new: {sentence}")
 
 
-def _discover(bootstrap: str, running: Release | None, security: ClientSecurity, settings: Settings) -> ClusterSpec:
+def _discover(
+    bootstrap: str, running: Release | None, security: ClientSecurity, settings: Settings, silent: SilentNodes
+) -> ClusterSpec:
     """Return the cluster of a broker. `running`: its patch release, which brokers do not report."""
     from kafka_rollout.clusters.discovery import discover_cluster
 
     levels = None if running is None else get_catalogue(settings).get(running).features[METADATA_VERSION].supported
     _progress(f"finding the nodes of the cluster of {bootstrap}")
-    found = discover_cluster(bootstrap, security)
+    found = discover_cluster(bootstrap, security, silent)
     discovered = ClusterSpec(name=found.cluster_id, runtime=NO_RUNTIME, nodes=found.nodes)
     if levels is None:
         return discovered

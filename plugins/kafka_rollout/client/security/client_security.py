@@ -222,10 +222,10 @@ class ClientSecurity(BaseModel):
         plain = self._with_secrets()
         settings = {"security_protocol": plain["protocol"], "sasl_mechanism": plain["mechanism"]}
         if self.uses_oauth:
-            from kafka_rollout.client.security.tokens import token_provider
+            from kafka_rollout.client.security.tokens import TokenClient, token_provider
 
-            url, client_id, secret, scope, ca_location, extensions = map(plain.get, _OAUTH_NAMES)
-            provider = token_provider(url, client_id, secret, scope, ca_location=ca_location, extensions=extensions)
+            values: list[Any] = [plain.get(name) for name in _OAUTH_NAMES]
+            provider = token_provider(TokenClient(*values))
             return {**settings, "sasl_oauth_token_provider": provider}
         return {**settings, "sasl_plain_username": plain["username"], "sasl_plain_password": plain["password"]}
 
@@ -324,7 +324,7 @@ _CLIENT_NAMES = {
     "check_hostname": "ssl.endpoint.identification.algorithm",
 }
 _OAUTH_METHOD = "sasl.oauthbearer.method"
-# The same for OAUTHBEARER, in the order of the arguments of `token_provider`.
+# The same for OAUTHBEARER, in the order of the fields of TokenClient.
 _OAUTH_NAMES = {
     "token_url": "sasl.oauthbearer.token.endpoint.url",
     "username": "sasl.oauthbearer.client.id",

@@ -9,6 +9,7 @@ import re
 import ssl
 import threading
 import time
+from dataclasses import dataclass, field
 from functools import lru_cache
 from typing import Any
 
@@ -27,18 +28,22 @@ _LONGEST_S = 86_400.0  # a token is renewed at least once a day
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1, as Kafka's OAuthBearerClientInitialResponse
 
 
+@dataclass(frozen=True, slots=True)
+class TokenClient:
+    """A client of a token server, by its settings. `extensions`: of SASL, as `name=value` with commas."""
+
+    url: str
+    client_id: str
+    client_secret: str = field(repr=False)
+    scope: str | None = None
+    ca_location: str | None = None
+    extensions: str | None = None
+
+
 @lru_cache(maxsize=16)
-def token_provider(
-    url: str,
-    client_id: str,
-    client_secret: str,
-    scope: str | None = None,
-    *,
-    ca_location: str | None = None,
-    extensions: str | None = None,
-) -> TokenProvider:
+def token_provider(client: TokenClient) -> TokenProvider:
     """Return the provider of this process for a client, so that all connections use the same token."""
-    return TokenProvider(url, client_id, client_secret, scope, ca_location=ca_location, extensions=extensions)
+    return TokenProvider(client)
 
 
 class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-python has no types
@@ -47,23 +52,15 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
     The client credentials grant (RFC 6749, section 4.4), as librdkafka does it itself (sasl.oauthbearer.method=oidc).
     """
 
-    def __init__(
-        self,
-        url: str,
-        client_id: str,
-        client_secret: str,
-        scope: str | None = None,
-        *,
-        ca_location: str | None = None,
-        extensions: str | None = None,
-    ) -> None:
-        self._extensions = split_extensions(extensions) if extensions else {}
-        self._url = url
-        self._client_id = client_id
+    def __init__(self, client: TokenClient) -> None:
+        self._extensions = split_extensions(client.extensions) if client.extensions else {}
+        self._url = client.url
+        self._client_id = client.client_id
         # Not URL-encoded, as in librdkafka and by default in Kafka (sasl.oauthbearer.header.urlencode).
-        self._authorization = f"Basic {base64.b64encode(f'{client_id}:{client_secret}'.encode()).decode()}"
-        self._form = {"grant_type": "client_credentials", **({"scope": scope} if scope else {})}
-        self._ca_location = ca_location
+        secret = f"{client.client_id}:{client.client_secret}"
+        self._authorization = f"Basic {base64.b64encode(secret.encode()).decode()}"
+        self._form = {"grant_type": "client_credentials", **({"scope": client.scope} if client.scope else {})}
+        self._ca_location = client.ca_location
         self._lock = threading.Lock()
         self._token = ""
         self._renew_at = 0.0

@@ -4,8 +4,7 @@ Reads segment files: opens unchanged files, reads batch headers, and divides seg
 
 A log directory can belong to a running broker, so this module only reads. It remembers inode and size of each segment;
 later reads use only these bytes. The files between two renames of the log cleaner are read as Kafka's LogLoader reads
-them when it starts (formats.log_files). What it would not find without a word is a Damage, so that the verdict is
-unknown: offsets before the first segment, and a folder without a segment.
+them when it starts (formats.log_files). A folder without a segment is a Damage, so that the verdict is unknown.
 """
 
 from __future__ import annotations
@@ -199,12 +198,9 @@ def _read_copy(folder: Path) -> _Copy:
     epoch = max(epoch, -1 if last is None else last.leader_epoch)
     segments, notes = _without_zeros(segments, last)
     damage_found: list[Damage] = []
-    if recorded is not None and recorded < first:
-        damage_found.append(
-            missing(
-                f"The log begins at offset {recorded} by {START_OFFSETS}, and the first segment at {first}: the "
-                "segments between them are missing."
-            )
+    if recorded is not None and recorded < first:  # LogLoader takes the higher one
+        notes.append(
+            f"It begins at offset {first}, its first segment. {START_OFFSETS} has {recorded}, and can be a minute old."
         )
     if recorded is not None and recorded > end:
         damage_found.append(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import logging
 import time
 from collections.abc import Collection, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from kafka_rollout.base.errors import RefusedError
@@ -17,6 +17,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
 from kafka_rollout.client.fetch import FetchSource
+from kafka_rollout.client.requests import SilentNodes
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans, releases_of
@@ -170,11 +171,12 @@ class LiveCoordinatorLogs:
     catalogue: Catalogue
     settings: Settings
     security: ClientSecurity | None = None
+    silent: SilentNodes = field(default_factory=SilentNodes)
     short: int = SHORT
     longest: int = LONGEST
 
     def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
-        with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
+        with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
             unscanned = None if complete else self._find_unscanned(source, before)
             if unscanned is None:
                 _, before = scan_submit.scan_command(
@@ -185,7 +187,7 @@ class LiveCoordinatorLogs:
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
 
     def scan_small(self) -> ScanResult:
-        with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
+        with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
             ranges = source.ranges(self.catalogue.coordinator_topics)
             nothing = ScanResult(
                 cluster=self.cluster.name,
@@ -201,7 +203,7 @@ class LiveCoordinatorLogs:
     def group_records(self, *, by_spark: bool = False) -> GroupRecords:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
-            with FetchSource(self.cluster.bootstrap_servers, self.security) as source:
+            with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
                 schemas = load_schemas(*self.settings.catalogue_folders)
                 return read_group_records(source, schemas, self.catalogue, longest=longest)
         except RefusedError as error:

@@ -45,7 +45,7 @@ ACLS_CHECK = Check(
     "Decisions about the ACLs, by the authorizers of all releases",
     "upgrade.md#acls-that-mean-something-else",
     (ACL_MEANS_MORE, ACL_MEANS_LESS, ACL_NOT_KEPT),
-    needs=(Need.RESPONSES,),
+    needs=(Need.QUORUM,),
     examines=Examined.RELEASES,
 )
 

@@ -64,6 +64,7 @@ ADVISORIES_CHECK = Check(
 )
 _JAVA_CLIENT = "apache-kafka-java"
 _HANDLER = "sasl.server.callback.handler.class"
+_OF_KAFKA = ("org.apache.kafka.", "kafka.")
 
 
 class Applicability(StrEnum):
@@ -76,11 +77,15 @@ class Applicability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`reasons`: why it is unknown. `nodes`: ids of the nodes that meet it; empty: the whole cluster."""
+    """`reasons`: why it is unknown. `nodes`: ids of the nodes that meet it; empty: the whole cluster.
+
+    `by_code`: unknown because code that is not Kafka's decides, so no reading makes it known.
+    """
 
     answer: Applicability
     reasons: tuple[str, ...] = ()
     nodes: tuple[int, ...] = ()
+    by_code: bool = False
 
 
 _YES, _NO = Answered(Applicability.YES), Answered(Applicability.NO)
@@ -199,15 +204,14 @@ def _answer(condition: AdvisoryCondition, release: Release, of: ReleaseFacts | N
 
 
 def _in_range(value: int, condition: LevelCondition | JavaCondition) -> Answered:
-    is_above = condition.at_least is None or value >= condition.at_least
-    return _YES if is_above and (condition.below is None or value < condition.below) else _NO
+    return _YES if condition.has(value) else _NO
 
 
 def _seen(found: bool, facts: AdvisoryFacts, need: Need, what: str) -> Answered:
     """Return whether something exists. That it does not is known only if everything was observed."""
     if found:
         return _YES
-    is_complete = facts.state is not None and not {need, Need.RESPONSES} & facts.unknown.keys()
+    is_complete = facts.state is not None and need not in facts.unknown
     return _NO if is_complete else Answered(Applicability.UNKNOWN, (what,))
 
 
@@ -215,6 +219,7 @@ def _of_nodes(facts: AdvisoryFacts, ask: Callable[[int], Answered | None], what:
     """Ask for each node; None: its value is unknown. One node that meets the condition is enough."""
     met, unknown = [], []
     reasons: dict[str, None] = {}
+    by_code = True
     for node in facts.cluster.nodes:
         answered = ask(node.node_id)
         if answered is None:
@@ -222,12 +227,13 @@ def _of_nodes(facts: AdvisoryFacts, ask: Callable[[int], Answered | None], what:
         elif answered.answer is Applicability.YES:
             met.append(node.node_id)
         elif answered.answer is Applicability.UNKNOWN:
+            by_code &= answered.by_code
             reasons |= dict.fromkeys(f"{reason} of {node.name}" for reason in answered.reasons)
     if met:
         return Answered(Applicability.YES, nodes=tuple(met))
     if unknown:
         reasons[f"{what} of {nodes(unknown)}"] = None
-    return Answered(Applicability.UNKNOWN, tuple(reasons)) if reasons else _NO
+    return Answered(Applicability.UNKNOWN, tuple(reasons), by_code=by_code and not unknown) if reasons else _NO
 
 
 def _by_config(
@@ -241,17 +247,18 @@ def _by_config(
     if isinstance(condition, ProtocolCondition):
         is_met = bool(found.protocols & set(condition.any_of))
     else:
-        is_met = any(
-            mechanism in condition.any_of
-            and (not condition.protocols or listener.protocol in condition.protocols)
-            and (
-                not condition.handlers
-                or listener.setting(mechanism, _HANDLER).rpartition(".")[2] in condition.handlers
-                or is_reference(listener.setting(mechanism, _HANDLER))
-            )
+        handlers = [
+            listener.setting(mechanism, _HANDLER)
             for listener in found.served
+            if not condition.protocols or listener.protocol in condition.protocols
             for mechanism in listener.mechanisms
+            if mechanism in condition.any_of
+        ]
+        is_met = any(
+            not condition.handlers or is_reference(one) or _simple_name(one) in condition.handlers for one in handlers
         )
+        if not is_met and condition.handlers and (others := [one for one in handlers if _is_of_others(one)]):
+            return _by_code(others)
     if is_met:
         return _YES
     return Answered(Applicability.UNKNOWN, (f"the value of {few(found.unknown)}",)) if found.unknown else _NO
@@ -266,9 +273,24 @@ def _by_setting(condition: SettingCondition, config: Mapping[str, str], of: Rele
         values = [of.config_defaults.get(condition.name, "")]
     if any(_is_met(condition, value) for value in values if not is_reference(value)):
         return _YES
+    if condition.by_class and (others := [value for value in values if _is_of_others(value)]):
+        return _by_code(others)
     if any(map(is_reference, values)):
         return Answered(Applicability.UNKNOWN, (f"the value of {condition.name}",))
     return _NO
+
+
+def _is_of_others(name: str) -> bool:
+    return bool(name) and not is_reference(name) and not name.startswith(_OF_KAFKA)
+
+
+def _simple_name(name: str) -> str:
+    """Return the name of a class of Kafka without its package; the whole name of another."""
+    return name if _is_of_others(name) else name.rpartition(".")[2]
+
+
+def _by_code(classes: Sequence[str]) -> Answered:
+    return Answered(Applicability.UNKNOWN, (f"what {few(dict.fromkeys(classes))} does",), by_code=True)
 
 
 def _is_met(condition: SettingCondition, value: str) -> bool:
@@ -300,7 +322,8 @@ def _all(answers: Iterable[Answered]) -> Answered:
     ids = tuple(sorted(set.intersection(*sets))) if sets else ()
     if sets and not ids:
         return _NO  # no single node meets all of them
-    return Answered(Applicability.UNKNOWN if reasons else Applicability.YES, reasons, ids)
+    by_code = bool(reasons) and all(one.by_code for one in answered if one.reasons)
+    return Answered(Applicability.UNKNOWN if reasons else Applicability.YES, reasons, ids, by_code)
 
 
 def _any(answers: Iterable[Answered]) -> Answered:
@@ -309,7 +332,8 @@ def _any(answers: Iterable[Answered]) -> Answered:
         if found := [one for one in answered if one.answer is wanted]:
             reasons = dict.fromkeys(reason for one in found for reason in one.reasons)
             ids = sorted({node_id for one in found for node_id in one.nodes})
-            return Answered(wanted, tuple(reasons), tuple(ids) if all(one.nodes for one in found) else ())
+            of_nodes = tuple(ids) if all(one.nodes for one in found) else ()
+            return Answered(wanted, tuple(reasons), of_nodes, all(one.by_code for one in found))
     return _NO
 
 
@@ -350,7 +374,7 @@ def _severity(one: AdvisoryVerdict, *, observable: bool) -> Severity:
     if not one.is_ahead and advisory.strikes is Strikes.RUNNING:
         return INFO  # only the source release has it, and the plan leaves this release
     severity = Severity(advisory.severity)
-    if severity is BLOCKER and (not one.is_ahead or (is_unknown and not observable)):
+    if severity is BLOCKER and (not one.is_ahead or (is_unknown and (one.answered.by_code or not observable))):
         return WARNING
     return severity
 

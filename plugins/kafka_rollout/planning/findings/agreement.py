@@ -99,7 +99,7 @@ BETWEEN_NODES_CHECK = Check(
         DIRECTORY_ID_TWICE,
         VOTER_DIRECTORY_DIFFERS,
     ),
-    needs=(Need.RESPONSES, Need.CONFIGS),
+    needs=(Need.QUORUM, Need.CONFIGS),
     examines=Examined.CONFIGS,
 )
 Directories = Mapping[int, tuple[DirectoryIdentity, ...]]

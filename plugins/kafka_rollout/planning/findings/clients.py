@@ -45,7 +45,7 @@ USE_CHECK = Check(
     "Groups and transactional ids",
     "upgrade.md#findings",
     (GROUP_TYPES, TRANSACTIONS),
-    needs=(Need.RESPONSES, Need.GROUPS),
+    needs=(Need.GROUPS,),
     examines=Examined.GROUPS,
 )
 

@@ -67,6 +67,7 @@ UNLISTED_CHECK = Check(
     "Registered nodes that the inventory lacks",
     "upgrade.md#unlisted-controllers",
     (UNLISTED_BROKER, UNLISTED_CONTROLLER),
+    needs=(Need.QUORUM, Need.TOPICS),
 )
 UNANSWERED = FindingCode(
     "UNANSWERED",
@@ -192,7 +193,7 @@ QUERIES_CHECK = Check(
     "Responses to every query",
     "upgrade.md#findings",
     (UNANSWERED,),
-    needs=(Need.RESPONSES, Need.TOPICS, Need.GROUPS, Need.SETTINGS, Need.LOGS),
+    needs=(Need.QUORUM, Need.NODES, Need.LEVELS, Need.TOPICS, Need.GROUPS, Need.SETTINGS, Need.LOGS),
 )
 HIDDEN_CHECK = Check(
     "hidden-partitions",
@@ -207,9 +208,18 @@ NODES_CHECK = Check(
     "Registration and release of each node",
     "upgrade.md#findings",
     (NODE_DOWN, NODE_UNKNOWN, NODE_FENCED, RELEASE_UNKNOWN, RELEASE_NOT_IN_CATALOGUE),
+    needs=(Need.NODES,),
 )
-AGENTS_CHECK = Check("metrics-agents", "Metrics agents of the nodes", "hosts.md#metrics", (METRICS_MISSING,))
-MIXED_CHECK = Check("mixed-releases", "Different releases in the cluster", "upgrade.md#findings", (MIXED_RELEASES,))
+AGENTS_CHECK = Check(
+    "metrics-agents", "Metrics agents of the nodes", "hosts.md#metrics", (METRICS_MISSING,), needs=(Need.NODES,)
+)
+MIXED_CHECK = Check(
+    "mixed-releases",
+    "Different releases in the cluster",
+    "upgrade.md#findings",
+    (MIXED_RELEASES,),
+    needs=(Need.NODES,),
+)
 QUORUM_CHECK = Check(
     "metadata-quorum",
     "Metadata quorum",
@@ -222,17 +232,22 @@ QUORUM_CHECK = Check(
         VOTERS_IN_USE_DIFFER,
         CONTROLLER_NOT_VOTER,
     ),
+    needs=(Need.QUORUM,),
     examines=Examined.VOTERS,
 )
 AGREEMENT_CHECK = Check(
-    "finalized-levels-agree", "Finalized levels that the nodes report", "upgrade.md#findings", (FEATURES_DIFFER,)
+    "finalized-levels-agree",
+    "Finalized levels that the nodes report",
+    "upgrade.md#findings",
+    (FEATURES_DIFFER,),
+    needs=(Need.NODES,),
 )
 PARTITIONS_CHECK = Check(
     "partition-availability",
     "Replicas and leaders of the partitions",
     "upgrade.md#findings",
     (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, OFFLINE_PARTITION, UNDER_MIN_ISR, UNDER_REPLICATED, OFFLINE_PARTITION_ELSEWHERE),
-    needs=(Need.RESPONSES, Need.TOPICS),
+    needs=(Need.TOPICS,),
     examines=Examined.TOPICS,
 )
 

@@ -45,6 +45,11 @@ BOOTSTRAP_CHECKPOINT_TOO_NEW = FindingCode(
     "No action needed. While each node is stopped, the run keeps a backup of the file and writes a new one at the "
     "planned level.",
 )
+ROLLBACK_LOSES_METADATA = FindingCode(
+    "ROLLBACK-LOSES-METADATA",
+    (WARNING, INFO),
+    "The release to roll back to does not keep metadata that exists, or that can be made after the upgrade.",
+)
 METADATA_LOGS_CHECK = Check(
     "metadata-logs",
     "Metadata logs, read by each release of the path",
@@ -56,6 +61,7 @@ METADATA_LOGS_CHECK = Check(
         METADATA_LOG_SNAPSHOT,
         BOOTSTRAP_CHECKPOINT_TOO_NEW,
         BACKUP_SPACE,
+        ROLLBACK_LOSES_METADATA,
     ),
     needs=(),
     examines=Examined.FILES,
@@ -140,6 +146,35 @@ def upgrade_metadata_findings(scans: Iterable[MetadataScan]) -> tuple[Finding, .
         )
         for scan in scans
         if any(failure.where != "bootstrap" for failure in scan.failures)
+    )
+
+
+def rollback_loss_findings(report: LossReport, to: Release) -> tuple[Finding, ...]:
+    """Return what a rollback would lose of the metadata that exists now. A rollback compares the metadata again."""
+    return tuple(
+        ROLLBACK_LOSES_METADATA.found(
+            f"{to}, {loss.kind} of {loss.subject}",
+            f"After a rollback to {to}: {loss.sentence}",
+            "Save or remove it before the upgrade, or do not roll back. A rollback compares the metadata again.",
+        )
+        for loss in report.losses
+        if loss.kind != ACCESS
+    )
+
+
+def rollback_settings_findings(catalogue: Catalogue, source: Release, target: Release) -> tuple[Finding, ...]:
+    """Return the kinds of settings that only the target supports: the source does not keep those that are made."""
+    missing = lacking_settings(catalogue, [target])
+    parts = [PARTS[part] for part in lacking_settings(catalogue, [source]) if part not in missing]
+    if not parts:
+        return ()
+    return (
+        ROLLBACK_LOSES_METADATA.found(
+            f"{source}, new settings",
+            f"Kafka {target} supports {few(parts)}, and {source} does not keep them.",
+            f"Create none until a rollback to {source} is no longer needed.",
+            severity=INFO,
+        ),
     )
 
 

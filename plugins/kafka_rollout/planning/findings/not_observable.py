@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Examined, Finding, FindingCode
+from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.configs import ConfigKind, DynamicConfigs, NodeConfigs, unresolved_settings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
@@ -26,6 +26,7 @@ OBSERVABLE_CHECK = Check(
     "Values that the tool can observe",
     "inventory.md#read-only-clusters",
     (NOT_OBSERVABLE, RELEASE_BY_LEVELS),
+    needs=(Need.NODES,),
 )
 FILES_CHECK = Check(
     "readable-configurations",

@@ -51,7 +51,7 @@ PENDING_CHECK = Check(
     "restart.md#what-the-restart-brings-into-effect",
     (FILE_CHANGES_DATA, FILE_CHANGES_MEMBERSHIP, FILE_NOT_READ, FILE_CHANGED, FILE_CHANGE_UNKNOWN),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
-    needs=(Need.RESPONSES, Need.CONFIGS),
+    needs=(Need.NODES, Need.CONFIGS),
     examines=Examined.CONFIGS,
 )
 NEEDS_APPROVAL = frozenset({FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})

@@ -79,6 +79,7 @@ REPORTED_CHECK = Check(
     "Versions that the nodes report",
     "inventory.md#builds-of-vendors",
     (RELEASE_MAPPED, RELEASE_BY_NEIGHBOURS),
+    needs=(Need.NODES,),
 )
 
 
@@ -144,7 +145,7 @@ ROLLBACK_END_CHECK = Check(
     "upgrade.md#findings",
     (ROLLBACK_ENDS,),
     of=(CheckOf.UPGRADE,),
-    needs=(Need.RESPONSES, Need.FACTS),
+    needs=(Need.LEVELS, Need.FACTS),
     examines=Examined.RELEASES,
 )
 

@@ -31,7 +31,7 @@ UNCLEAN_CHECK = Check(
     "Partitions without a leader that controllers elect by themselves",
     "upgrade.md#findings",
     (UNCLEAN_ELECTION,),
-    needs=(Need.RESPONSES, Need.TOPICS, Need.SETTINGS),
+    needs=(Need.TOPICS, Need.SETTINGS),
     examines=Examined.TOPICS,
 )
 

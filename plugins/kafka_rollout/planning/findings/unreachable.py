@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, known_number
+from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, entity_name, known_number
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, SNAPSHOT_INTERVAL_DEFAULT_MS
@@ -21,7 +21,7 @@ REPLICATION_THROTTLED = FindingCode(
 BROKER_USER_LIMITED = FindingCode(
     "BROKER-USER-LIMITED",
     WARNING,
-    "A quota of request time limits a super user, which the brokers can use themselves.",
+    "A quota of request time limits the user of the brokers, or a super user, which they can use.",
 )
 THROTTLES_CHECK = Check(
     "replication-throttles",
@@ -29,6 +29,7 @@ THROTTLES_CHECK = Check(
     "upgrade.md#configuration-in-the-metadata",
     (REPLICATION_THROTTLED, BROKER_USER_LIMITED),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
+    needs=(Need.SETTINGS, Need.BROKER_CONFIGS),
     examines=Examined.DYNAMIC,
 )
 SNAPSHOT_NOT_EXPECTED = FindingCode(
@@ -103,23 +104,54 @@ def _delete_throttle(cluster: ClusterSpec, dynamic: DynamicConfigs, topics: list
 
 
 def quota_findings(cluster: ClusterSpec, configs: NodeConfigs, dynamic: DynamicConfigs) -> Iterator[Finding]:
-    """Yield quotas of super users. Replication is not limited by quotas of clients; requests to the controllers, such
-    as heartbeats of brokers, are limited by request time (ControllerApis)."""
-    users: defaultdict[str, list[int]] = defaultdict(list)
+    """Yield the quotas that limit super users, which the brokers can use themselves; without any, their unknown user.
+
+    Replication is not limited by quotas of clients; requests to the controllers, such as heartbeats of brokers, are
+    limited by request time (ControllerApis). The client id of these is the node id (NodeToControllerChannelManager).
+    """
+    users: defaultdict[str | None, list[int]] = defaultdict(list)
     for node_id, config in configs.items():
         for entry in config.get("super.users", "").split(";"):
             if (name := entry.strip().removeprefix("User:")) != entry.strip():
                 users[name].append(node_id)
-    for entity, values in dynamic.quotas.items():
-        named = dict(entity).get("user") or ""
-        if named in users and _REQUEST_TIME in values:
+    limits = {frozenset(entity): values for entity, values in dynamic.quotas.items() if _REQUEST_TIME in values}
+    for user, ids in users.items() or ((None, []),):
+        limiting = dict.fromkeys(filter(None, (_quota_of(limits, user, str(node.node_id)) for node in cluster.brokers)))
+        for entity in limiting:
+            who = f"User {user} is a super user of {nodes(ids)}" if user else "The user of the brokers is unknown"
             yield BROKER_USER_LIMITED.found(
-                f"user {named}",
-                f"User {named} is a super user of {nodes(users[named])}, and its quota {_REQUEST_TIME} is "
-                f"{values[_REQUEST_TIME]}. If the brokers use it, their heartbeats to the controllers can be delayed.",
+                f"user {user}" if user else "user of the brokers",
+                f"{who}, and the quota {_REQUEST_TIME} of {entity_name(tuple(sorted(entity, reverse=True)))} is "
+                f"{limits[entity][_REQUEST_TIME]}. If the brokers use it, their heartbeats to the controllers can be "
+                "delayed.",
                 f"If the brokers use this user: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} "
-                f"--alter --entity-type users --entity-name {named} --delete-config {_REQUEST_TIME}.",
+                f"--alter {_entity_options(entity)} --delete-config {_REQUEST_TIME}.",
             )
+
+
+_Entity = frozenset[tuple[str, str | None]]
+
+
+def _quota_of(limits: Collection[_Entity], user: str | None, client_id: str) -> _Entity | None:
+    """Return the entity whose quota counts for requests of a user with a client id (ClientQuotaManager).
+
+    `user`: None if it is unknown; then only the defaults and the client ids.
+    """
+    of_clients = (("client-id", client_id), ("client-id", None))
+    of_users = (("user", user), ("user", None)) if user else (("user", None),)
+    order = [
+        *(frozenset(parts) for one in of_users for parts in (*((one, client) for client in of_clients), (one,))),
+        *(frozenset([client]) for client in of_clients),
+    ]
+    return next((entity for entity in order if entity in limits), None)
+
+
+def _entity_options(entity: _Entity) -> str:
+    kinds = {"user": "users", "client-id": "clients"}
+    return " ".join(
+        f"--entity-type {kinds[kind]} {'--entity-default' if name is None else f'--entity-name {name}'}"
+        for kind, name in sorted(entity, reverse=True)
+    )
 
 
 def writes_nothing_when_idle(config: Mapping[str, str]) -> bool:

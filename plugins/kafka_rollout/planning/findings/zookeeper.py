@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.configs import NodeConfigs, is_reference
@@ -29,7 +29,11 @@ ZK_MIGRATION_OPEN = FindingCode(
     _FINISH,
 )
 ZOOKEEPER_CHECK = Check(
-    "zookeeper-migration", "Migration from ZooKeeper", "upgrade.md#findings", (ZK_MIGRATION_OPEN, NOT_OBSERVABLE)
+    "zookeeper-migration",
+    "Migration from ZooKeeper",
+    "upgrade.md#findings",
+    (ZK_MIGRATION_OPEN, NOT_OBSERVABLE),
+    needs=(Need.NODES,),
 )
 
 

@@ -122,6 +122,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
     ask_transactions = _unless_refused(ports, ports.admin.transactions, _NO_TRANSACTIONS, refused, Need.GROUPS)
     groups = _ask(ask_groups, _NO_GROUPS, unanswered)
     transactions = _ask(ask_transactions, _NO_TRANSACTIONS, unanswered)
+    needs = {**state.needs, **refused, **dict.fromkeys(unanswered, Need.GROUPS)}
     return replace(
         with_registered_levels(ports, state),
         quorum_in_use=_quorum_in_use(ports, state),
@@ -129,7 +130,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
         transactions=transactions,
         unanswered=(*state.unanswered, *unanswered),
         not_observable=(*state.not_observable, *refused),
-        refused={**state.refused, **refused},
+        needs=needs,
         logged_requests=read_logged_requests(ports, _with_old_requests(ports, state)),
         missing_rights=tuple(one for one in missing if not one.is_to_read),
     )
@@ -198,8 +199,9 @@ def observe_some(
     refused: dict[str, Need] = {}
     # The quorum first: what was committed then must have been applied by the nodes, and the brokers that are current
     # report the rest.
-    ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.RESPONSES)
+    ask_quorum = _unless_refused(ports, ports.admin.quorum, None, refused, Need.QUORUM)
     quorum = _ask(ask_quorum, None, unanswered) if brokers else None
+    needs = dict.fromkeys(unanswered, Need.QUORUM)
     quorum = _with_joining_voters(ports, _with_fetch_timeout(ports, quorum))
     seen = at_once(lambda node: observe_node(ports, node, metrics=metrics), nodes)
     unanswered += [node.problem for node in seen if node.problem]
@@ -235,7 +237,7 @@ def observe_some(
         partitions=partitions,
         unanswered=tuple(unanswered),
         not_observable=tuple(refused),
-        refused=refused,
+        needs={**needs, **refused},
         active_controller=active,
         read_from=current,
         is_partial=topics is not None,

@@ -9,7 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.base.findings import Finding
+from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.scan import (
@@ -68,16 +69,42 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
 
 
+def find_metadata_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+    """Check every node's log for every release of a downgrade that is not begun. Unknown for those not readable."""
+    try:
+        scans, unreadable = _scan_all(ports, plan)
+    except RolloutError as error:
+        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
+    unseen = f"The runtime {ports.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
+    return METADATA_LOGS_CHECK.ran(metadata_findings(plan, scans), unknown=unseen)
+
+
+def find_losses(ports: ClusterPorts, plan: Plan) -> Checked:
+    """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
+    try:
+        settings = _settings(ports, plan)
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    except RolloutError as error:
+        return LOSSES_CHECK.ran(unknown=error.sentence)
+    return LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))
+
+
+def _levels(plan: Plan) -> tuple[int | None, dict[str, int]]:
+    """Return the planned metadata.version, None if it stays, and the planned levels of the other features."""
+    return plan.levels.get(METADATA_VERSION), {
+        name: level for name, level in plan.levels.items() if name != METADATA_VERSION
+    }
+
+
 def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
     """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
 
     The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
     stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
     """
-    level, settings = plan.levels.get(METADATA_VERSION), _settings(ports, plan)
+    settings = _settings(ports, plan)
     try:
-        features = {name: one for name, one in plan.levels.items() if name != METADATA_VERSION}
-        report = read_losses(ports, plan, level, features, source=plan.source, targets=plan.path[1:])
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
     except RolloutError as error:
         ports.run.attach(LOSSES, None)
         unknown = losses_unknown(str(error), ports.cluster)

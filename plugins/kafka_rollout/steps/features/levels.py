@@ -18,7 +18,7 @@ from functools import partial
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Verdict
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Verdict
 from kafka_rollout.features.registrations import keeps_registrations
 from kafka_rollout.features.requests import (
     DROPPED_RANGES,
@@ -283,6 +283,7 @@ RACE_CHECK = Check(
     "features.md#responses-of-the-api-and-reactions",
     (NODE_GONE_AFTER_FINALIZING, NARROWER_NODE_JOINED),
     of=(CheckOf.FINALIZING,),
+    needs=(Need.NODES,),
 )
 
 

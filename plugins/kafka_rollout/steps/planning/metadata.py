@@ -18,6 +18,8 @@ from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.downgrade_scans import (
     METADATA_LOGS_CHECK,
     loss_findings,
+    rollback_loss_findings,
+    rollback_settings_findings,
     upgrade_metadata_findings,
 )
 from kafka_rollout.releases.facts import Release
@@ -25,7 +27,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts, named_directo
 
 
 def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
-    """Check whether each release of an upgrade can start with the metadata, on the log of one controller.
+    """Check whether each release of an upgrade can start with the metadata, on the log of one controller, and what a
+    rollback would lose of it.
 
     Unknown if no controller's log can be read.
     """
@@ -36,7 +39,17 @@ def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
         scans = [scan_log(ports, plan, node, release_step.to_release) for release_step in plan.release_steps]
     except RolloutError as error:
         return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
-    return METADATA_LOGS_CHECK.ran(upgrade_metadata_findings(scans))
+    found = upgrade_metadata_findings(scans)
+    if found:
+        return METADATA_LOGS_CHECK.ran(found)  # what a release does not read cannot be compared with it
+    after, unknown = rollback_settings_findings(ports.catalogue, plan.source, plan.target), ""
+    try:
+        back = tuple(dict.fromkeys(reversed(plan.path[:-1])))
+        report = read_losses(ports, plan, None, {}, source=plan.target, targets=back)
+        after = (*rollback_loss_findings(report, plan.source), *after)
+    except RolloutError as error:
+        unknown = f"What a rollback to {plan.source} would lose is unknown: {error.sentence}"
+    return METADATA_LOGS_CHECK.ran(after, unknown=unknown)
 
 
 def unkept_metadata(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:

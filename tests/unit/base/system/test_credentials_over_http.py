@@ -16,7 +16,7 @@ from pydantic import SecretStr
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.system.http import http_client, text_of
 from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
-from kafka_rollout.client.security.tokens import TokenProvider
+from kafka_rollout.client.security.tokens import TokenClient, TokenProvider
 from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.outside import query_prometheus
@@ -65,7 +65,7 @@ def server(code: int = 200, location: str = "") -> Iterator[Server]:
 
 
 def request_token(url: str) -> None:
-    TokenProvider(url, "rollout", SECRET).token()
+    TokenProvider(TokenClient(url, "rollout", SECRET)).token()
 
 
 def request_token_with_librdkafka(url: str) -> None:

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.security import tokens
-from kafka_rollout.client.security.tokens import TokenProvider, read_token
+from kafka_rollout.client.security.tokens import TokenClient, TokenProvider, read_token
 from tests.integration.harness.security.token_server import TokenServer, token_server
 
 SECRET = "a secret with: colons"
@@ -22,7 +22,7 @@ def server() -> Iterator[TokenServer]:
 
 
 def _provider(server: TokenServer, secret: str = SECRET) -> TokenProvider:
-    return TokenProvider(server.url, "rollout", secret, "kafka")
+    return TokenProvider(TokenClient(server.url, "rollout", secret, "kafka"))
 
 
 def test_a_token_is_used_until_most_of_its_lifetime_is_over(

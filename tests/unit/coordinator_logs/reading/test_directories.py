@@ -282,7 +282,7 @@ def test_names_with_numbers_beyond_kafkas_are_refused(log_dir: Path, name: str) 
         find_logs([log_dir], TOPICS)
 
 
-def test_a_folder_without_a_segment_and_a_log_without_its_begin_are_not_complete(log_dir: Path) -> None:
+def test_a_folder_without_a_segment_is_not_complete_and_a_log_begins_at_its_first_segment(log_dir: Path) -> None:
     folder, checkpoint = log_dir / f"{OFFSETS}-0", log_dir / "log-start-offset-checkpoint"
     first, second, *_ = sorted(folder.glob("*.log"))
     (log_dir / f"{OFFSETS}-5").mkdir()
@@ -293,10 +293,9 @@ def test_a_folder_without_a_segment_and_a_log_without_its_begin_are_not_complete
     first.unlink()
     assert find_logs([log_dir], TOPICS).damage == (), "retention can have removed it"
     checkpoint.write_text(f"0\n1\n{OFFSETS} 0 3\n")
-    (damage,) = find_logs([log_dir], TOPICS).damage
-    assert f"The log begins at offset 3 by {checkpoint.name}, and the first segment at {int(second.stem)}" in (
-        damage.sentence
-    )
+    found = find_logs([log_dir], TOPICS)
+    assert (found.damage, found.ranges[0].start) == ((), int(second.stem)), "Kafka begins at the first segment too"
+    assert f"{checkpoint.name} has 3, and can be a minute old" in found.copies[0].why
 
 
 def test_a_log_that_begins_after_its_end_is_not_complete(log_dir: Path) -> None:

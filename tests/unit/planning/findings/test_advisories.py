@@ -33,6 +33,8 @@ OAUTH = {
     "listener.security.protocol.map": "CLIENTS:SASL_SSL",
     "listener.name.clients.sasl.enabled.mechanisms": "OAUTHBEARER",
 }
+KAFKAS = "org.apache.kafka.common.security.oauthbearer"
+HANDLER = "listener.name.clients.oauthbearer.sasl.server.callback.handler.class"
 ALL = [node.node_id for node in SEPARATE.nodes]
 
 
@@ -170,6 +172,28 @@ def test_forged_tokens_block_a_plan_onto_an_affected_release_and_not_a_plan_away
     plain = {**config, "listener.name.clients.sasl.enabled.mechanisms": "PLAIN"}
     assert answers("4.0.2", "4.1.1", config=plain)["CVE-2026-33557"] is Applicability.NO
     assert "CVE-2026-33557" not in answers("4.0.2", "4.1.2", config=config)
+
+
+@pytest.mark.parametrize(
+    ("changed", "expected"),
+    [
+        ({"sasl.oauthbearer.jwt.validator.class": f"{KAFKAS}.DefaultJwtValidator"}, Applicability.YES),
+        ({"sasl.oauthbearer.jwt.validator.class": f"{KAFKAS}.ClientJwtValidator"}, Applicability.YES),
+        ({"sasl.oauthbearer.jwt.validator.class": "com.example.Validator"}, Applicability.UNKNOWN),
+        ({HANDLER: "com.example.OAuthBearerValidatorCallbackHandler"}, Applicability.UNKNOWN),
+        ({HANDLER: "com.example.Handler"}, Applicability.UNKNOWN),
+        ({HANDLER: ""}, Applicability.NO),  # unsecured tokens, which is another finding
+    ],
+)
+def test_a_class_of_others_that_validates_tokens_is_unknown_and_does_not_block(
+    changed: dict[str, str], expected: Applicability
+) -> None:
+    config = {**OAUTH, HANDLER: f"{KAFKAS}.OAuthBearerValidatorCallbackHandler", **changed}
+    assert answers("4.0.2", "4.1.1", config=config)["CVE-2026-33557"] is expected
+    if expected is Applicability.UNKNOWN:
+        found = findings("4.0.2", "4.1.1", config=config)["CVE-2026-33557"]
+        assert (found.code, found.severity) == ("ADVISORY-UNKNOWN", Severity.WARNING)
+        assert "what com.example." in found.sentence
 
 
 def test_an_unknown_blocker_blocks_only_where_the_tool_could_have_known() -> None:

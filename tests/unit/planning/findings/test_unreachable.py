@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.configs import DynamicConfigs, QuotaEntity
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.unreachable import quota_findings, snapshot_findings, throttle_findings
@@ -59,6 +59,42 @@ def test_a_quota_of_request_time_on_a_super_user_is_named() -> None:
     assert list(quota_findings(SEPARATE, configs, bytes_only)) == [], "replication is not limited by it"
     others = DynamicConfigs(quotas={(("user", "alice"),): {"request_percentage": 1.0}})
     assert list(quota_findings(SEPARATE, configs, others)) == []
+
+
+@pytest.mark.parametrize(
+    ("entity", "subject", "command"),
+    [
+        ((("user", None),), "user admin", "--entity-type users --entity-default --delete-config"),
+        ((("user", "admin"), ("client-id", None)), "user admin", "--entity-name admin --entity-type clients"),
+        ((("user", None), ("client-id", "4")), "user admin", "--entity-type clients --entity-name 4"),
+        ((("client-id", None),), "user admin", "--entity-type clients --entity-default --delete-config"),
+        ((("client-id", "4"),), "user admin", "--entity-type clients --entity-name 4 --delete-config"),
+    ],
+)
+def test_a_quota_that_reaches_a_super_user_by_a_default_or_a_client_id_is_named(
+    entity: QuotaEntity, subject: str, command: str
+) -> None:
+    configs = {4: {"super.users": "User:admin"}}
+    limited = DynamicConfigs(quotas={entity: {"request_percentage": 1.0}})
+    (found,) = quota_findings(SEPARATE, configs, limited)
+    assert (found.code, found.subject) == ("BROKER-USER-LIMITED", subject)
+    assert command in found.remedy
+
+
+def test_the_quota_that_kafka_prefers_is_the_one_that_limits() -> None:
+    """ClientQuotaCallback's order: a user without a limit of its own is limited by the default."""
+    configs = {4: {"super.users": "User:admin"}}
+    unlimited = {(("user", "admin"),): {"request_percentage": 1e9}, (("user", None),): {"request_percentage": 1.0}}
+    (found,) = quota_findings(SEPARATE, configs, DynamicConfigs(quotas=unlimited))
+    assert "1000000000" in found.sentence
+
+
+def test_a_default_quota_limits_the_user_of_the_brokers_whoever_it_is() -> None:
+    limited = DynamicConfigs(quotas={(("user", None),): {"request_percentage": 1.0}})
+    (found,) = quota_findings(SEPARATE, {4: {}}, limited)
+    assert found.subject == "user of the brokers"
+    named = DynamicConfigs(quotas={(("user", "alice"),): {"request_percentage": 1.0}})
+    assert list(quota_findings(SEPARATE, {4: {}}, named)) == []
 
 
 def _plan(run_of: RunOf, request: Request, configs: dict[int, dict[str, str]]) -> Plan:
