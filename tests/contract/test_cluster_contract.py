@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
 from kafka_rollout.model.config_values import ValueType
-from kafka_rollout.model.configs import ConfigSource, Setting
+from kafka_rollout.model.configs import ConfigSource
 from kafka_rollout.model.starts import PluginClass
 from kafka_rollout.model.state import ClusterState, NodeState, ProcessState
 from kafka_rollout.model.topology import NodeSpec
@@ -71,9 +71,8 @@ def test_a_cluster_wide_default_is_set_and_is_an_effective_value(world: World) -
     assert world.admin.setting(name).default == value
     found = world.admin.inventory(leaderless=True)
     assert found.configs["brokers"][name] == value
-    assert {node_id: found.effective.brokers.settings(str(node_id))[name] for node_id in brokers} == dict.fromkeys(
-        brokers, Setting(value, ConfigSource.ALL_BROKERS)
-    )
+    effective = [found.effective.brokers.settings(str(node_id))[name] for node_id in brokers]
+    assert {(one.value, one.source) for one in effective} == {(value, ConfigSource.ALL_BROKERS)}
     assert "min.insync.replicas" in found.effective.topics.settings(TOPIC)
 
 
