@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
-
-import pytest
+from functools import cache
 
 from tests.paths import ROOT
 
@@ -15,18 +13,16 @@ READS = "steps/common/node_logs.py"
 _READING = frozenset({"log_tail", "process_log"})
 
 
-def modules() -> Iterator[tuple[str, ast.Module]]:
-    for path in sorted(PLUGINS.rglob("*.py")):
-        yield path.relative_to(PLUGINS).as_posix(), ast.parse(path.read_text())
-
-
-MODULES = dict(modules())
+@cache
+def modules() -> dict[str, ast.Module]:
+    """All modules by their path, parsed when the first test asks and not in each worker that collects the tests."""
+    return {path.relative_to(PLUGINS).as_posix(): ast.parse(path.read_text()) for path in PLUGINS.rglob("*.py")}
 
 
 def test_one_module_uses_the_grammar_of_a_log() -> None:
     users = {
         name
-        for name, tree in MODULES.items()
+        for name, tree in modules().items()
         for node in ast.walk(tree)
         if (isinstance(node, ast.ImportFrom) and node.module == "kafka_rollout.base.log_lines")
         or (isinstance(node, ast.Import) and any("log_lines" in one.name for one in node.names))
@@ -34,10 +30,10 @@ def test_one_module_uses_the_grammar_of_a_log() -> None:
     assert users == {CONCLUDES}
 
 
-@pytest.mark.parametrize("name", [name for name in MODULES if not name.startswith(("nodes/runtimes/", "ports/"))])
-def test_one_module_reads_the_logs_of_nodes(name: str) -> None:
-    called = _called(MODULES[name])
-    assert name == READS or not called & _READING, f"call {READS} instead"
+def test_one_module_reads_the_logs_of_nodes() -> None:
+    above = {name: tree for name, tree in modules().items() if not name.startswith(("nodes/runtimes/", "ports/"))}
+    readers = {name for name, tree in above.items() if _called(tree) & _READING}
+    assert readers == {READS}, f"call {READS} instead"
 
 
 def test_no_other_module_knows_the_words_of_a_log() -> None:
@@ -54,7 +50,7 @@ def test_no_other_module_knows_the_words_of_a_log() -> None:
     )
     found = {
         (name, node.value)
-        for name, tree in MODULES.items()
+        for name, tree in modules().items()
         for node in ast.walk(tree)
         if isinstance(node, ast.Constant) and isinstance(node.value, str) and "\n" not in node.value
         if any(word in node.value for word in words)
@@ -68,11 +64,11 @@ def _called(tree: ast.Module) -> set[str]:
 
 
 def test_the_rules_apply() -> None:
-    assert GRAMMAR in MODULES
-    assert _called(MODULES[READS]) >= _READING
+    assert GRAMMAR in modules()
+    assert _called(modules()[READS]) >= _READING
 
 
 def test_the_module_that_concludes_touches_nothing() -> None:
     allowed = ("kafka_rollout.base.", "kafka_rollout.model.", "collections", "dataclasses", "__future__")
-    imported = {node.module or "" for node in ast.walk(MODULES[CONCLUDES]) if isinstance(node, ast.ImportFrom)}
+    imported = {node.module or "" for node in ast.walk(modules()[CONCLUDES]) if isinstance(node, ast.ImportFrom)}
     assert [name for name in imported if not name.startswith(allowed)] == []
