@@ -242,7 +242,7 @@ def test_the_newest_version_of_api_versions_that_a_node_knows_is_used() -> None:
 
 def test_when_one_broker_is_silent_the_others_are_asked_and_it_comes_last_from_then_on() -> None:
     with accepting_plain(lambda *_: time.sleep(60)) as silent, accepting_plain() as listener:
-        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=8)
+        nodes = ClusterConnections(_spec(silent.address, listener.address), PLAINTEXT, timeout_s=4)
         for _ in range(3):
             assert nodes.first_answer(nodes.brokers, Listener.question(), lambda r, t: t.node_id) == 2
         nodes.close()
