@@ -1,13 +1,15 @@
 """Which worker runs which tests, and in which order (`--dist loadfile`).
 
 The tests of a file stay on one worker, which shares the file's clusters. All files that use the shared Airflow server
-(fixture `airflow`) stay on one worker, so that it is started once. Long files start first: the short ones fill the gaps
-at the end.
+(fixture `airflow`) stay on one worker, so that it is started once. A test with brokers waits for a good part of its
+time: such files and the others take turns, so that the workers do not wait all at once. Long files start first: the
+short ones fill the gaps at the end.
 """
 
 from __future__ import annotations
 
 from functools import cache
+from itertools import chain, zip_longest
 from pathlib import Path
 
 import pytest
@@ -28,22 +30,35 @@ LONGEST_FIRST = (
     "tests/integration/hosts/test_distributed_airflow.py",
     "tests/integration/downgrade/test_dag_downgrade_live.py",
     "tests/integration/metadata_log/test_node_files_on_brokers.py",
-    "tests/integration/derivation/test_derivation.py",
-    "tests/integration/upgrade/test_demo.py",
-    "tests/integration/coordinator_logs/test_scan_oracle.py",
+    # Files with brokers, by the processor time and the waiting of a run.
     "tests/integration/upgrade/test_batches.py",
-    "tests/integration/groups/test_dynamic_consumer.py",
-    "tests/integration/groups/test_group_commands.py",
     "tests/integration/rehearsal/test_rehearsal.py",
-    "tests/dags/runs/test_upgrade_run.py",
+    "tests/integration/coordinator_logs/test_scan_oracle.py",
     "tests/integration/downgrade/test_offline_downgrade.py",
-    "tests/integration/features/test_features_applied.py",
+    "tests/integration/upgrade/test_demo.py",
+    "tests/integration/check/test_check.py",
     "tests/integration/features/test_features.py",
-    "tests/integration/metadata_log/test_metadata_on_brokers.py",
-    "tests/dags/runs/test_downgrade_run.py",
     "tests/contract/test_cluster_contract.py",
+    "tests/integration/metadata_log/test_kafka_classes.py",
+    "tests/integration/groups/test_dynamic_consumer.py",
+    "tests/integration/check/test_secured_check.py",
     "tests/integration/coordinator_logs/test_scan_live.py",
+    "tests/integration/metadata_log/test_metadata_on_brokers.py",
+    "tests/integration/metadata_log/test_dynamic_configs_on_brokers.py",
+    "tests/integration/groups/test_group_commands.py",
+    # Files without brokers, by the processor time of a run.
+    "tests/dags/runs/test_control.py",
+    "tests/dags/runs/test_large_cluster.py",
+    "tests/dags/runs/test_upgrade_run.py",
+    "tests/unit/steps/live/test_lost_host.py",
+    "tests/dags/runs/test_batches.py",
     "tests/dags/runs/test_answers.py",
+    "tests/dags/pages/test_console_in_browser.py",
+    "tests/dags/runs/test_registration.py",
+    "tests/dags/pages/test_downgrade_page.py",
+    "tests/dags/runs/test_downgrade_run.py",
+    "tests/unit/steps/roll/test_registration.py",
+    "tests/unit/steps/roll/test_control.py",
 )
 
 
@@ -53,8 +68,17 @@ def needs_airflow(file: Path) -> bool:
     return "airflow: PrivateAirflow" in file.read_text(encoding="utf-8")
 
 
+@pytest.hookimpl(trylast=True)  # without the tests that `-m` leaves out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    items.sort(key=_rank)
+    files: dict[Path, list[pytest.Item]] = {}
+    for item in sorted(items, key=_rank):
+        files.setdefault(item.path, []).append(item)
+    turns: dict[str, list[list[pytest.Item]]] = {"airflow": [], "brokers": [], "others": []}
+    for path, tests in files.items():
+        with_brokers = any(test.get_closest_marker("integration") for test in tests)
+        turns["airflow" if needs_airflow(path) else "brokers" if with_brokers else "others"].append(tests)
+    in_turns = zip_longest(turns["brokers"], turns["others"], fillvalue=[])
+    items[:] = chain.from_iterable([*turns["airflow"], *chain.from_iterable(in_turns)])
 
 
 def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileScheduling | None:
@@ -68,8 +92,8 @@ class _FilesAndAirflow(LoadFileScheduling):
 
 
 def _rank(item: pytest.Item) -> int:
-    """Position of the item's file in the order; files that are not listed keep their places after the listed ones."""
+    """Position of the item's file among those of its kind: listed files, then other runs of DAGs, then the rest."""
     file = item.nodeid.split("::", 1)[0]
-    if needs_airflow(item.path):
-        return -1
-    return LONGEST_FIRST.index(file) if file in LONGEST_FIRST else len(LONGEST_FIRST)
+    if file in LONGEST_FIRST:
+        return LONGEST_FIRST.index(file)
+    return len(LONGEST_FIRST) + (not file.startswith("tests/dags/"))
