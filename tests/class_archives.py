@@ -48,14 +48,17 @@ class ClassArchives:
 
     def use(self) -> None:
         """Make `$JAVA_HOME` the folder that adds the archives; for this process and the processes it starts."""
-        wrapper = self.folder / "home" / "bin" / "java"
+        words = {"FOLDER": str(self.folder), "JAVA": str(self.java), "OPTIONS": f"{_AGENTS_ALLOWED} {_QUIET}"}
+        script = re.sub("|".join(words), lambda found: words[found[0]], _WRAPPER)
+        # Another checkout can have another script for the same cache.
+        home = self.folder / f"home-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
+        wrapper = home / "bin" / "java"
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         draft = wrapper.with_name(f"java.{os.getpid()}")
-        words = {"FOLDER": str(self.folder), "JAVA": str(self.java), "OPTIONS": f"{_AGENTS_ALLOWED} {_QUIET}"}
-        draft.write_text(re.sub("|".join(words), lambda found: words[found[0]], _WRAPPER))
+        draft.write_text(script)
         draft.chmod(draft.stat().st_mode | stat.S_IXUSR)
         draft.replace(wrapper)
-        os.environ["JAVA_HOME"] = str(wrapper.parent.parent)
+        os.environ["JAVA_HOME"] = str(home)
         java.java_home.cache_clear()
 
     def record(self, release: Release) -> None:
