@@ -69,7 +69,7 @@ def test_the_conclusion_the_page_and_the_document(
     assert json.loads(capsys.readouterr().out) == REPORT
 
 
-def test_two_runs_are_compared_as_a_table_a_page_and_a_document(
+def test_two_runs_are_compared_as_a_table_and_a_document(
     run: SqlRunStore, tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     other = run_history(tmp_path / "home", "local", "run-2")
@@ -78,9 +78,8 @@ def test_two_runs_are_compared_as_a_table_a_page_and_a_document(
         store.save_plan(PLAN)
         store.write_report("", {"way": "3.9.1 → 4.3.1", "duration_s": seconds})
     compare = ["runs", "compare", "run-1", "run-2", "--cluster", "local"]
-    assert run_main([*compare, "--html", str(tmp_path / "c.html")]) == 0
+    assert run_main(compare) == 0
     assert "+30.0 s (+50%)" in capsys.readouterr().out
-    assert "+30.0 s (+50%)" in (tmp_path / "c.html").read_text()
     assert run_main([*compare, "--json"]) == 0
     document = json.loads(capsys.readouterr().out)
     assert (document["first"], document["second"]) == ("run-1", "run-2")

@@ -8,7 +8,6 @@ from typing import Any
 
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.model.plan import RunTerms
-from kafka_rollout.report.page.pages import render_comparison
 from kafka_rollout.report.run_comparison import ComparedRun, Row, RunComparison, Unit, compare_runs
 from kafka_rollout.run.traffic import TrafficSample
 from tests.outside_texts import HOSTILE
@@ -90,10 +89,7 @@ def test_a_report_of_an_earlier_version_is_compared_by_what_it_has() -> None:
     assert all(row.change in ("", "differs") for row in rows(found).values())
 
 
-def test_the_page_and_the_document_have_every_row_and_no_markup_of_names() -> None:
-    found = compared(report(), report(findings=[]))
-    page = render_comparison(found)
-    assert "<script" not in page
+def test_the_document_has_every_row() -> None:
+    found = json.dumps(to_json(compared(report(), report(findings=[]))), ensure_ascii=False)
     for name in ("Duration", "soak_s", "after node 1 3.9.1 → 4.3.1", "Worst latency", "RF-ONE"):
-        assert name in page
-        assert name in json.dumps(to_json(found), ensure_ascii=False)
+        assert name in found

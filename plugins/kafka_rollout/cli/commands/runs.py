@@ -195,16 +195,15 @@ def runs_report(
         show.print_json(found)
         return
     show.say(f"{found['outcome']}: {found['sentence']}")
-    failed = found.get("failed_gate")  # an earlier version did not store the conclusion
-    if failed:
+    if failed := found["failed_gate"]:
         show.say(f"Failed gate: {failed['gate']}")
         for condition in failed["unmet"]:
             show.say_marked("not met:", "red", f"{condition['name']}: {condition['evidence']}")
-    for sentence in found.get("proved", ()):
+    for sentence in found["proved"]:
         show.say_marked("proved:", "green", sentence)
-    for sentence in found.get("not_proved", ()):
+    for sentence in found["not_proved"]:
         show.say_marked("not proved:", "yellow", sentence)
-    show.say(f"Next action: {found.get('next_action') or 'read the report'}")
+    show.say(f"Next action: {found['next_action'] or 'read the report'}")
     show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
 
 
@@ -214,11 +213,9 @@ def runs_compare(
     second: Annotated[str, typer.Argument(metavar="RUN2", help="Id of the run to compare with it.")],
     cluster: ClusterName,
     as_json: AsJson = False,
-    html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the comparison as one HTML page.")] = None,
 ) -> None:
     """Compare two runs by their reports: path, durations, gates, test traffic, findings and terms."""
     from kafka_rollout.base.json_forms import to_json
-    from kafka_rollout.report.page.pages import render_comparison
     from kafka_rollout.report.run_comparison import ComparedRun, compare_runs
 
     def read(run: str) -> ComparedRun:
@@ -229,8 +226,6 @@ def runs_compare(
         return ComparedRun(run_id=run, report=report, terms=history.load_plan().terms)
 
     found = compare_runs(get_cluster(cluster).name, read(first), read(second))
-    if html is not None:
-        write_file(html, render_comparison(found).encode())
     if as_json:
         show.print_json(to_json(found))
         return

@@ -27,7 +27,6 @@ from kafka_rollout.base.system.html import page_environment
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
 from kafka_rollout.report.check_report import FORMAT, CheckReport, Result
-from kafka_rollout.report.run_comparison import RunComparison
 from kafka_rollout.report.run_report import (
     Document,
     DowngradeReport,
@@ -120,10 +119,6 @@ def render_check(report: CheckReport) -> str:
     open_entries = [entry for entry in report.entries if entry.result not in (Result.OK, Result.NOT_APPLICABLE)]
     in_order = sorted(open_entries, key=lambda entry: list(Result).index(entry.result))
     return _page("check.html.j2", report=report, open=in_order, tones=_TONES, format=FORMAT)
-
-
-def render_comparison(comparison: RunComparison) -> str:
-    return _page("comparison.html.j2", comparison=comparison)
 
 
 def _page(template: str, **values: Any) -> str:

@@ -35,13 +35,13 @@ _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 class KeptScan:
     """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z.
 
-    `sha256`: of its result; empty for a scan of an earlier version.
+    `sha256`: of its result.
     """
 
     cluster: str
     name: str
     folder: str
-    sha256: str = ""
+    sha256: str
     documents: Artifacts = field(repr=False, compare=False)
 
     @property
@@ -60,7 +60,7 @@ class KeptScan:
     def load(self) -> ScanResult:
         """Return the result. Raises FatalError if it is damaged or missing, or was changed after it was stored."""
         content = self.documents.read(self.key(_RESULT))
-        if self.sha256 and sha256(content) != self.sha256:
+        if sha256(content) != self.sha256:
             raise FatalError(
                 f"Scan {self.name} of {self.cluster} in {self.location} was changed after it was stored: its hash does "
                 "not match the scan history.",
@@ -182,7 +182,7 @@ class SqlScanHistory:
             cluster=self.cluster,
             name=row.name,
             folder=row.folder,
-            sha256=str(json.loads(row.summary).get("sha256", "")),
+            sha256=str(json.loads(row.summary)["sha256"]),
             documents=self._documents,
         )
 
