@@ -27,10 +27,10 @@ from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import load_log
 from kafka_rollout.metadata_log.disk.folder import MetadataBatch, MetadataRecord, encode_batch, node_log, open_folder
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -60,7 +60,7 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
         size = _add_partitions(cluster, cache, source, partitions)
         cluster.start()
         with open_cluster_ports("bench", "run", None, settings) as ports:
-            request = Request(target=target, where_refused=WhereRefused.LIVE)
+            request = Request(target=target, lowering=Lowering.LIVE)
             plan = plan_change(ports, request, RunOf.DOWNGRADE)
             record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
             with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.findings import Code, Finding, Severity
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.gates.check import PROCESS, GateCheck, GateCondition, GateKind, GateRef
-from kafka_rollout.model.plan import Direction, NodeStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, Lowering, NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
@@ -241,7 +241,12 @@ def stopped_downgrade(cluster: ClusterSpec, *, now: float) -> Scene:
     (step,) = scene.plan.release_steps
     down = replace(step, from_release=R431, to_release=R391, reason="All nodes are stopped.")
     scene.plan = replace(
-        scene.plan, direction=Direction.DOWNGRADE, source=R431, target=R391, release_steps=(down,), offline=True
+        scene.plan,
+        direction=Direction.DOWNGRADE,
+        source=R431,
+        target=R391,
+        release_steps=(down,),
+        lowering=Lowering.OFFLINE,
     )
     scene.begin(RunOf.DOWNGRADE)
     scene.at = now - 120

@@ -44,9 +44,9 @@ class Commands:
             case Procedure.DOWNGRADE:
                 return ["downgrade", *name, "--to", to, *traffic, *GATES, *APPROVED]
             case Procedure.LIVE_DOWNGRADE:
-                return ["downgrade", *name, "--to", to, "--where-refused", "live", *traffic, *GATES, *APPROVED]
+                return ["downgrade", *name, "--to", to, "--lowering", "live", *traffic, *GATES, *APPROVED]
             case Procedure.OFFLINE_DOWNGRADE:
-                return ["downgrade", *name, "--to", to, "--where-refused", "offline", *traffic, *GATES, *APPROVED]
+                return ["downgrade", *name, "--to", to, "--lowering", "offline", *traffic, *GATES, *APPROVED]
             case Procedure.RAISE_LEVELS:
                 return ["features", "upgrade-all", *name, *PINNED, *APPROVED]
             case Procedure.LOWER_FEATURE:

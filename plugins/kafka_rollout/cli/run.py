@@ -19,7 +19,7 @@ from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.gates.check import GateKind
-from kafka_rollout.model.plan import BatchStep, Plan
+from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
@@ -78,7 +78,7 @@ def roll_back_run(
     refuse_restart(plan)
     body = (
         f"**Undo the offline downgrade of cluster {plan.cluster}**\n\nRestores the backups, release {plan.source}."
-        if plan.offline
+        if plan.lowering is Lowering.OFFLINE
         else f"**Roll back cluster {plan.cluster} to {plan.source}**\n\nThrough the same gates, from the node where "
         "the run stopped."
     )
@@ -151,7 +151,7 @@ def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
         return
     again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
     back = ("roll back", command_of(ports, plan, back=True))
-    if plan.offline:  # the offline steps start every node without a process
+    if plan.lowering is Lowering.OFFLINE:  # the offline steps start every node without a process
         commands = (
             [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
         )
@@ -216,7 +216,7 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
 
 def _stopped_batch(ports: ClusterPorts, plan: Plan) -> tuple[Roll, BatchStep]:
     """Return the batch at which the run stopped: the one with the node that it stopped or started last."""
-    act = None if plan.offline else find_last_node_event(ports.run.events())
+    act = None if plan.lowering is Lowering.OFFLINE else find_last_node_event(ports.run.events())
     for roll in () if act is None else (roll_of(ports, plan), rollback_of(ports, plan)):
         for batch in roll.batches:
             if act is not None and (act.release_step, act.node_id) in batch.key:
@@ -322,7 +322,9 @@ class ShellServices:
         _, page, data = write_run_report(self.ports, plan, dry_run=dry_run)
         say(f"report: {page}")
         say(data)
-        if plan.offline and (took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))):
+        if plan.lowering is Lowering.OFFLINE and (
+            took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))
+        ):
             say(took, err)
         if lowered := newest(self.ports.run.events(), LiveLowered):
             say(lowered.sentence, err)

@@ -19,7 +19,7 @@ from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.wording import size
 from kafka_rollout.metadata_log.records import MetadataLogFacts
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
 
@@ -301,9 +301,11 @@ def space_for_backup(log_bytes: int) -> int:
 def nodes_with_backup(cluster: ClusterSpec, plan: Plan, scans: Iterable[tuple[int, MetadataScan]]) -> frozenset[int]:
     """Return the nodes whose metadata log the run changes. `scans`: (node id, scan) for the releases of the path."""
     trimmed = frozenset(node_id for node_id, scan in scans if scan.readiness is LogReadiness.TRIM)
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         return frozenset(node.node_id for node in cluster.nodes)
-    return trimmed | (frozenset(node.node_id for node in cluster.controllers) if plan.live else frozenset())
+    return trimmed | (
+        frozenset(node.node_id for node in cluster.controllers) if plan.lowering is Lowering.LIVE else frozenset()
+    )
 
 
 def backup_space_findings(spaces: Iterable[LogSpace]) -> tuple[Finding, ...]:

@@ -220,13 +220,26 @@ class RunTerms:
     skip_conditions: tuple[str, ...] = ()
 
 
+class Lowering(StrEnum):
+    """How a run lowers metadata.version, the least disruptive way first.
+
+    Both ways of stopping replace the metadata log by a snapshot at the lower level.
+    """
+
+    ONLINE = "online"
+    """The controller lowers it while all nodes serve."""
+    LIVE = "live"
+    """While only the controllers are stopped; then the nodes are rolled."""
+    OFFLINE = "offline"
+    """While all nodes are stopped, with the binary."""
+
+
 @dataclass(frozen=True, kw_only=True)  # no slots: it keeps its hash
 class Plan:
     """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
 
-    `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `offline`: no
-    Kafka release lowers the level online. The run lowers it while all nodes are stopped, with the binary. `live`: the
-    run lowers it while only the controllers are stopped, then rolls the nodes.
+    `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `lowering`: how
+    the run lowers metadata.version.
     `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
     `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
     nodes whose agents did not export it, so that the gates do not wait for it; None if no plan
@@ -243,9 +256,8 @@ class Plan:
     config_changes: tuple[ConfigChange, ...]
     findings: tuple[Finding, ...]
     unsafe: bool = False
-    offline: bool = False
+    lowering: Lowering = Lowering.ONLINE
     accept_unavailable: tuple[str, ...] = ()
-    live: bool = False
     default_changes: tuple[DefaultChange, ...] = ()
     unchecked: Mapping[str, tuple[int, ...]] | None = None
     terms: RunTerms | None = None
@@ -319,12 +331,9 @@ class Plan:
     @property
     def online_changes(self) -> tuple[FeatureChange, ...]:
         """The changes that the run requests from the controller; without metadata.version if a snapshot lowers it."""
-        return tuple(c for c in self.feature_changes if not (self.by_snapshot and c.feature == METADATA_VERSION))
-
-    @property
-    def by_snapshot(self) -> bool:
-        """Whether a snapshot at the lower level replaces the metadata log."""
-        return self.offline or self.live
+        return tuple(
+            c for c in self.feature_changes if self.lowering is Lowering.ONLINE or c.feature != METADATA_VERSION
+        )
 
     @property
     def snapshot_changes(self) -> tuple[FeatureChange, ...]:

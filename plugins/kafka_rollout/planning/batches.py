@@ -25,7 +25,7 @@ from kafka_rollout.base.findings import INFO, Check, CheckOf, Finding, FindingCo
 from kafka_rollout.base.maintenance import Maintenance, refuse_never_open, refuse_too_long
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.model.configs import NodeConfigs
-from kafka_rollout.model.plan import Batch, NodeStep, Plan, ReleaseStep, find_acceptance
+from kafka_rollout.model.plan import Batch, Lowering, NodeStep, Plan, ReleaseStep, find_acceptance
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.release_path import CONTROLLERS
@@ -346,8 +346,8 @@ def window_findings(
         for step in plan.release_steps
         for node_ids in step.node_ids_together
     )
-    refuse_too_long(maintenance, now, commands_s, NODE_S if plan.offline else NODE_S + soak_s)
-    if plan.offline:
+    refuse_too_long(maintenance, now, commands_s, NODE_S if plan.lowering is Lowering.OFFLINE else NODE_S + soak_s)
+    if plan.lowering is Lowering.OFFLINE:
         return
     parts = [len(step.batches) or len(step.order) for step in plan.release_steps]
     found = maintenance.schedule(now, [NODE_S + soak_s] * sum(parts))

@@ -19,13 +19,11 @@ from kafka_rollout.base.findings import (
 from kafka_rollout.features.requests import feature_change, missing_dependencies
 from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK, USERS_CHECK, check_feature_support
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.model.plan import FeatureChange
+from kafka_rollout.model.plan import FeatureChange, Lowering
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.lowering import (
     LoweringChoice,
-    LoweringMethod,
-    WhereRefused,
     choose_lowering,
     live_obstacles,
     refused_by_kafka,
@@ -119,7 +117,7 @@ def decide_downgrade(observed: Observation, request: Request, of_cluster: Sequen
     """Return the release steps and levels of a downgrade, and how it lowers metadata.version.
 
     `of_cluster`: the findings about the cluster. The level is the requested one, else the highest that the target
-    supports. The method is live or offline only if Kafka rejects the level, the request allows it, and the binary is
+    supports. The lowering is live or offline only if Kafka rejects the level, the request allows it, and the binary is
     downgraded too. Raises UserError for a target or level that cannot be planned.
     """
     cluster, catalogue, state, target = observed.cluster, observed.catalogue, observed.state, request.target_release
@@ -127,10 +125,10 @@ def decide_downgrade(observed: Observation, request: Request, of_cluster: Sequen
     choice = choose_lowering(
         refused_by_kafka(cluster, catalogue, state, state.finalized.get(METADATA_VERSION, 0), level),
         live_obstacles(cluster, catalogue, state, level, of_cluster),
-        request.where_refused,
+        request.lowering,
         lowers_binary=target < source_release(cluster, state, down=True),
     )
-    together = choice.method is not LoweringMethod.OFFLINE
+    together = choice.lowering is not Lowering.OFFLINE
     release_steps = find_release_steps(cluster, catalogue, state, target, down=True, together=together)
     changes = downgrade_levels(catalogue, state, [release_step.to_release for release_step in release_steps], level)
     levels = {change.feature: change.target for change in changes}
@@ -139,7 +137,7 @@ def decide_downgrade(observed: Observation, request: Request, of_cluster: Sequen
     return Change(
         release_steps=release_steps,
         feature_changes=changes,
-        method=choice.method,
+        lowering=choice.lowering,
         checked=(
             DIRECTORIES_CHECK.ran(directories),
             *sort_findings(
@@ -156,7 +154,7 @@ def _of_levels(findings: Iterable[Finding], choice: LoweringChoice) -> Iterable[
     If a snapshot lowers the level, the refusal is not a blocker. Else the remedy lists the possible actions.
     """
     subject = f"feature {METADATA_VERSION}"
-    lowered = choice.method is not LoweringMethod.CONTROLLER
+    lowered = choice.lowering is not Lowering.ONLINE
     for finding in findings:
         if finding.code != FEATURE_DOWNGRADE_REFUSED.code or finding.subject != subject:
             yield finding
@@ -166,13 +164,13 @@ def _of_levels(findings: Iterable[Finding], choice: LoweringChoice) -> Iterable[
 
 def _methods(choice: LoweringChoice) -> Iterable[Finding]:
     subject = f"feature {METADATA_VERSION}"
-    if choice.method is LoweringMethod.LIVE:
+    if choice.lowering is Lowering.LIVE:
         yield LIVE_DOWNGRADE.found(
             subject,
             f"Kafka does not lower it online: {choice.refused} The run lowers it while the controllers are stopped; "
             "the brokers serve clients. Then it replaces one node at a time.",
         )
-    if choice.method is LoweringMethod.OFFLINE:
+    if choice.lowering is Lowering.OFFLINE:
         yield OFFLINE_DOWNGRADE.found(
             subject,
             f"Kafka does not lower it online: {choice.refused} A live downgrade is not possible: {choice.not_live}. "
@@ -185,7 +183,7 @@ def _ways(choice: LoweringChoice) -> str:
     other = "Choose a level that Kafka can reach online. Or choose an older target release and"
     if choice.not_live:
         return (
-            f"{other} '{WhereRefused.OFFLINE}' where Kafka refuses: this stops all nodes. A live downgrade is not "
+            f"{other} the lowering '{Lowering.OFFLINE}': this stops all nodes. A live downgrade is not "
             f"possible: {choice.not_live}."
         )
-    return f"{other} '{WhereRefused.LIVE}' where Kafka refuses: this stops only the controllers for some seconds."
+    return f"{other} the lowering '{Lowering.LIVE}': this stops only the controllers for some seconds."

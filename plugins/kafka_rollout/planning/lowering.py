@@ -1,4 +1,4 @@
-"""The method that lowers metadata.version, the least disruptive one, and how a finalized level can be lowered again.
+"""How metadata.version is lowered, in the least disruptive way, and how a finalized level can be lowered again.
 
 The controller lowers it online where no level in between changed metadata. A live downgrade stops only the controllers;
 an offline downgrade stops all nodes. Both replace the metadata log by a snapshot at the lower level.
@@ -8,14 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from enum import StrEnum
 
 from kafka_rollout.base.findings import Finding, Severity, all_findings
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.features.requests import undo_of
 from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.features.support import find_lossy_downgrade_gap
-from kafka_rollout.model.plan import FeatureChange, Plan, Undo
+from kafka_rollout.model.plan import FeatureChange, Lowering, Plan, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.cluster import (
@@ -34,27 +33,13 @@ CHECKS_OF_ROLLS = frozenset(check.id for check in (PARTITIONS_CHECK, QUORUM_CHEC
 """Ids of the checks that have these codes."""
 
 
-class WhereRefused(StrEnum):
-    """The most disruptive action that is allowed if Kafka rejects the lower metadata.version."""
-
-    STOP = "stop"
-    LIVE = "live"
-    OFFLINE = "offline"
-
-
-class LoweringMethod(StrEnum):
-    CONTROLLER = "controller"
-    LIVE = "live"
-    OFFLINE = "offline"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringChoice:
-    """The chosen method. `refused`: why the controller rejects the level; `not_live`: why a live downgrade is not
+    """The chosen way. `refused`: why the controller rejects the level; `not_live`: why a live downgrade is not
     possible. Both are empty if the method is possible or was not needed.
     """
 
-    method: LoweringMethod
+    lowering: Lowering
     refused: str = ""
     not_live: str = ""
 
@@ -74,24 +59,24 @@ def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterS
 
 
 def choose_lowering(
-    refused: str, obstacles: Iterable[str], where_refused: WhereRefused, *, lowers_binary: bool
+    refused: str, obstacles: Iterable[str], allowed: Lowering, *, lowers_binary: bool
 ) -> LoweringChoice:
-    """Return the least disruptive method.
+    """Return the least disruptive way, and at most `allowed`.
 
     `refused`: empty if the controller accepts the level. `obstacles`: reasons against a live downgrade.
-    `lowers_binary`: the plan replaces the binary; without that, only the controller can lower the level. The method is
-    CONTROLLER too if nothing else is allowed or possible: the finding about the refusal is then a blocker.
+    `lowers_binary`: the plan replaces the binary; without that, only the controller can lower the level. It is
+    ONLINE too if nothing else is allowed or possible: the finding about the refusal is then a blocker.
     """
     if not refused:
-        return LoweringChoice(method=LoweringMethod.CONTROLLER)
+        return LoweringChoice(lowering=Lowering.ONLINE)
     not_live = few(list(obstacles))
-    method = LoweringMethod.CONTROLLER
-    if lowers_binary and where_refused is not WhereRefused.STOP:
+    lowering = Lowering.ONLINE
+    if lowers_binary and allowed is not Lowering.ONLINE:
         if not not_live:
-            method = LoweringMethod.LIVE
-        elif where_refused is WhereRefused.OFFLINE:
-            method = LoweringMethod.OFFLINE
-    return LoweringChoice(method=method, refused=refused, not_live=not_live)
+            lowering = Lowering.LIVE
+        elif allowed is Lowering.OFFLINE:
+            lowering = Lowering.OFFLINE
+    return LoweringChoice(lowering=lowering, refused=refused, not_live=not_live)
 
 
 def live_obstacles(
@@ -120,28 +105,24 @@ def live_obstacles(
     return tuple(found)
 
 
-class UndoMethod(StrEnum):
-    CONTROLLER = "by the controller"
-    LIVE = "live"
-    OFFLINE = "offline"
-    NONE = "not possible"
-    UNKNOWN = "unknown"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LevelUndo:
-    """The least disruptive method that returns a feature to its previous level, and the reason as sentences."""
+    """How a feature can return to its previous level."""
 
     feature: str
-    method: UndoMethod
+    undo: Undo
+    """Whether it can."""
+    lowering: Lowering | None
+    """The least disruptive way; None if it cannot, or if it is unknown."""
     reason: str
+    """The reason, as sentences."""
 
-
-_OF_CHANGE = {
-    Undo.POSSIBLE: UndoMethod.CONTROLLER,
-    Undo.IMPOSSIBLE: UndoMethod.NONE,
-    Undo.UNKNOWN: UndoMethod.UNKNOWN,
-}
+    @property
+    def way(self) -> str:
+        """The way in words."""
+        if self.lowering is Lowering.ONLINE:
+            return "by the controller"
+        return self.lowering or ("not possible" if self.undo is Undo.IMPOSSIBLE else self.undo)
 
 
 def level_undo(
@@ -153,22 +134,23 @@ def level_undo(
     needs an older release that supports the level.
     """
     if change.feature != METADATA_VERSION or change.undo is Undo.POSSIBLE:
-        return LevelUndo(feature=change.feature, method=_OF_CHANGE[change.undo], reason=change.undo_source)
+        way = Lowering.ONLINE if change.undo is Undo.POSSIBLE else None
+        return LevelUndo(feature=change.feature, undo=change.undo, lowering=way, reason=change.undo_source)
     refused = refused_by_kafka(cluster, catalogue, state, change.target, change.current) or change.undo_source
     older = _older_release(catalogue, plan, change.current)
     why = _not_by_snapshot(catalogue, plan, change.current, older)
     if why or older is None:
-        return LevelUndo(feature=METADATA_VERSION, method=UndoMethod.NONE, reason=f"{refused} {why}")
+        return LevelUndo(feature=METADATA_VERSION, undo=Undo.IMPOSSIBLE, lowering=None, reason=f"{refused} {why}")
     checked = check_cluster(cluster, catalogue, state, target=older, accept_unavailable=plan.accept_unavailable)
     obstacles = live_obstacles(cluster, catalogue, state, change.current, all_findings(checked))
-    choice = choose_lowering(refused, obstacles, WhereRefused.OFFLINE, lowers_binary=True)
-    method, stopped = UndoMethod.LIVE, "only the controllers are stopped"
-    if choice.method is not LoweringMethod.LIVE:
-        method = UndoMethod.OFFLINE
+    choice = choose_lowering(refused, obstacles, Lowering.OFFLINE, lowers_binary=True)
+    way, stopped = Lowering.LIVE, "only the controllers are stopped"
+    if choice.lowering is not Lowering.LIVE:
+        way = Lowering.OFFLINE
         stopped = f"all nodes are stopped. A live downgrade is not possible: {choice.not_live}"
     lost = f"Metadata that needs a level above {change.current} is lost."
     reason = f"kafka_downgrade to {older} lowers it while {stopped}. {lost}"
-    return LevelUndo(feature=METADATA_VERSION, method=method, reason=reason)
+    return LevelUndo(feature=METADATA_VERSION, undo=Undo.POSSIBLE, lowering=way, reason=reason)
 
 
 def _not_by_snapshot(catalogue: Catalogue, plan: Plan, level: int, older: Release | None) -> str:

@@ -9,12 +9,11 @@ from kafka_rollout.base.findings import Checked
 from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.metadata_log.records import MetadataRegistrations
 from kafka_rollout.model.configs import NodeConfigs
-from kafka_rollout.model.plan import FeatureChange, ReleaseStep
+from kafka_rollout.model.plan import FeatureChange, Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.agreement import Directories
 from kafka_rollout.planning.findings.starts import ObservedStarts
-from kafka_rollout.planning.lowering import LoweringMethod
 from kafka_rollout.releases.facts import Catalogue
 
 
@@ -42,9 +41,9 @@ class Observation:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Change:
-    """What a plan changes, with the checks of this decision. `method`: the method that lowers metadata.version."""
+    """What a plan changes, with the checks of this decision. `lowering`: of metadata.version."""
 
     release_steps: tuple[ReleaseStep, ...]
     feature_changes: tuple[FeatureChange, ...]
-    method: LoweringMethod = LoweringMethod.CONTROLLER
+    lowering: Lowering = Lowering.ONLINE
     checked: tuple[Checked, ...] = ()

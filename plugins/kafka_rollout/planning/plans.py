@@ -6,14 +6,14 @@ from kafka_rollout.base.findings import Checked, all_findings
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.counters import find_unchecked_counters
 from kafka_rollout.gates.remote_storage import tiered_brokers
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
 from kafka_rollout.planning.checks import check_change, unknown_values
 from kafka_rollout.planning.downgrade import decide_downgrade
 from kafka_rollout.planning.findings.cluster import check_cluster
 from kafka_rollout.planning.findings.configuration import config_changes
-from kafka_rollout.planning.lowering import OF_ROLLS, LoweringMethod
+from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.observation import Change, Observation
 from kafka_rollout.planning.registration import (
     REGISTRATIONS_CHECK,
@@ -77,8 +77,7 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
         else config_changes(cluster, path, observed.configs, snapshot_interval_ms=request.snapshot_interval_ms),
         findings=(),
         unsafe=request.unsafe,
-        offline=change.method is LoweringMethod.OFFLINE,
-        live=change.method is LoweringMethod.LIVE,
+        lowering=change.lowering,
         accept_unavailable=accepted,
         unchecked=find_unchecked_counters(cluster, state, tiered),
     )
@@ -86,6 +85,6 @@ def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple
     if run_of is RunOf.UPGRADE:
         later = registration_findings(observed, plan, feature_changes(catalogue, state, target))
         checked = (*checked, REGISTRATIONS_CHECK.ran(later))
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         checked = tuple(one.without(OF_ROLLS) for one in checked)
     return plan, checked

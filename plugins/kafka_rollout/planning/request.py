@@ -12,11 +12,10 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.control import CONDITION_NAME, check_pause_after, refuse_unknown_names
-from kafka_rollout.model.plan import RunTerms, accepted_topics
+from kafka_rollout.model.plan import Lowering, RunTerms, accepted_topics
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.fields import AS_REQUESTED, FieldUnit, declared, declared_fields, fields_of
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 
 
@@ -169,18 +168,18 @@ class Request:
         },
         switch=DowngradeType.UNSAFE,
     )
-    where_refused: WhereRefused = declared(
-        WhereRefused.STOP,
-        title="If Kafka refuses the level",
-        text="Action if Kafka refuses the lower metadata.version, because a level in between changed the format of "
-        "the metadata. live: stop only the controllers for some seconds. offline: live if possible, otherwise stop "
-        "all nodes.",
+    lowering: Lowering = declared(
+        Lowering.ONLINE,
+        title="Lowering",
+        text="The most disruptive way in which metadata.version is lowered if Kafka refuses it, because a level in "
+        "between changed the format of the metadata. online: stop before any change. live: stop only the controllers "
+        "for some seconds. offline: live if possible, otherwise stop all nodes.",
         of=_DOWNGRADE,
         in_plan=True,
         labels={
-            WhereRefused.STOP: "stop before any change",
-            WhereRefused.LIVE: "stop only the controllers (seconds), after an approval",
-            WhereRefused.OFFLINE: "stop only the controllers, or all nodes if needed, after an approval",
+            Lowering.ONLINE: "online: else stop before any change",
+            Lowering.LIVE: "live: stop only the controllers (seconds), after an approval",
+            Lowering.OFFLINE: "offline: stop only the controllers, or all nodes if needed, after an approval",
         },
     )
     nodes: tuple[str, ...] = declared(

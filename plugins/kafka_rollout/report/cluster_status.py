@@ -14,7 +14,7 @@ from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine, StepState
 from kafka_rollout.run.events import (
@@ -374,7 +374,7 @@ def _step(run: RunState, phase: Phase) -> str | None:
     """Return the label of the current step; None after the end."""
     if phase in ENDED or not run.steps:
         return None
-    one_by_one = run.plan is not None and not run.plan.offline
+    one_by_one = run.plan is not None and run.plan.lowering is not Lowering.OFFLINE
     if one_by_one and phase in {Phase.ROLLING, Phase.ROLLING_BACK} and (node := _node(run, phase)) is not None:
         verb = "Roll back" if phase is Phase.ROLLING_BACK else "Replace"
         return f"{verb} node {node.id}" + (f" ({node.name})" if node.name else "")
@@ -510,7 +510,7 @@ def _finalized(run: RunState) -> StatusCondition:
 
 def can_roll_back(run: RunState) -> bool:
     """Return whether a rollback is possible by the history."""
-    if run.plan is not None and run.plan.offline:
+    if run.plan is not None and run.plan.lowering is Lowering.OFFLINE:
         return can_be_undone(run.events)
     return has_stopped_nodes(run.events) and run_of(run.events) is not RunOf.RESTART
 

@@ -15,7 +15,7 @@ from enum import StrEnum
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.gates.check import GateCheck, GateCondition
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
 from kafka_rollout.model.topology import ClusterSpec
@@ -292,9 +292,9 @@ def _stopped(statuses: Sequence[NodeStatus], has_ended: bool) -> str:
 
 def _stop(events: Sequence[Event], plan: Plan | None) -> Stop | None:
     """Return the stop of all nodes or controllers by an offline or a live downgrade, until it is over."""
-    if plan is None or not plan.by_snapshot:
+    if plan is None or plan.lowering is Lowering.ONLINE:
         return None
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         last = outages(events)[-1:]
         clients = "No client can produce or consume: the run stopped all nodes."
         return Stop(since=last[0].began_at, clients=clients, serves=False) if last and not last[0].writable_at else None
@@ -311,7 +311,7 @@ def _stop(events: Sequence[Event], plan: Plan | None) -> Stop | None:
 def _way_back(run: RunState) -> str:
     if not can_roll_back(run):
         return ""
-    is_offline = run.plan is not None and run.plan.offline
+    is_offline = run.plan is not None and run.plan.lowering is Lowering.OFFLINE
     return "The downgrade can be undone from the backups." if is_offline else "A rollback is possible."
 
 
@@ -395,7 +395,7 @@ def _findings(plan: Plan | None, planned: Planned | None) -> Iterator[ShownFindi
 
 
 def _estimate(events: Sequence[Event], plan: Plan | None) -> Estimate | None:
-    if plan is None or not events or plan.offline:  # all nodes start together
+    if plan is None or not events or plan.lowering is Lowering.OFFLINE:  # all nodes start together
         return None
     found = time_of_node_steps(events, plan, events[-1].at)
     if found is None or not found.left:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
-from enum import StrEnum
 from itertools import pairwise
 from statistics import median
 from typing import Any
@@ -27,10 +26,10 @@ from kafka_rollout.metadata_log.outage import (
     outage_estimate,
     span,
 )
-from kafka_rollout.model.plan import FeatureChange
+from kafka_rollout.model.plan import FeatureChange, Lowering
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, WhereRefused, live_obstacles
+from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, live_obstacles
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.report.check_report import Result
@@ -109,12 +108,6 @@ class LogVerdict:
     records: tuple[BlockingRecords, ...] = ()
 
 
-class MethodName(StrEnum):
-    ROLLING = "rolling"
-    LIVE = "live"
-    OFFLINE = "offline"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
     """One method. `is_possible`: None if it is unknown. `why`: a sentence. `outage`, `takes`, `undo`: sentences.
@@ -122,7 +115,7 @@ class Method:
     `command`: a dry run of it. `parameters`: fields of the DAG's form.
     """
 
-    name: MethodName
+    name: Lowering
     is_possible: bool | None
     why: str
     outage: str = ""
@@ -325,7 +318,7 @@ def _methods(
     level = next((c.target for c in judged.lowered if c.feature == METADATA_VERSION), None)
     obstacles = live_obstacles(spec, catalogue, state, level, of_rolls or ()) if level is not None else ()
     methods = []
-    for name in MethodName:
+    for name in Lowering:
         possible, wrong = _against(spec, judged, name, obstacles, of_rolls)
         if judged.state is OptionState.CLOSED or (possible is not False and judged.state is OptionState.UNKNOWN):
             possible = False if judged.state is OptionState.CLOSED else None
@@ -337,14 +330,14 @@ def _methods(
 def _against(
     spec: ClusterSpec,
     judged: Judged,
-    name: MethodName,
+    name: Lowering,
     obstacles: Sequence[str],
     of_rolls: Sequence[Finding] | None,
 ) -> tuple[bool | None, str]:
     """Return whether the method is possible (None: unknown), and why not. `of_rolls`: None if they are unknown."""
     if not spec.manages_nodes:
         return False, f"The runtime {spec.runtime} cannot replace nodes."
-    if name is MethodName.ROLLING:
+    if name is Lowering.ONLINE:
         if judged.refused:
             return False, f"Kafka does not lower metadata.version online: {judged.refused}"
         if of_rolls:
@@ -352,11 +345,11 @@ def _against(
     elif not judged.refused:
         return False, "It is not needed: Kafka lowers every level online."
     elif obstacles:
-        return (True, "") if name is MethodName.OFFLINE else (False, f"Not possible: {few(obstacles)}.")
+        return (True, "") if name is Lowering.OFFLINE else (False, f"Not possible: {few(obstacles)}.")
     if of_rolls is None:
         told = "No complete check of the last 48 h says whether each node can be stopped alone: trigger the scan DAG."
         return None, told
-    if name is MethodName.OFFLINE:
+    if name is Lowering.OFFLINE:
         return False, "It is not needed: a live downgrade is possible, which stops less."
     return True, ""
 
@@ -379,25 +372,24 @@ def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...] | None:
 
 
 _WHY = {
-    MethodName.ROLLING: "Kafka lowers the levels while all nodes serve; then each node is replaced.",
-    MethodName.LIVE: "The run stops only the controllers and lowers metadata.version; then each node is replaced.",
-    MethodName.OFFLINE: "The run stops all nodes, lowers metadata.version and starts them on the older release.",
+    Lowering.ONLINE: "Kafka lowers the levels while all nodes serve; then each node is replaced.",
+    Lowering.LIVE: "The run stops only the controllers and lowers metadata.version; then each node is replaced.",
+    Lowering.OFFLINE: "The run stops all nodes, lowers metadata.version and starts them on the older release.",
 }
 
 
-def _method(facts: OptionFacts, judged: Judged, name: MethodName, possible: bool | None, wrong: str) -> Method:
+def _method(facts: OptionFacts, judged: Judged, name: Lowering, possible: bool | None, wrong: str) -> Method:
     number, steps = len(facts.spec.nodes), len(judged.path)
-    where = {MethodName.LIVE: WhereRefused.LIVE, MethodName.OFFLINE: WhereRefused.OFFLINE}.get(name, WhereRefused.STOP)
     parameters: dict[str, Any] = {"target_release": str(judged.release), "dry_run": True}
     words = f"{RUN_COMMANDS[RunOf.DOWNGRADE].name} --cluster {facts.spec.name} --to {judged.release}"
-    if where is not WhereRefused.STOP:
-        parameters["where_refused"] = where.value
-        words += f" --where-refused {where}"
+    if name is not Lowering.ONLINE:
+        parameters["lowering"] = name.value
+        words += f" --lowering {name}"
     method = Method(name=name, is_possible=possible, why=wrong or _WHY[name], parameters=parameters)
     if possible is False:
         return method
-    at_once = name is MethodName.OFFLINE
-    before = len(facts.spec.controllers) if name is MethodName.LIVE else 0
+    at_once = name is Lowering.OFFLINE
+    before = len(facts.spec.controllers) if name is Lowering.LIVE else 0
     return replace(
         method,
         outage=_outage(facts, name),
@@ -408,11 +400,11 @@ def _method(facts: OptionFacts, judged: Judged, name: MethodName, possible: bool
     )
 
 
-def _outage(facts: OptionFacts, name: MethodName) -> str:
+def _outage(facts: OptionFacts, name: Lowering) -> str:
     spec = facts.spec
-    if name is MethodName.ROLLING:
+    if name is Lowering.ONLINE:
         return "None is expected: one node at a time is stopped, and its partitions have other replicas in sync."
-    if name is MethodName.LIVE:
+    if name is Lowering.LIVE:
         measured = [
             one.without_controller_s for events in facts.runs.values() for one in events_of(events, LiveLowered)
         ]
@@ -442,11 +434,11 @@ def _takes(node_steps: int, runs: Mapping[str, Sequence[Event]]) -> str:
     )
 
 
-def _undo(spec: ClusterSpec, judged: Judged, name: MethodName) -> str:
-    if name is MethodName.OFFLINE:
+def _undo(spec: ClusterSpec, judged: Judged, name: Lowering) -> str:
+    if name is Lowering.OFFLINE:
         return describe_no_return(spec)
     levels = " Lowered levels stay lowered: raise them again with kafka_features." if judged.lowered else ""
-    if name is MethodName.LIVE:
+    if name is Lowering.LIVE:
         return (
             "A failed switch is undone until the controllers elect a leader at the lower level. Metadata that is lost "
             f"at the lower level does not come back.{levels}"

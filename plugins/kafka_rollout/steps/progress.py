@@ -15,7 +15,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.run.step_events import (
     BatchSplit,
@@ -93,7 +93,7 @@ class Progress:
     def estimate(self, plan: Plan | None) -> str:
         """Estimate the time for the other nodes from the finished or rehearsed ones, without approvals."""
         times = self._seconds or self._rehearsed
-        if plan is None or plan.offline or not times:  # offline, all nodes start together
+        if plan is None or plan.lowering is Lowering.OFFLINE or not times:  # offline, all nodes start together
             return ""
         batches = [(one.key, ids) for one in plan.release_steps for ids in one.node_ids_together]
         left = [(key, [one for one in ids if (key, one) not in self._passed]) for key, ids in batches]

@@ -21,7 +21,7 @@ from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import NodeStart, StartProblems
 from kafka_rollout.model.state import CheckpointSummary, ClusterState
@@ -277,7 +277,9 @@ class Rehearsal:
         ports = self.ports
         if not plan.release_steps:
             return
-        if plan.offline or (plan.direction is Direction.UPGRADE and events_of(ports.run.events(), Finalized)):
+        if plan.lowering is Lowering.OFFLINE or (
+            plan.direction is Direction.UPGRADE and events_of(ports.run.events(), Finalized)
+        ):
             self._phase("rollback", ports.clock.monotonic(), "Not possible after this change, as planned.")
             return
         began = ports.clock.monotonic()

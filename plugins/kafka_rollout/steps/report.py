@@ -16,7 +16,7 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.features.requests import feature_changes
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.model.node_log import LogExcerpt
-from kafka_rollout.model.plan import Batch, Plan, ReleaseStep
+from kafka_rollout.model.plan import Batch, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState, NodeState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.lowering import LevelUndo
@@ -407,14 +407,14 @@ def build_downgrade_report(
         DowngradeReport,
         scan=ports.run.attachment(SCAN_BEFORE_ROLL),
         unsafe=plan.unsafe,
-        offline=plan.offline,
-        live=plan.live,
+        offline=plan.lowering is Lowering.OFFLINE,
+        live=plan.lowering is Lowering.LIVE,
         losses=ports.run.attachment(LOSSES),
         metadata_logs=events_of(events, MetadataScanned),
         trims=events_of(events, Trimmed),
         bootstraps=events_of(events, BootstrapReplaced),
         inventory=ports.run.attachment(CONTENTS_COMPARED),
-        outage=outage_report(events, expected_outage_s(ports)) if plan.offline else None,
+        outage=outage_report(events, expected_outage_s(ports)) if plan.lowering is Lowering.OFFLINE else None,
         offline_steps=events_of(events, OfflineEvent),
     )
     if dry_run:
@@ -422,9 +422,9 @@ def build_downgrade_report(
     outcome, sentence = _downgrade_outcome(
         plan, report, missing_proofs(gate_histories(events), proofs), acted=has_acted(events)
     )
-    if plan.offline and (took := outage_sentence(events, expected_outage_s(ports))):
+    if plan.lowering is Lowering.OFFLINE and (took := outage_sentence(events, expected_outage_s(ports))):
         sentence = f"{sentence} {took}"
-    if plan.live and (lowered := newest(events, LiveLowered)) is not None:
+    if plan.lowering is Lowering.LIVE and (lowered := newest(events, LiveLowered)) is not None:
         sentence = f"{sentence} {lowered.sentence}"
     return replace(report, outcome=outcome, sentence=sentence)
 

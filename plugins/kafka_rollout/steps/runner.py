@@ -10,7 +10,7 @@ from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, TransientError, UserError
 from kafka_rollout.gates.check import Gate, GateCheck, GateKind
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
@@ -128,7 +128,7 @@ class Runner:
         self._take_lock(f"Roll back to {plan.source}.")
         try:
             self._ask(Question(what=ApprovalOf.ROLL_BACK, body=body))
-            if plan.offline:
+            if plan.lowering is Lowering.OFFLINE:
                 self._undo()
             else:
                 policy = policy_of(self.ports, GateKind.AFTER_START, self.request, plan)
@@ -189,7 +189,9 @@ class Runner:
     def _continues(self) -> bool:
         """Return whether the run continues; asks the caller for a stop."""
         # While an offline downgrade has all nodes down there is no safe point.
-        all_down = self.plan is not None and self.plan.offline and stop_has_begun(self.ports.run.events())
+        all_down = (
+            self.plan is not None and self.plan.lowering is Lowering.OFFLINE and stop_has_begun(self.ports.run.events())
+        )
         if not (self.error or self.stopped or all_down) and self.stop_asked():
             self.stopped = True
         return self.error is None and not self.stopped
@@ -377,7 +379,7 @@ class Runner:
 
     def _roll(self, each: EachNode) -> None:
         plan = self.call.plan
-        if plan.offline or not plan.release_steps:
+        if plan.lowering is Lowering.OFFLINE or not plan.release_steps:
             return
         self.services.monitor_groups()
         try:

@@ -15,7 +15,7 @@ from typing import Any, Protocol
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.time_limits import LOGS_OF_NODE_S, REPLACEMENT_S
 from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepLine, StepState
@@ -382,7 +382,7 @@ def step_lines(procedure: Procedure, events: Events, plan: Plan | None = None) -
     last = next((one for one in reversed(events) if isinstance(one, RolledBack | Approval | Stopping)), None)
     if not rolls_back(events) and not isinstance(last, RolledBack):
         return tuple(line for line in found.values() if line.state is not StepState.OPEN or not _on_decision(line.id))
-    undoes = plan is not None and plan.offline
+    undoes = plan is not None and plan.lowering is Lowering.OFFLINE
     for line in found.values():
         if not _on_decision(line.id) and line.id not in traffic and line.state in {StepState.OPEN, StepState.RUNNING}:
             so_far = line.reason or ("Failed" if line.id == asked_for else "")
@@ -410,10 +410,10 @@ def _nodes_line(group: str, each: EachNode, step: Step, events: Events, plan: Pl
     is_back = _on_decision(group)
     label = step.label if each.position is None else "Nodes"
     planned = None
-    if plan is not None and plan.offline is (each.position is None):
+    if plan is not None and (plan.lowering is Lowering.OFFLINE) is (each.position is None):
         planned = plan.release_step_at(each.position or ReleaseStepPosition.TARGET)
     if planned is None:
-        stops_all = plan is not None and plan.offline
+        stops_all = plan is not None and plan.lowering is Lowering.OFFLINE
         reason = "The plan stops all nodes at once." if stops_all else "The plan has no such release step."
         if is_back:
             return None

@@ -120,7 +120,7 @@ def test_an_option_shows_its_reasons_records_methods_and_history(site: Site, pag
     expect(option).to_contain_text("metadata.version 30 → 25. Kafka does not lower it online")
     live = option.get_by_role("region", name="Live downgrade to 4.0.2")
     expect(live).to_contain_text("without an active controller")
-    expect(live).to_contain_text("kafka-rollout downgrade --cluster orders --to 4.0.2 --where-refused live --dry-run")
+    expect(live).to_contain_text("kafka-rollout downgrade --cluster orders --to 4.0.2 --lowering live --dry-run")
     expect(option).to_contain_text("Run manual__up finalized metadata.version at 30; 4.0.2 supports at most 25")
     page.get_by_text("Older patch releases").click()
     older = site.option("4.0.1")
@@ -158,7 +158,7 @@ def test_the_button_starts_a_dry_run_with_the_parameters_of_the_method(site: Sit
     expect(live.get_by_role("link", name="Open the run")).to_have_attribute(
         "href", "../dags/kafka_downgrade_orders/runs/manual__new"
     )
-    conf = {"target_release": "4.2.2", "dry_run": True, "where_refused": "live"}
+    conf = {"target_release": "4.2.2", "dry_run": True, "lowering": "live"}
     assert site.started[-1] == {"logical_date": None, "conf": conf}
 
 

@@ -230,7 +230,7 @@ def test_a_downgrade_waits_in_the_triggerer_before_it_stops_all_nodes(
         stage_no_live(monkeypatch)
     runs.world = FakeCluster(R431, spec=spec_with_homes(), finalized={METADATA_VERSION: 30})
     runs.world.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
-    conf = {"target_release": "4.2.1", "where_refused": where, "window": NIGHTS}
+    conf = {"target_release": "4.2.1", "lowering": where, "window": NIGHTS}
     state, states, record = runs.run("kafka_downgrade_fake", **conf)
     assert state == "success", states
     assert GateRef(kind=gate) in watched
@@ -250,7 +250,7 @@ def test_a_condition_that_stays_unmet_fails_the_stop_of_all_nodes_and_clearing_i
     runs.world.outside["lag"] = [Reading(value=1)]
     runs.while_asked = lambda task: runs.world.outside.update(lag=[Reading(problem="No response.")])
     dag = runs.load()["kafka_downgrade_fake"]
-    params = {"target_release": "4.2.1", "where_refused": "offline", "soak_seconds": 0, "checks": 2}
+    params = {"target_release": "4.2.1", "lowering": "offline", "soak_seconds": 0, "checks": 2}
     run = run_dag(dag, {**params, "gate_timeout_minutes": 2})
     states = {ti.task_id: ti.state for ti in run.get_task_instances()}
     assert (run.state, states["offline.stop_all"], runs.world.stops) == ("failed", "failed", [])

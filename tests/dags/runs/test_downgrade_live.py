@@ -28,7 +28,7 @@ def world(runs: FakeRuns) -> FakeCluster:
 def test_one_approval_that_lists_what_is_unavailable_then_the_controllers_then_one_node_after_the_other(
     runs: FakeRuns, world: FakeCluster
 ) -> None:
-    state, states, record = run(runs, "4.2.1", where_refused="live")
+    state, states, record = run(runs, "4.2.1", lowering="live")
     assert state == "success", states
     assert (runs.asked, sent(world)) == (["approve_roll"], [])
     for part in ("Expected time without an active controller", "no partition leader is elected", "one node at a time"):
@@ -56,7 +56,7 @@ def test_a_failure_leaves_the_cluster_as_it_was_and_the_report_shows_why(
         raise UserError("The disk is full.")
 
     monkeypatch.setattr(FakePrepared, "write", fails)
-    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    state, states, record = run(runs, "4.2.1", lowering="offline")
     assert (state, states["live.lower_level"], states["live.gate_level"]) == ("failed", "failed", "upstream_failed")
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
     assert has(record.events(), OfflineUndone)

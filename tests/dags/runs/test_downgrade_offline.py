@@ -36,7 +36,7 @@ def world(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> FakeCluster:
 def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_at_once(
     runs: FakeRuns, world: FakeCluster
 ) -> None:
-    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    state, states, record = run(runs, "4.2.1", lowering="offline")
     assert state == "success", states
     assert (runs.asked, sent(world)) == (["approve_roll"], [])
     for told in (
@@ -55,9 +55,9 @@ def test_one_approval_that_names_the_outage_and_the_last_moment_then_all_nodes_a
 
 def test_a_real_loss_needs_unsafe_and_is_named_in_the_approval(runs: FakeRuns, world: FakeCluster) -> None:
     world.losses = [CORDONED]
-    state, _, _ = run(runs, "4.2.1", where_refused="offline")
+    state, _, _ = run(runs, "4.2.1", lowering="offline")
     assert (state, runs.asked, world.stops) == ("failed", [], [])
-    state, states, _ = run(runs, "4.2.1", where_refused="offline", downgrade_type="UNSAFE")
+    state, states, _ = run(runs, "4.2.1", lowering="offline", downgrade_type="UNSAFE")
     assert state == "success", states
     assert "Broker 11 loses /data/2." in runs.bodies["approve_roll"]
     assert world.finalized[METADATA_VERSION] == 29
@@ -75,7 +75,7 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
 
     monkeypatch.setattr(offline, "_record_before", and_somebody_cordons_a_directory)
     runs.answers["offline.write_snapshot"] = ["Retry", "Roll back"]
-    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    state, states, record = run(runs, "4.2.1", lowering="offline")
     assert (state, states["offline.write_snapshot"], states["offline.undo.restore"]) == ("failed", "failed", "success")
     assert "Restore every node's metadata log from its backup" in runs.bodies["offline.write_snapshot"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
@@ -112,7 +112,7 @@ def test_a_controller_whose_disk_is_lost_is_started_by_retry_at_its_gate_once_it
     lose_the_first_connection(monkeypatch)
     gate = "offline.gate_after_controller-1"
     runs.answers[gate] = ["Retry"]
-    state, states, record = run(runs, "4.2.1", where_refused="offline")
+    state, states, record = run(runs, "4.2.1", lowering="offline")
     assert state == "success", states
     assert runs.asked == ["approve_roll", gate]
     assert "Start the node again" in runs.bodies[gate]

@@ -204,12 +204,12 @@ def test_the_form_refuses_what_makes_no_sense(load_dags: Callable[[], dict[str, 
         ("target_level", 0),
         ("target_level", "23"),
         ("downgrade_type", "FORCE"),
-        ("where_refused", "force"),
+        ("lowering", "force"),
     ):
         with pytest.raises(ParamValidationError):
             params.get_param(name).resolve(value)
     assert params.get_param("downgrade_type").resolve() == "SAFE"
-    assert params.get_param("where_refused").resolve() == "stop"
+    assert params.get_param("lowering").resolve() == "online"
     assert params.get_param("target_level").resolve() is None
 
 

@@ -273,7 +273,7 @@ def test_the_gates_of_an_offline_downgrade_are_one_task(runs: FakeRuns, monkeypa
     lose_the_first_connection(monkeypatch)
     gate = "offline.gate_after_nodes"
     runs.answers[gate] = ["Retry"]
-    state, states, record = run_downgrade(runs, "4.2.1", where_refused="offline")
+    state, states, record = run_downgrade(runs, "4.2.1", lowering="offline")
     assert state == "success", states
     assert runs.asked == ["approve_roll", gate]
     passed = [e.ref.node_id for e in events_of(record.events(), GatePassed) if e.ref.kind is GateKind.AFTER_START]

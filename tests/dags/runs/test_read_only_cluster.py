@@ -36,7 +36,7 @@ FIELDS = {  # those that a plan uses
         "target_release",
         "target_level",
         "downgrade_type",
-        "where_refused",
+        "lowering",
         "accept_unavailable",
         "dry_run",
     },

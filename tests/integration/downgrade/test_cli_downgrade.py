@@ -69,7 +69,7 @@ def test_a_downgrade_killed_between_its_levels_and_in_a_nodes_turn_ends_right_wh
     shell, led = Shell(tmp_path, cluster), leadership(cluster)
     down = ("downgrade", "--cluster", "returns", "--to", "4.0.1", "--to-level", "23", *QUICK)
 
-    refused = shell("downgrade", "--cluster", "returns", "--to", "3.9.1", "--where-refused", "offline", "--dry-run")
+    refused = shell("downgrade", "--cluster", "returns", "--to", "3.9.1", "--lowering", "offline", "--dry-run")
     assert refused.returncode == 3, refused.stderr
     told = " ".join(refused.stdout.split())
     assert "Kafka 3.9.1 does not support group configurations." in told

@@ -42,7 +42,7 @@ def test_a_live_downgrade_killed_with_the_controllers_stopped_ends_right_when_it
     shell = Shell(tmp_path, cluster)
     opens = datetime.now(UTC).replace(second=0, microsecond=0) + timedelta(minutes=4)
     window = f"{opens:%M %H} * * * 6h UTC"
-    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", "--window", window)
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--lowering", "live", "--window", window)
     down = (*down, *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"):
         killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
@@ -83,7 +83,7 @@ def test_a_live_downgrade_killed_around_each_of_its_events_ends_right(
     before = contents(cluster.spec)
     pids = {node.node_id: cluster.runtime.process(node).pid for node in cluster.spec.brokers}
     shell = Shell(tmp_path, cluster)
-    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+    down = ("downgrade", "--cluster", "served", "--to", "4.2.1", "--lowering", "live", *QUICK, *APPROVED)
     installed = [f"OfflineInstalled {node.node_id}" for node in cluster.spec.controllers]
     points = KillPoints(
         tmp_path / "points",
@@ -129,9 +129,7 @@ def test_pairs_of_releases_keep_everything(
     shell = Shell(tmp_path, cluster)
     with traffic(cluster, tmp_path / "served"), many_records(cluster.spec):
         for target in releases[1:]:
-            done = shell(
-                "downgrade", "--cluster", "served", "--to", target, "--where-refused", "live", *QUICK, *APPROVED
-            )
+            done = shell("downgrade", "--cluster", "served", "--to", target, "--lowering", "live", *QUICK, *APPROVED)
             assert done.returncode == 0, done.stderr
             all_run(cluster, target)
             assert {finalized(cluster, node)["metadata.version"] for node in cluster.spec.nodes} == {LEVELS[target]}
@@ -152,10 +150,10 @@ def test_a_cluster_with_a_combined_node_goes_down_offline_and_the_plan_shows_why
     shell = Shell(tmp_path, cluster)
     down = ("downgrade", "--cluster", "served", "--to", "4.2.1", *QUICK, *APPROVED)
     with traffic(cluster, tmp_path / "served"), many_records(cluster.spec):
-        refused = shell(*down, "--where-refused", "live")
+        refused = shell(*down, "--lowering", "live")
         assert refused.returncode == RefusedError.exit_code, refused.stderr
         assert "would stop serving, because a combined node is controller and broker" in refused.stderr
-        done = shell(*down, "--where-refused", "offline")
+        done = shell(*down, "--lowering", "offline")
         assert done.returncode == 0, done.stderr
     (finding,) = [f for f in shell.newest_run().load_plan().findings if f.code == "OFFLINE-DOWNGRADE"]
     assert "would stop serving, because a combined node is controller and broker" in finding.sentence

@@ -41,7 +41,7 @@ def test_an_offline_downgrade_killed_in_an_installation_and_after_the_starts_end
     fill(cluster)
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
-    down = ("downgrade", "--cluster", "returns", "--to", "4.2.1", "--where-refused", "offline", *QUICK, *APPROVED)
+    down = ("downgrade", "--cluster", "returns", "--to", "4.2.1", "--lowering", "offline", *QUICK, *APPROVED)
 
     killed = shell(*down, beforehand=KILLED_IN_AN_INSTALLATION)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
@@ -78,7 +78,7 @@ def test_a_controller_s_disk_that_is_lost_meanwhile_is_named_with_the_way_out_an
     fill(cluster)
     before = contents(cluster.spec)
     shell = Shell(tmp_path, cluster)
-    down = ("downgrade", "--cluster", "diskless", "--to", "4.2.1", "--where-refused", "offline", *QUICK, *APPROVED)
+    down = ("downgrade", "--cluster", "diskless", "--to", "4.2.1", "--lowering", "offline", *QUICK, *APPROVED)
     killed = shell(*down, beforehand=KILLED_BEFORE_THE_CHOICE)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     lost, *others = reversed(cluster.spec.nodes)

@@ -38,7 +38,7 @@ def test_a_task_that_is_killed_at_several_points_ends_right(
     points = KillPoints(tmp_path / "points", (*IN_THE_SWITCH, IN_THE_ROLL))
     with PrivateAirflow.open(tmp_path / "airflow", at_the_start_of_python(points.code, tmp_path / "hook")) as airflow:
         airflow.add(cluster, "kafka_downgrade")
-        run = airflow.trigger(cluster, "4.2.1", dag="kafka_downgrade", where_refused="live")
+        run = airflow.trigger(cluster, "4.2.1", dag="kafka_downgrade", lowering="live")
         run.approve("approve_roll")
         run.wait_success(timeout_s=2000)
         tries = run.client.tasks(run.dag_id, run.run_id)["live.lower_level"]["try_number"]

@@ -87,7 +87,7 @@ def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     cordoned, second = cordon_a_second_directory(cluster)
     cluster.start()
     fill(cluster)
-    conf = {"target_release": "4.2.1", "where_refused": "offline"}
+    conf = {"target_release": "4.2.1", "lowering": "offline"}
 
     state, states, record = runs.run(cluster, DOWNGRADE, **conf)
     assert (state, states["approve_levels"], runs.asked) == ("failed", "failed", [])
@@ -120,7 +120,7 @@ def test_where_nothing_real_is_lost_offline_is_safe(runs: ProcessRuns, make_clus
     assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().blockers}
     assert record.attachment("report.json")["losses"]["losses"] == []
 
-    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", where_refused="offline", traffic=True)
+    state, states, record = runs.run(cluster, DOWNGRADE, target_release="4.2.1", lowering="offline", traffic=True)
     assert state == "success", states
     assert runs.asked == ["approve_roll"]
     assert "Metadata lost: none" in runs.bodies["approve_roll"]

@@ -17,9 +17,8 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.metadata_log import log_choice
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.step_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
@@ -62,8 +61,12 @@ def acknowledged(folder: Path) -> int:
 
 
 def approved_plan(ports: ClusterPorts) -> Plan:
-    plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE)
-    assert (plan.live, plan.offline, plan.levels) == (True, False, {METADATA_VERSION: 29})
+    plan = plan_downgrade(ports, OLD, lowering=Lowering.OFFLINE)
+    assert (plan.lowering is Lowering.LIVE, plan.lowering is Lowering.OFFLINE, plan.levels) == (
+        True,
+        False,
+        {METADATA_VERSION: 29},
+    )
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
     return plan
@@ -190,7 +193,7 @@ def test_a_reassignment_in_progress_holds_the_controllers_back(make_cluster: Mak
     assert producer.flush(60) == 0
     throttle(admin, AlterConfigOpType.SET)
     with opened(cluster, tmp_path / "home") as ports:
-        plan = plan_downgrade(ports, OLD, where_refused=WhereRefused.LIVE)
+        plan = plan_downgrade(ports, OLD, lowering=Lowering.LIVE)
         reassign(cluster, "moved", [3])
         wait_until(lambda: ports.admin.movements().reassigned == ("moved-0",), 60)
         seen = check_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP))

@@ -19,9 +19,8 @@ from kafka_rollout.metadata_log.changes.places import temporary_copy
 from kafka_rollout.metadata_log.classes.replay import load_log
 from kafka_rollout.metadata_log.classes.snapshot import StoredRecords
 from kafka_rollout.metadata_log.disk.folder import open_folder
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
@@ -77,10 +76,8 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
     before = contents(cluster.spec)
     running, started, other = cluster.spec.brokers
     with opened(cluster, tmp_path / "home") as ports:
-        plan = plan_downgrade(
-            ports, Release.parse(target), where_refused=WhereRefused.LIVE, level=min(level, 30), unsafe=True
-        )
-        assert plan.live
+        plan = plan_downgrade(ports, Release.parse(target), lowering=Lowering.LIVE, level=min(level, 30), unsafe=True)
+        assert plan.lowering is Lowering.LIVE
         if level == 31:
             plan = at_a_level_of_its_release(ports, plan, level)
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
@@ -140,7 +137,7 @@ def test_open_transactions_groups_of_every_type_and_an_accepted_loss(
     cluster.start()
     servers = cluster.spec.bootstrap_servers
     shell = Shell(tmp_path, cluster)
-    down = ("downgrade", "--cluster", "objects", "--to", "4.2.1", "--where-refused", "live", *QUICK, *ANSWERS)
+    down = ("downgrade", "--cluster", "objects", "--to", "4.2.1", "--lowering", "live", *QUICK, *ANSWERS)
     with (
         every_group(cluster, application_libs(release_cache), tmp_path),
         many_records(cluster.spec),

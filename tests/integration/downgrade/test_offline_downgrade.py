@@ -19,11 +19,10 @@ from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
@@ -59,11 +58,9 @@ GATE = GatePolicy(checks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 
 def approved_plan(ports: ClusterPorts) -> Plan:
     """Offline also where the controllers are separate, and a live downgrade would be planned."""
-    plan = replace(plan_downgrade(ports, OLD, where_refused=WhereRefused.OFFLINE), offline=True, live=False)
+    plan = replace(plan_downgrade(ports, OLD, lowering=Lowering.OFFLINE), lowering=Lowering.OFFLINE)
     freeze(ports, plan, RunOf.DOWNGRADE)
-    assert (plan.offline, plan.levels, [release_step.key for release_step in plan.release_steps]) == (
-        True, {METADATA_VERSION: 29}, [RELEASE_STEP],
-    )  # fmt: skip
+    assert (plan.levels, [step.key for step in plan.release_steps]) == ({METADATA_VERSION: 29}, [RELEASE_STEP])
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
@@ -300,8 +297,8 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
     fill(cluster, settings=False)
     before = contents(cluster.spec)
     with opened(cluster, tmp_path / "home") as ports:
-        plan = plan_downgrade(ports, Release(3, 9, 1), unsafe=True, where_refused=WhereRefused.OFFLINE)
-        assert (plan.offline, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
+        plan = plan_downgrade(ports, Release(3, 9, 1), unsafe=True, lowering=Lowering.OFFLINE)
+        assert (plan.lowering is Lowering.OFFLINE, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
         record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a test")
         finalize(ports, plan)
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")

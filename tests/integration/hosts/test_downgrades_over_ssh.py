@@ -52,7 +52,7 @@ def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_pat
         shell, "upgrade", "4.3.1", "--no-scan", "--traffic", "--finalize", "after-approval", "--snapshot-interval", "5"
     )
     assert_all_run(bed, "4.3.1")
-    report = change(shell, "downgrade", "3.9.1", "--traffic", "--where-refused", "offline")
+    report = change(shell, "downgrade", "3.9.1", "--traffic", "--lowering", "offline")
     assert_all_run(bed, "3.9.1")
     assert {level["api_versions"] for level in report["current_metadata_version"]} == {LEVEL["3.9.1"]}
     assert len(events_of(shell.events(shell.newest_run()), OfflineInstalled)) == 3
@@ -65,7 +65,7 @@ def test_from_3_9_1_to_4_3_1_and_back_with_the_levels(make_bed: MakeBed, tmp_pat
 def test_a_live_downgrade_from_level_30_stops_only_the_controllers(make_bed: MakeBed, tmp_path: Path) -> None:
     bed = make_bed("4.3.1", others=("4.2.1",), size=6)
     shell = Shell(tmp_path, bed)
-    change(shell, "downgrade", "4.2.1", "--traffic", "--where-refused", "live")
+    change(shell, "downgrade", "4.2.1", "--traffic", "--lowering", "live")
     assert_all_run(bed, "4.2.1")
     (lowered,) = events_of(shell.events(shell.newest_run()), LiveLowered)
     print(lowered.sentence)

@@ -27,7 +27,7 @@ from tools.testbed.bed import Bed
 
 pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(2400)]
 
-WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--where-refused", "live", *QUICK, *APPROVED)
+WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--lowering", "live", *QUICK, *APPROVED)
 # The controllers whose hosts are lost before, during and after the switch.
 LOSS_ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
 # The connection is lost some seconds after the controllers are started, or when they serve; once for each word of the

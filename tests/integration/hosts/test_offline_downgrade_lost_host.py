@@ -30,7 +30,7 @@ WORDS = (
     "testbed",
     "--to",
     "4.2.1",
-    "--where-refused",
+    "--lowering",
     "offline",
     *QUICK,
     *APPROVED,

@@ -68,7 +68,7 @@ def test_runs_over_ssh_leave_no_secret(make_bed: MakeBed, tmp_path: Path, monkey
     key = middle_of((bed.folder / "ssh" / "id_ed25519").read_text())
     with watched_processes({*passwords, key}, every_s=0.05) as seen:
         change(shell, "upgrade", "4.3.1", "--no-scan", "--finalize", "after-approval")
-        change(shell, "downgrade", "4.2.1", "--where-refused", "offline")
+        change(shell, "downgrade", "4.2.1", "--lowering", "offline")
     assert_all_run(bed, "4.2.1")
     assert not seen
 

@@ -172,7 +172,7 @@ def test_a_live_downgrade_is_rehearsed_with_its_controllers_stopped(
 ) -> None:
     cluster = make_cluster("4.3.1", layout="separate")
     create_topics(cluster, "orders")
-    code, printed, progress = command(cluster, "rehearse --to 4.2.1 --where-refused live --unsafe --json")
+    code, printed, progress = command(cluster, "rehearse --to 4.2.1 --lowering live --unsafe --json")
     assert code == 0, printed + progress
     result = json.loads(printed)
     assert {phase["name"] for phase in result["phases"]} >= {"change", "comparison on 4.2.1"}

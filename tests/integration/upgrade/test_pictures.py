@@ -268,7 +268,7 @@ def options(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
 def with_all_nodes_stopped(page: Page, airflow: PrivateAirflow, cluster: LocalCluster, camera: Camera) -> None:
     """An offline downgrade whose next step fails, because two metadata logs are away, and its undo in the console."""
     airflow.add(cluster, "kafka_downgrade")
-    run = airflow.trigger(cluster, OLDER, dag="kafka_downgrade", where_refused="offline", rehearse=False)
+    run = airflow.trigger(cluster, OLDER, dag="kafka_downgrade", lowering="offline", rehearse=False)
     run.approve("approve_roll")
     wait_until(lambda: len(events_of(run.store.events(), Stopped)) == 3, timeout_s=PATIENCE_S)
     away = take_metadata_logs_away(cluster.spec.nodes[:2])

@@ -19,9 +19,9 @@ from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.groups.records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned, events_of
@@ -97,7 +97,7 @@ def test_what_falls_online_is_told_apart_from_what_takes_an_outage(
 ) -> None:
     stage_no_live(monkeypatch)
     world.finalized = {"metadata.version": 30, "share.version": 1}
-    code, ports = run(world, tmp_path, replace(request("4.0.1"), where_refused=WhereRefused.OFFLINE))
+    code, ports = run(world, tmp_path, replace(request("4.0.1"), lowering=Lowering.OFFLINE))
     assert (code, outcome(ports)) == (0, "finished")
     printed = capsys.readouterr()
     assert printed.out.splitlines()[-1].endswith("report.json")
@@ -173,7 +173,7 @@ def test_settings_of_a_kind_that_the_older_release_does_not_know_refuse_it(
     assert run(world, tmp_path / "accepted", unsafe)[0] == 0
     assert run(world, tmp_path / "known", request("4.0.1", dry_run=True))[0] == 0
     world.finalized = {"metadata.version": 30}
-    code, ports = run(world, tmp_path / "offline", replace(unsafe, where_refused=WhereRefused.OFFLINE))
+    code, ports = run(world, tmp_path / "offline", replace(unsafe, lowering=Lowering.OFFLINE))
     assert {blocker.code for blocker in ports.run.load_plan().blockers} == {"SETTINGS-NOT-KEPT"}, (
         "they have to go first"
     )

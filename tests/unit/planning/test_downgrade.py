@@ -7,10 +7,9 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.features.support import find_lossy_downgrade_gap
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, GroupState, RegisteredNodes
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.release_path import node_order, plan_release_steps
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -59,7 +58,7 @@ def codes(found: Plan) -> set[str]:
 def test_a_level_that_kafka_lowers_goes_online_brokers_first_and_the_active_controller_last() -> None:
     found = plan(at(29), R421, level=23)
     assert (found.direction, found.source, found.target) == (Direction.DOWNGRADE, R431, R421)
-    assert (found.levels, found.offline, found.blockers) == ({"metadata.version": 23}, False, ())
+    assert (found.levels, found.lowering, found.blockers) == ({"metadata.version": 23}, Lowering.ONLINE, ())
     assert [node_step.node_id for node_step in found.release_steps[0].order] == [4, 5, 6, 1, 2, 3]
     assert found.release_steps[0].order[-1].active_controller
 
@@ -79,28 +78,28 @@ def test_features_that_the_target_does_not_know_are_deleted_and_metadata_version
 
 def test_where_kafka_refuses_the_run_stops_and_names_the_other_way_or_takes_it() -> None:
     found = plan(at(30), R421)
-    assert (codes(found), found.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
+    assert (codes(found), found.lowering) == ({"FEATURE-DOWNGRADE-REFUSED"}, Lowering.ONLINE)
     assert "'live'" in found.blockers[0].remedy
-    live = plan(at(30), R421, where_refused=WhereRefused.LIVE)
-    assert (live.blockers, live.live, live.offline) == ((), True, False)
+    live = plan(at(30), R421, lowering=Lowering.LIVE)
+    assert (live.blockers, live.lowering) == ((), Lowering.LIVE)
     assert live.online_changes == ()
     assert "LIVE-DOWNGRADE" in {finding.code for finding in live.findings}
     assert live.hash != found.hash
-    assert plan(at(30), R421, where_refused=WhereRefused.OFFLINE).live, "the less disruptive method is preferred"
-    other = plan(at(29), R421, level=23, where_refused=WhereRefused.OFFLINE)
-    assert (other.live, other.offline) == (False, False), "only where Kafka refuses"
+    assert plan(at(30), R421, lowering=Lowering.OFFLINE).lowering is Lowering.LIVE, "it is less disruptive"
+    other = plan(at(29), R421, level=23, lowering=Lowering.OFFLINE)
+    assert other.lowering is Lowering.ONLINE, "only where Kafka refuses"
 
 
 def test_where_live_is_not_possible_the_plan_is_offline_if_that_is_allowed_and_shows_the_reason(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     stage_no_live(monkeypatch)
-    offline = plan(at(30), R421, where_refused=WhereRefused.OFFLINE)
-    assert (offline.blockers, offline.offline, offline.live) == ((), True, False)
+    offline = plan(at(30), R421, lowering=Lowering.OFFLINE)
+    assert (offline.blockers, offline.lowering) == ((), Lowering.OFFLINE)
     (found,) = [finding for finding in offline.findings if finding.code == "OFFLINE-DOWNGRADE"]
     assert "A live downgrade is not possible: a test stages it." in found.sentence
-    live = plan(at(30), R421, where_refused=WhereRefused.LIVE)
-    assert (codes(live), live.offline, live.live) == ({"FEATURE-DOWNGRADE-REFUSED"}, False, False)
+    live = plan(at(30), R421, lowering=Lowering.LIVE)
+    assert (codes(live), live.lowering) == ({"FEATURE-DOWNGRADE-REFUSED"}, Lowering.ONLINE)
     assert "'offline'" in live.blockers[0].remedy
     assert "a test stages it" in live.blockers[0].remedy
 
@@ -110,32 +109,32 @@ def test_offline_the_other_features_fall_online_first_and_there_is_no_release_be
 ) -> None:
     stage_no_live(monkeypatch)
     seen = at(30, share_version=1)
-    found = plan(seen, R391, level=21, where_refused=WhereRefused.OFFLINE)
+    found = plan(seen, R391, level=21, lowering=Lowering.OFFLINE)
     assert [change.feature for change in found.online_changes] == ["share.version"]
     seen = at(30)
-    (release_step,) = plan(seen, R340, level=8, where_refused=WhereRefused.OFFLINE).release_steps
+    (release_step,) = plan(seen, R340, level=8, lowering=Lowering.OFFLINE).release_steps
     assert (release_step.from_release, release_step.to_release) == (R431, R340)
 
 
 def test_a_level_may_fall_while_the_binary_stays_but_not_offline() -> None:
     found = plan(at(29), R431, level=23)
     assert (found.levels, found.release_steps, found.blockers) == ({"metadata.version": 23}, (), ())
-    refused = plan(at(30), R431, level=29, where_refused=WhereRefused.OFFLINE)
-    assert (codes(refused), refused.offline) == ({"FEATURE-DOWNGRADE-REFUSED"}, False)
+    refused = plan(at(30), R431, level=29, lowering=Lowering.OFFLINE)
+    assert (codes(refused), refused.lowering) == ({"FEATURE-DOWNGRADE-REFUSED"}, Lowering.ONLINE)
 
 
 def test_what_only_a_roll_needs_is_no_blocker_offline() -> None:
     single = replace(at(30), partitions=(partition("audit", 0, [4]),))
     assert "RF-ONE-TOPIC" in codes(plan(single, R421))
-    assert codes(plan(single, R421, where_refused=WhereRefused.OFFLINE)) == set()
+    assert codes(plan(single, R421, lowering=Lowering.OFFLINE)) == set()
 
 
 def test_nodes_that_all_implement_kip_1155_lower_it_online() -> None:
     known = catalogue()
     facts = known.releases[R431]
     known = Catalogue({**known.releases, R431: replace(facts, lossy_downgrade_level=30)})
-    found = plan(at(30), R421, known=known, where_refused=WhereRefused.OFFLINE)
-    assert (found.offline, found.blockers) == (False, ())
+    found = plan(at(30), R421, known=known, lowering=Lowering.OFFLINE)
+    assert (found.lowering, found.blockers) == (Lowering.ONLINE, ())
     narrower = at(30)
     nodes = replace_node(
         narrower, node_state(5, R431, supported={**SUPPORTED, "metadata.version": (7, 29)}, finalized={})
@@ -173,7 +172,7 @@ def test_a_level_above_the_present_one_and_a_newer_target_are_bad_input() -> Non
 
 
 def test_the_floor_binds_levels_and_not_a_roll_at_an_unchanged_level() -> None:
-    both = {"where_refused": WhereRefused.OFFLINE, "unsafe": True}
+    both = {"lowering": Lowering.OFFLINE, "unsafe": True}
     assert "METADATA-VERSION-FLOOR" in codes(plan(at(15), R341, **both))
     assert codes(plan(at(8), R341)) == set()
 

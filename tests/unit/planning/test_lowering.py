@@ -7,43 +7,42 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import WARNING
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import Role
 from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
 from kafka_rollout.planning.lowering import (
-    LoweringMethod,
-    WhereRefused,
     choose_lowering,
     live_obstacles,
 )
 from tests.unit.builders import R341, R431, SEPARATE, catalogue, node_state, replace_node, state
 
 IDS = [node.node_id for node in SEPARATE.nodes]
-CONTROLLER, LIVE, OFFLINE = LoweringMethod.CONTROLLER, LoweringMethod.LIVE, LoweringMethod.OFFLINE
+CONTROLLER, LIVE, OFFLINE = Lowering.ONLINE, Lowering.LIVE, Lowering.OFFLINE
 
 
 @pytest.mark.parametrize(
     ("refused", "obstacles", "allowed", "chosen"),
     [
-        ("", ("a reason",), WhereRefused.OFFLINE, CONTROLLER),
-        ("Kafka refuses.", (), WhereRefused.STOP, CONTROLLER),
-        ("Kafka refuses.", (), WhereRefused.LIVE, LIVE),
-        ("Kafka refuses.", (), WhereRefused.OFFLINE, LIVE),
-        ("Kafka refuses.", ("a reason",), WhereRefused.LIVE, CONTROLLER),
-        ("Kafka refuses.", ("a reason",), WhereRefused.OFFLINE, OFFLINE),
+        ("", ("a reason",), Lowering.OFFLINE, CONTROLLER),
+        ("Kafka refuses.", (), Lowering.ONLINE, CONTROLLER),
+        ("Kafka refuses.", (), Lowering.LIVE, LIVE),
+        ("Kafka refuses.", (), Lowering.OFFLINE, LIVE),
+        ("Kafka refuses.", ("a reason",), Lowering.LIVE, CONTROLLER),
+        ("Kafka refuses.", ("a reason",), Lowering.OFFLINE, OFFLINE),
     ],
 )
 def test_the_least_disruptive_method_that_is_possible_and_allowed(
-    refused: str, obstacles: tuple[str, ...], allowed: WhereRefused, chosen: LoweringMethod
+    refused: str, obstacles: tuple[str, ...], allowed: Lowering, chosen: Lowering
 ) -> None:
     choice = choose_lowering(refused, obstacles, allowed, lowers_binary=True)
-    assert choice.method is chosen
+    assert choice.lowering is chosen
     assert choice.not_live == (obstacles[0] if refused and obstacles else "")
 
 
 def test_without_an_older_binary_only_the_controller_lowers_it() -> None:
-    choice = choose_lowering("Kafka refuses.", (), WhereRefused.OFFLINE, lowers_binary=False)
-    assert choice.method is CONTROLLER
+    choice = choose_lowering("Kafka refuses.", (), Lowering.OFFLINE, lowers_binary=False)
+    assert choice.lowering is CONTROLLER
 
 
 def test_separate_controllers_of_a_release_that_supports_the_level_have_no_obstacle() -> None:

@@ -4,8 +4,7 @@ from dataclasses import fields, replace
 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.features.requests import FeatureAction
-from kafka_rollout.model.plan import Direction
-from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.model.plan import Direction, Lowering
 from kafka_rollout.planning.request import ApprovalPolicy, DowngradeType, FinalizePolicy, Request
 from kafka_rollout.rehearsal.job import RehearsalJob, order_rehearsal
 from kafka_rollout.releases.facts import Release
@@ -22,7 +21,7 @@ ASKED = Request(
     delete=("streams.version",),
     pin_min_isr=True,
     downgrade_type=DowngradeType.UNSAFE,
-    where_refused=WhereRefused.LIVE,
+    lowering=Lowering.LIVE,
     scan=False,
     rehearse=True,
     dry_run=True,

@@ -15,12 +15,13 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.downgrade_options import FRESH_S, OptionState, judge_options
-from kafka_rollout.report.option_details import DowngradeOptions, Method, MethodName, Option
+from kafka_rollout.report.option_details import DowngradeOptions, Method, Option
 from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Started
@@ -55,7 +56,7 @@ def option(found: DowngradeOptions, release: str) -> Option:
     return next(one for one in found.options if str(one.release) == release)
 
 
-def method(one: Option, name: MethodName) -> Method:
+def method(one: Option, name: Lowering) -> Method:
     return next(found for found in one.methods if found.name is name)
 
 
@@ -231,27 +232,27 @@ def test_each_method_shows_what_it_costs_and_the_plan_s_own_choice(root: Path) -
     rolling, live, offline = refused.methods
     assert (rolling.is_possible, live.is_possible, offline.is_possible) == (False, True, False)
     assert "Kafka does not lower metadata.version online" in rolling.why
-    assert (live.restarts, live.parameters["where_refused"]) == (6 + 3, "live")
+    assert (live.restarts, live.parameters["lowering"]) == (6 + 3, "live")
     assert "without an active controller" in live.outage
     assert "does not come back" in live.undo
-    assert live.command == "kafka-rollout downgrade --cluster orders --to 4.2.2 --where-refused live --dry-run"
+    assert live.command == "kafka-rollout downgrade --cluster orders --to 4.2.2 --lowering live --dry-run"
     assert "a live downgrade is possible" in offline.why
     assert refused.lowered[0].startswith("metadata.version 30 → 29. Kafka does not lower it online")
     same = option(found, "4.3.0")
     assert [one.is_possible for one in same.methods] == [True, False, False]
-    assert method(same, MethodName.ROLLING).restarts == 6
-    assert "unless records that it cannot load or settings that it rejects" in method(same, MethodName.ROLLING).undo
+    assert method(same, Lowering.ONLINE).restarts == 6
+    assert "unless records that it cannot load or settings that it rejects" in method(same, Lowering.ONLINE).undo
 
 
 def test_a_topic_with_one_replica_leaves_only_the_offline_downgrade(root: Path) -> None:
     make_options(root, blocked=("topic pay",))
     refused = option(read(), "4.2.2")
     assert [one.is_possible for one in refused.methods] == [False, False, True]
-    offline = method(refused, MethodName.OFFLINE)
-    assert "RF-ONE-TOPIC of topic pay" in method(refused, MethodName.LIVE).why
+    offline = method(refused, Lowering.OFFLINE)
+    assert "RF-ONE-TOPIC of topic pay" in method(refused, Lowering.LIVE).why
     assert "can be undone from the backups until" in offline.undo
     assert "up to" in offline.outage
-    assert method(option(read(), "4.3.0"), MethodName.ROLLING).is_possible is False
+    assert method(option(read(), "4.3.0"), Lowering.ONLINE).is_possible is False
     assert read().of_methods[0].sentence == "New in the check: RF-ONE-TOPIC (topic pay)."
 
 
@@ -270,13 +271,13 @@ def test_without_a_complete_check_of_48_h_nobody_knows_what_rolls(
     found = read()
     same, refused = option(found, "4.3.0"), option(found, "4.2.2")
     assert (same.state, refused.state) == (OptionState.OPEN, OptionState.OPEN)
-    assert method(same, MethodName.ROLLING).is_possible is None
-    live, offline = (method(refused, name) for name in (MethodName.LIVE, MethodName.OFFLINE))
+    assert method(same, Lowering.ONLINE).is_possible is None
+    live, offline = (method(refused, name) for name in (Lowering.LIVE, Lowering.OFFLINE))
     assert (live.is_possible, offline.is_possible) == (None, None)
     assert {one.why for one in (live, offline)} == {
         "No complete check of the last 48 h says whether each node can be stopped alone: trigger the scan DAG."
     }
-    assert "--where-refused offline" in offline.command
+    assert "--lowering offline" in offline.command
 
 
 def test_blockers_that_a_check_did_not_look_for_are_not_gone(root: Path) -> None:
@@ -319,7 +320,7 @@ def test_without_the_right_to_scans_or_runs_their_values_are_not_there(root: Pat
     one = option(runs_only, "4.2.2")
     assert (one.state, one.reasons[0].sentence) == (OptionState.UNKNOWN, "You cannot read the scans of this cluster.")
     assert {log.verdict for log in one.logs} == {None}
-    assert method(one, MethodName.LIVE).why == one.reasons[0].sentence
+    assert method(one, Lowering.LIVE).why == one.reasons[0].sentence
     closed = option(runs_only, "3.6.2")
     assert (closed.state, closed.reasons[0].code) == (OptionState.CLOSED, "METADATA-VERSION-FLOOR")
     assert {one.why for one in closed.methods} == {closed.reasons[0].sentence}
@@ -352,7 +353,7 @@ def test_the_command_prints_the_same_and_names_what_to_run(root: Path, capsys: p
     assert document["options"][0]["release"] == "4.3.0"
     assert run_main(["downgrade-options", "--cluster", "orders"]) == 0
     printed = capsys.readouterr().out
-    assert "dry run: kafka-rollout downgrade --cluster orders --to 4.2.2 --where-refused live --dry-run" in printed
+    assert "dry run: kafka-rollout downgrade --cluster orders --to 4.2.2 --lowering live --dry-run" in printed
     assert "older patches" in printed
     assert run_main(["downgrade-options", "--cluster", "nobody"]) == 2
 

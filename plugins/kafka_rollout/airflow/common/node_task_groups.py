@@ -13,7 +13,7 @@ from enum import StrEnum
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
 from kafka_rollout.gates.check import GateRef
-from kafka_rollout.model.plan import NodeStep, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.model.plan import Lowering, NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.node_steps import offline_release_step, rollback_release_steps
@@ -54,7 +54,7 @@ class NodeTaskGroup:
 
     def release_step(self, plan: Plan) -> ReleaseStep | None:
         release_step = (
-            None if plan.offline else plan.release_step_at(self.position)
+            None if plan.lowering is Lowering.OFFLINE else plan.release_step_at(self.position)
         )  # offline, no node has its own node step
         return release_step.reversed() if release_step is not None and self.is_rollback else release_step
 
@@ -184,7 +184,7 @@ class NodeStepsOfTask:
 
     def release_step(self, plan: Plan) -> ReleaseStep | None:
         """Return the release step; None if the plan has none here, and for a rollback."""
-        if self.position is None or plan.offline:  # offline, no node has its own node step
+        if self.position is None or plan.lowering is Lowering.OFFLINE:  # offline, no node has its own node step
             return None
         return plan.release_step_at(self.position)
 

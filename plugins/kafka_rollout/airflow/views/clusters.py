@@ -15,6 +15,7 @@ from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.notifications.due import ClusterHistory, RunHistory, due_notifications
@@ -91,7 +92,7 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
         return ()
     if find_pause(run.events) is not None:
         return ("resume", "stop")
-    return () if run.plan.offline and stop_has_begun(run.events) else ("pause", "stop")
+    return () if run.plan.lowering is Lowering.OFFLINE and stop_has_begun(run.events) else ("pause", "stop")
 
 
 @lru_cache(maxsize=32)

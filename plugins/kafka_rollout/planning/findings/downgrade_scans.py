@@ -10,7 +10,7 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.losses import ACCESS, LossReport
 from kafka_rollout.metadata_log.scan import BACKUP_SPACE, LogReadiness, MetadataScan
 from kafka_rollout.model.contents import PARTS, SETTINGS
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.acls import access_of
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -188,7 +188,9 @@ def _finding(
             f"On the metadata log of {nodes(ids)} {first.stop_sentence}",
             " ".join(first.remedies),
         )
-    if needs is LogReadiness.READY or plan.by_snapshot or first.remedy_facts is None:  # the snapshot replaces the log
+    if (
+        needs is LogReadiness.READY or plan.lowering is not Lowering.ONLINE or first.remedy_facts is None
+    ):  # the snapshot replaces the log
         return None
     sentence = f"On the current metadata log of {nodes(ids)}, {first.stop_sentence}"
     if first.remedy_facts.starts_from_snapshot:

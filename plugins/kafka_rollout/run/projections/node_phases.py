@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 
 from kafka_rollout.gates.check import ANSWERS, PROCESS, GateKind
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, TaskFailed
 from kafka_rollout.run.step_events import (
@@ -95,7 +95,7 @@ def node_statuses(events: Sequence[Event], plan: Plan | None, *, has_ended: bool
                     note = event.sentence
                     found[status.node_id] = replace(status, phase=NodePhase.FAILED, since=event.at, note=note)
             continue
-        if plan.live and isinstance(event, OfflineStopping | LiveLowered | LiveFailed):
+        if plan.lowering is Lowering.LIVE and isinstance(event, OfflineStopping | LiveLowered | LiveFailed):
             _switch_controllers(found, event)
             continue
         node_id, key = _subject(event)

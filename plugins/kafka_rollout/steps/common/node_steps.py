@@ -11,7 +11,7 @@ from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coor
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
@@ -163,7 +163,7 @@ def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
 
 def offline_release_step(plan: Plan) -> ReleaseStep:
     """Return the only release step of an offline plan. Raises RefusedError for another plan."""
-    if not plan.offline or len(plan.release_steps) != 1:
+    if plan.lowering is not Lowering.OFFLINE or len(plan.release_steps) != 1:
         raise RefusedError(
             f"The plan of cluster {plan.cluster} is not an offline downgrade.",
             remedy="Start a downgrade with the action offline where Kafka refuses.",

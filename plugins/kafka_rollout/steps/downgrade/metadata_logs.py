@@ -20,7 +20,7 @@ from kafka_rollout.metadata_log.scan import (
     backup_space_findings,
     nodes_with_backup,
 )
-from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.downgrade_scans import (
     LOSSES_CHECK,
@@ -127,8 +127,10 @@ def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
     lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
     if not lacking:
         return ()
-    accepted = plan.unsafe and not plan.offline
-    return settings_findings(lacking, ports.admin.settings(), accepted=accepted, acceptable=not plan.offline)
+    accepted = plan.unsafe and plan.lowering is not Lowering.OFFLINE
+    return settings_findings(
+        lacking, ports.admin.settings(), accepted=accepted, acceptable=plan.lowering is not Lowering.OFFLINE
+    )
 
 
 def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:

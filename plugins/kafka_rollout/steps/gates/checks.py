@@ -31,7 +31,7 @@ from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
@@ -278,7 +278,7 @@ def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
         ),
         together=[one.node_id for one in gate.together],
     )
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         check_service(ports)
     process = state.nodes[node.node_id].process
     if process.pid is None or process.restarts:
@@ -312,7 +312,7 @@ def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: Gate
     """The log of an exited process shows the reason, which the decision request needs."""
     shown = read_last_error(ports, node)
     events = ports.run.events()
-    if plan.offline and (
+    if plan.lowering is Lowering.OFFLINE and (
         advice := describe_lost_disk(events, plan, node.node_id) or describe_unreached(events, node.node_id)
     ):
         shown = f"{advice}; {shown}"
@@ -519,7 +519,7 @@ def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
         if watch.status is not None and watch.status.state is WatchState.FAILED
     ]
     ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         ways = "fix the cause, then continue the same run"
     return RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
 

@@ -30,7 +30,7 @@ from kafka_rollout.metadata_log.log_choice import (
     epoch_after_return,
     has_majority,
 )
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import majority
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
@@ -89,7 +89,7 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
     the new level, but the controllers do not serve yet, and if too few hosts respond to decide: repeat it.
     """
     plan = check_plan(ports, plan.hash)
-    if not plan.live:
+    if plan.lowering is not Lowering.LIVE:
         raise RefusedError(f"The plan of cluster {plan.cluster} is not a live downgrade.", remedy="Start a new run.")
     require_approval(ports, plan, ApprovalOf.ROLL)
     purpose = f"Lower metadata.version of cluster {plan.cluster} with the controllers stopped."

@@ -10,6 +10,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
 from kafka_rollout.metadata_log.log_choice import describe_no_return
 from kafka_rollout.metadata_log.outage import (
@@ -22,9 +23,9 @@ from kafka_rollout.metadata_log.outage import (
     outage_estimate,
     unwritable,
 )
-from kafka_rollout.model.plan import FeatureChange, Plan
+from kafka_rollout.model.plan import FeatureChange, Lowering, Plan, Undo
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.lowering import LevelUndo, UndoMethod, level_undo
+from kafka_rollout.planning.lowering import LevelUndo, level_undo
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
 from kafka_rollout.run.events import Event
@@ -187,17 +188,14 @@ def shown_level_undos(ports: ClusterPorts, plan: Plan, changes: Iterable[Feature
         return {"undos": [asdict(_with_time(ports, plan, undo)) for undo in undos]}
 
     kept = shown_once(ports, plan, UNDOS, compute)["undos"]
-    return tuple(
-        LevelUndo(feature=one["feature"], method=UndoMethod(one["method"]), reason=one["reason"]) for one in kept
-    )
+    return tuple(from_json(LevelUndo, one) for one in kept)
 
 
 def _with_time(ports: ClusterPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
-    if undo.method not in {UndoMethod.LIVE, UndoMethod.OFFLINE}:
+    if undo.lowering not in {Lowering.LIVE, Lowering.OFFLINE}:
         return undo
     if not log_sizes(ports, ports.cluster.controllers):
         why = "The run can read no controller's metadata log, so it cannot write a snapshot at the lower level."
-        return replace(undo, method=UndoMethod.UNKNOWN, reason=why)
-    live = undo.method is UndoMethod.LIVE
-    estimate = estimate_absence(ports) if live else estimate_outage(ports)
+        return replace(undo, undo=Undo.UNKNOWN, lowering=None, reason=why)
+    estimate = estimate_absence(ports) if undo.lowering is Lowering.LIVE else estimate_outage(ports)
     return replace(undo, reason=f"{undo.reason} {estimate.sentence}")

@@ -15,7 +15,7 @@ from typing import Generic, TypeVar
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.wording import few
 from kafka_rollout.metadata_log.log_choice import ChosenLog, UnreadableLogError, choose_log
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -30,7 +30,7 @@ T = TypeVar("T")
 
 def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     """Return the nodes whose logs the snapshot replaces: all, or in a live downgrade only the controllers."""
-    return ports.cluster.controllers if plan.live else ports.cluster.nodes
+    return ports.cluster.controllers if plan.lowering is Lowering.LIVE else ports.cluster.nodes
 
 
 def choose_once(ports: ClusterPorts, plan: Plan, *, silent: Mapping[int, str] = NO_NODES) -> ChosenLog:
@@ -59,12 +59,12 @@ def _choose(ports: ClusterPorts, plan: Plan, silent: Mapping[int, str]) -> Chose
     before = projections.voters_before_stop(ports.run.events())
     voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
     unknown = [not_read[node.node_id] for node in ports.cluster.brokers_alone if node.node_id in not_read]
-    if plan.live and unknown:
+    if plan.lowering is Lowering.LIVE and unknown:
         raise RefusedError(
             f"The end of a running broker's metadata log is unknown: {few(unknown)}",
             remedy="Fix the directory or the host of the broker, then repeat the step.",
         )
-    chosen = choose_log(tuple(read.done.values()), voters, not_read, live=plan.live)
+    chosen = choose_log(tuple(read.done.values()), voters, not_read, live=plan.lowering is Lowering.LIVE)
     ports.run.record(OfflineLogChosen(log=chosen))
     return chosen
 
@@ -132,7 +132,7 @@ def write_once(
             f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
             f"does not list: {few([loss.sentence for loss in lost])}",
             remedy="No snapshot was installed. Start a new run."
-            if plan.live
+            if plan.lowering is Lowering.LIVE
             else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout rollback`, "
             "then start a new run.",
         )
@@ -161,7 +161,7 @@ def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) 
             level=plan.levels[METADATA_VERSION],
             target=plan.target,
             cluster_id=plan.cluster_id,
-            candidate=plan.live and node == chosen_node(ports),
+            candidate=plan.lowering is Lowering.LIVE and node == chosen_node(ports),
         )
     except UnreadableLogError as error:
         sentence = f"Left as it is: {error.sentence}"
@@ -194,7 +194,9 @@ def refuse_running(ports: ClusterPorts, plan: Plan, chosen: Sequence[NodeSpec]) 
 
     def refuse(node: NodeSpec) -> None:
         if ports.runtime.process(node).pid is not None:
-            raise runs(node, "Stop the controllers first." if plan.live else "Stop all nodes first.")
+            raise runs(
+                node, "Stop the controllers first." if plan.lowering is Lowering.LIVE else "Stop all nodes first."
+            )
 
     at_once(refuse, chosen)
 

@@ -17,7 +17,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
-from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -121,7 +121,7 @@ def recheck(
     )
     verdict = Verdict(
         question=f"Is there a blocker on cluster {plan.cluster} that the approved plan does not contain?",
-        findings=tuple(f for f in found if not (plan.offline and f.code in OF_ROLLS)),
+        findings=tuple(f for f in found if not (plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
     )
     return replace(verdict, findings=(*verdict.new_blockers_since(plan.blockers), *verdict.warnings))
 

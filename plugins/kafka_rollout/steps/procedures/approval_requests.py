@@ -11,7 +11,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Verdict, group_by_kind
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.model.plan import FeatureChange, NodeStep, Plan, ReleaseStep, RunTerms, Undo
+from kafka_rollout.model.plan import FeatureChange, Lowering, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.planning.request import ApprovalPolicy
@@ -59,7 +59,9 @@ def roll_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str
 
     `facts`: of an offline or a live downgrade, with its losses.
     """
-    special = [*_outage(plan, facts), *losses_part(ports, plan)] if plan.by_snapshot else _trims(ports)
+    special = (
+        [*_outage(plan, facts), *losses_part(ports, plan)] if plan.lowering is not Lowering.ONLINE else _trims(ports)
+    )
     return "\n\n".join([*_title(plan), *special, *_way(plan)])
 
 
@@ -69,7 +71,7 @@ def plan_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str
     It has no trims, because they are known only after the levels are lowered.
     """
     levels = [heading("Levels to lower, metadata.version last"), *features_in_full(plan.feature_changes)]
-    outage = _outage(plan, facts) if plan.by_snapshot else []
+    outage = _outage(plan, facts) if plan.lowering is not Lowering.ONLINE else []
     return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
 
 
@@ -78,7 +80,11 @@ def _title(plan: Plan) -> list[str]:
 
 
 def _outage(plan: Plan, facts: Sequence[str]) -> list[str]:
-    title = "All nodes will be stopped" if plan.offline else "All controllers will be stopped, the brokers serve"
+    title = (
+        "All nodes will be stopped"
+        if plan.lowering is Lowering.OFFLINE
+        else "All controllers will be stopped, the brokers serve"
+    )
     return [heading(title), "\n".join(f"- {escape_markdown(line)}" for line in facts)]
 
 
@@ -116,7 +122,7 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
 
 def _later(plan: Plan) -> list[str]:
     """Return what this approval does not cover: the change by a snapshot."""
-    if not plan.by_snapshot:
+    if plan.lowering is Lowering.ONLINE:
         return []
     levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.snapshot_changes)
     return [
@@ -241,7 +247,7 @@ def release_steps_part(plan: Plan) -> list[str]:
         if release_step.restarts:
             again = "Second restart" if plan.changes_release else "Restart"
             way = f"{again if release_step == plan.registration_step else 'Restart'} on {release_step.to_release}"
-        if plan.offline:
+        if plan.lowering is Lowering.OFFLINE:
             parts.append(heading(f"{way}, all nodes at once"))
         elif release_step.batches:
             parts.append(heading(f"{way}, in {len(release_step.batches):,} batches"))
@@ -414,7 +420,7 @@ def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUn
 
     def undo(change: FeatureChange) -> str:
         if change.feature in found:
-            return f"**{found[change.feature].method}**. {escape_markdown(found[change.feature].reason)}"
+            return f"**{found[change.feature].way}**. {escape_markdown(found[change.feature].reason)}"
         return f"**{change.undo.value}**. {escape_markdown(change.undo_source)}"
 
     return [
@@ -458,7 +464,7 @@ def _check_roll(call: StepCall) -> str | None:
     refuse_blockers(plan)
     if not plan.release_steps:
         return f"Every node already runs {plan.target}: no node has to be replaced."
-    if plan.by_snapshot and stop_has_begun(call.ports.run.events()):
+    if plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
         return f"The run has begun to stop {_stopped(plan)}: it cannot be approved again."
     if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
         check.refuse_new_blockers(call.ports, plan, waits=True)
@@ -466,7 +472,7 @@ def _check_roll(call: StepCall) -> str | None:
 
 
 def _stopped(plan: Plan) -> str:
-    return "all nodes" if plan.offline else "all controllers"
+    return "all nodes" if plan.lowering is Lowering.OFFLINE else "all controllers"
 
 
 def _check_finalize(call: StepCall) -> str | None:
@@ -488,7 +494,7 @@ def _finalize_body(call: StepCall) -> str:
 
 def _check_levels(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    if call.plan.by_snapshot and stop_has_begun(call.ports.run.events()):
+    if call.plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
         return f"The run has begun to stop {_stopped(call.plan)}: the levels were lowered before."
     if not levels.pending_changes(call.ports, call.plan):
         return "The controller has no level to lower."
@@ -509,10 +515,10 @@ def _levels_body(call: StepCall) -> str:
 
 
 def _roll_down_subject(plan: Plan) -> str:
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         changes = _levels(plan.snapshot_changes)
         return f"Stop all nodes of {plan.cluster} and take them from {plan.source} to {plan.target} ({changes})?"
-    if plan.live:
+    if plan.lowering is Lowering.LIVE:
         changes = _levels(plan.snapshot_changes)
         way = f"from {plan.source} to {plan.target}"
         return f"Stop the controllers of {plan.cluster} ({changes}), then roll it down {way}?"
@@ -539,9 +545,9 @@ def downgrade_body(call: StepCall) -> str:
 
 
 def _facts(call: StepCall) -> Sequence[str]:
-    if call.plan.live:
+    if call.plan.lowering is Lowering.LIVE:
         return shown_live_facts(call.ports, call.plan)
-    return shown_facts(call.ports, call.plan) if call.plan.offline else ()
+    return shown_facts(call.ports, call.plan) if call.plan.lowering is Lowering.OFFLINE else ()
 
 
 def _differences_subject(plan: Plan) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.run.events import Observed, newest
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
@@ -63,7 +63,8 @@ changes_nothing = _unless(lambda plan: plan.release_steps or plan.feature_change
 changes_no_level = _unless(lambda plan: plan.feature_changes, "The plan changes no level.")
 pins_no_default = _unless(lambda plan: plan.pinned_defaults, "The plan sets no cluster-wide default.")
 keeps_controllers = _unless(
-    lambda plan: plan.live, "The controllers are not stopped at the same time: no live downgrade is planned."
+    lambda plan: plan.lowering is Lowering.LIVE,
+    "The controllers are not stopped at the same time: no live downgrade is planned.",
 )
 
 
@@ -85,9 +86,9 @@ def without_traffic(plan: Plan | None, request: Request, events: Events) -> str 
 
 def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str | None:
     """Skip if the plan changes nothing, or if the run's own snapshot replaces the logs: no log is trimmed then."""
-    if plan is None or plan.offline:
+    if plan is None or plan.lowering is Lowering.OFFLINE:
         return "The snapshot at the new level is written while all nodes are stopped."
-    if plan.live:
+    if plan.lowering is Lowering.LIVE:
         return "The snapshot at the new level is written while the controllers are stopped."
     if not (plan.feature_changes or plan.release_steps):
         return "The plan changes nothing."
@@ -96,11 +97,11 @@ def nothing_to_prove(plan: Plan | None, request: Request, events: Events) -> str
 
 def rolls_nodes(plan: Plan | None, request: Request, events: Events) -> str | None:
     """Skip the offline section in an online downgrade."""
-    if plan is not None and plan.offline:
+    if plan is not None and plan.lowering is Lowering.OFFLINE:
         return None
     how = (
         "A live downgrade lowers metadata.version"
-        if plan is not None and plan.live
+        if plan is not None and plan.lowering is Lowering.LIVE
         else "Kafka lowers the levels itself"
     )
     return f"{how}: the nodes are not stopped all at once."

@@ -46,7 +46,7 @@ from kafka_rollout.gates.check import (
     WatchStatus,
     gates_of_nodes,
 )
-from kafka_rollout.model.plan import BatchStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import BatchStep, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Decision, Event
 from kafka_rollout.run.projections.approvals import find_invalidity, newest_decision
@@ -98,7 +98,7 @@ class Roll:
 
 def roll_of(ports: ClusterPorts, plan: Plan) -> Roll:
     """Return the roll of a plan; without batches if it stops all nodes at once."""
-    return Roll(ports=ports, plan=plan, batches=() if plan.offline else plan.batch_steps)
+    return Roll(ports=ports, plan=plan, batches=() if plan.lowering is Lowering.OFFLINE else plan.batch_steps)
 
 
 def rollback_of(ports: ClusterPorts, plan: Plan) -> Roll:

@@ -15,7 +15,7 @@ from threading import Lock
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.time_limits import LEASE_OF_STOP_S, STOP_S
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.run.events import ApprovalOf
@@ -64,7 +64,7 @@ def replace_nodes(
     (a gate before the stop does not pass now, or no response: call again), FatalError (a process is gone after the
     start: retry or roll back).
     """
-    if plan.offline:
+    if plan.lowering is Lowering.OFFLINE:
         raise RefusedError(
             f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
             remedy="Use the offline steps. To undo, run `kafka-rollout rollback`.",

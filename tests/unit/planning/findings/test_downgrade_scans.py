@@ -7,7 +7,7 @@ import pytest
 
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.metadata_log.scan import LogReadiness, MetadataScan, RemedyFacts, ReplayFailure
-from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
+from kafka_rollout.model.plan import Direction, FeatureChange, Lowering, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.downgrade_scans import (
     loss_findings,
@@ -49,7 +49,7 @@ def scan(way: RemedyFacts | None = None, *where: str) -> MetadataScan:
 
 
 def plan(*changes: FeatureChange, **other: Any) -> Plan:
-    values: dict[str, Any] = {"unsafe": False, "offline": False, **other}
+    values: dict[str, Any] = {"unsafe": False, **other}
     return Plan(
         cluster="c",
         cluster_id="id",
@@ -91,11 +91,11 @@ def test_metadata_that_the_release_cannot_replay_blocks_unless_the_plan_lowers_i
     at_end = scan(replace(WAY, end_problem="level 30", newest_snapshot=None, starts_from_snapshot=True), "snapshot")
     assert [f.severity for f in metadata_findings(plan(), [(1, at_end)])] == ["blocker"]
     assert [f.severity for f in metadata_findings(plan(FALLS), [(1, at_end)])] == ["info"]
-    assert metadata_findings(plan(FALLS, offline=True), [(1, at_end)]) == ()
+    assert metadata_findings(plan(FALLS, lowering=Lowering.OFFLINE), [(1, at_end)]) == ()
 
 
 def test_a_quorum_that_the_release_does_not_know_blocks_whatever_the_plan_does() -> None:
-    (found,) = metadata_findings(plan(FALLS, offline=True), [(1, scan(None, "quorum-state"))])
+    (found,) = metadata_findings(plan(FALLS, lowering=Lowering.OFFLINE), [(1, scan(None, "quorum-state"))])
     assert (found.code, found.severity) == ("METADATA-LOG-NOT-REPLAYABLE", "blocker")
 
 

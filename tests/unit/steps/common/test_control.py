@@ -13,10 +13,9 @@ import pytest
 from kafka_rollout.base.errors import StoppedError, UserError
 from kafka_rollout.gates.check import GateKind
 from kafka_rollout.gates.control import Reading
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.run.events import (
     ApprovalOf,
     Channel,
@@ -42,7 +41,7 @@ from tests.unit.steps.offline.test_actions import R421
 
 LAG = OutsideCondition(name="lag", query="sum(lag)", requires="< 5")
 GOOD, BAD, UNKNOWN = Reading(value=1), Reading(value=9), Reading(problem="No response.", remedy="Start it.")
-OFFLINE, LIVE = WhereRefused.OFFLINE, WhereRefused.LIVE
+OFFLINE, LIVE = Lowering.OFFLINE, Lowering.LIVE
 WINDOW = "0 22 * * * 6h UTC"
 
 
@@ -54,7 +53,7 @@ class World:
     """A cluster with an approved plan of a downgrade where Kafka refuses the level."""
 
     def __init__(
-        self, where: WhereRefused, home: Path, *, now: str = "2026-12-01 23:00", drains_s: float = 0.0, **fields: Any
+        self, where: Lowering, home: Path, *, now: str = "2026-12-01 23:00", drains_s: float = 0.0, **fields: Any
     ) -> None:
         """`drains_s`: limit of the command before the stop that each node has; 0: none."""
         self.cluster = FakeCluster(R431)
@@ -66,7 +65,7 @@ class World:
         self.cluster.outside["lag"] = [GOOD]
         self.set(now)
         self.ports = fake_ports(self.cluster, home)
-        request = downgrade_request(R421, where_refused=where, **fields)
+        request = downgrade_request(R421, lowering=where, **fields)
         terms = request.terms(self.ports.cluster)
         self.plan = plan_change(self.ports, request, RunOf.DOWNGRADE, terms=terms)
         record_approval(self.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
@@ -86,7 +85,7 @@ class World:
 def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 
-    def stage(where: WhereRefused, **fields: Any) -> World:
+    def stage(where: Lowering, **fields: Any) -> World:
         if where is OFFLINE:
             stage_no_live(monkeypatch)
         return World(where, tmp_path, **fields)
@@ -115,7 +114,7 @@ def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., Wor
 )
 def test_nothing_is_stopped_while_something_holds_the_stop(
     staged: Callable[..., World],
-    where: WhereRefused,
+    where: Lowering,
     hold: Callable[[World], None],
     end: Callable[[World], None],
     shown: str,
@@ -133,7 +132,7 @@ def test_nothing_is_stopped_while_something_holds_the_stop(
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])
 def test_what_begins_to_hold_during_the_commands_before_the_stop_holds_it(
-    staged: Callable[..., World], where: WhereRefused
+    staged: Callable[..., World], where: Lowering
 ) -> None:
     world = staged(where, drains_s=3600.0)
     world.cluster.on_prepare = lambda node_id: world.cluster.outside.update(lag=[BAD])
@@ -160,7 +159,7 @@ def test_nothing_holds_a_stop_that_has_begun_and_its_undo(staged: Callable[..., 
 
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])
-def test_a_stopped_run_ends_before_the_stop_of_all_nodes(staged: Callable[..., World], where: WhereRefused) -> None:
+def test_a_stopped_run_ends_before_the_stop_of_all_nodes(staged: Callable[..., World], where: Lowering) -> None:
     world = staged(where)
     world.ask(StopAsked)
     with pytest.raises(StoppedError, match="stopped by bob"):
@@ -178,7 +177,7 @@ def test_the_window_must_be_open_for_the_expected_outage(staged: Callable[..., W
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])
 def test_the_commands_must_fit_into_the_window_and_after_them_it_must_be_open(
-    staged: Callable[..., World], where: WhereRefused
+    staged: Callable[..., World], where: Lowering
 ) -> None:
     world = staged(where, now="2026-12-01 22:20", drains_s=2700.0, window="0 22 * * * 1h UTC")
     drained = []
@@ -200,7 +199,7 @@ def test_the_commands_must_fit_into_the_window_and_after_them_it_must_be_open(
 
 @pytest.mark.parametrize("where", [OFFLINE, LIVE])
 def test_commands_that_fit_into_no_window_are_refused_with_the_plan(
-    staged: Callable[..., World], where: WhereRefused
+    staged: Callable[..., World], where: Lowering
 ) -> None:
     with pytest.raises(UserError, match=r"can take 1 h 00 min and .* no maintenance window .* has time for both"):
         staged(where, drains_s=3600.0, window="0 22 * * * 1h UTC")

@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.planning.lowering import WhereRefused
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.steps.downgrade.metadata_logs import scan_metadata_logs
 from tests.fakes.cluster import FakeCluster
@@ -18,16 +18,16 @@ R431, R421 = Release(4, 3, 1), Release(4, 2, 1)
 
 
 @pytest.mark.parametrize(
-    ("where_refused", "short"),
-    [(WhereRefused.LIVE, ["node 2"]), (WhereRefused.OFFLINE, ["node 2", "node 12"])],
+    ("lowering", "short"),
+    [(Lowering.LIVE, ["node 2"]), (Lowering.OFFLINE, ["node 2", "node 12"])],
 )
 def test_only_nodes_whose_log_is_replaced_need_space_for_a_backup(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, where_refused: WhereRefused, short: list[str]
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lowering: Lowering, short: list[str]
 ) -> None:
-    if where_refused is WhereRefused.OFFLINE:
+    if lowering is Lowering.OFFLINE:
         stage_no_live(monkeypatch)
     cluster = FakeCluster(R431, finalized={METADATA_VERSION: 30})
     cluster.free_bytes = {2: 1_000_000, 12: 1_000_000}
     ports = fake_ports(cluster, tmp_path)
-    plan = scan_metadata_logs(ports, plan_downgrade(ports, R421, where_refused=where_refused))
+    plan = scan_metadata_logs(ports, plan_downgrade(ports, R421, lowering=lowering))
     assert [found.subject for found in plan.blockers if found.code == "BACKUP-SPACE-SHORT"] == short

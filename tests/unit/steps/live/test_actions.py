@@ -11,10 +11,9 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.metadata_log.losses import Loss
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.step_events import (
@@ -41,8 +40,8 @@ BROKERS, CONTROLLERS = {11, 12, 13}, {1, 2, 3}
 
 
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
-    plan = plan_downgrade(ports, R421, where_refused=WhereRefused.LIVE, unsafe=unsafe)
-    assert plan.live
+    plan = plan_downgrade(ports, R421, lowering=Lowering.LIVE, unsafe=unsafe)
+    assert plan.lowering is Lowering.LIVE
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 

@@ -13,9 +13,8 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.gates.check import GateKind, GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.offline import can_be_undone
@@ -64,8 +63,8 @@ def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -
 
 
 def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
-    plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE, unsafe=unsafe)
-    assert plan.offline
+    plan = plan_downgrade(ports, R421, lowering=Lowering.OFFLINE, unsafe=unsafe)
+    assert plan.lowering is Lowering.OFFLINE
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
@@ -166,7 +165,7 @@ def test_another_worker_writes_the_snapshot_again_and_after_the_first_installati
 def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
-    plan = plan_downgrade(ports, R421, where_refused=WhereRefused.OFFLINE)
+    plan = plan_downgrade(ports, R421, lowering=Lowering.OFFLINE)
     with pytest.raises(RefusedError, match="is not approved"):
         offline.stop_all(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")

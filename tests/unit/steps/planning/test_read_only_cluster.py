@@ -10,8 +10,8 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, FeatureUpdateStatus
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.steps.checks import verify
@@ -93,7 +93,7 @@ def test_a_plan_lists_what_is_not_observable_and_is_not_blocked_by_it(
 
 def test_a_plan_down_names_the_logs_that_it_cannot_read(cluster: FakeCluster, ports: ClusterPorts) -> None:
     cluster.unseen = {node.node_id for node in cluster.spec.nodes}
-    plan = plan_downgrade(ports, Release(3, 8, 1), where_refused=WhereRefused.OFFLINE)
+    plan = plan_downgrade(ports, Release(3, 8, 1), lowering=Lowering.OFFLINE)
     plan = scan_metadata_logs(ports, plan)
     plan, losses = report_losses(ports, plan)
     assert losses is None

@@ -9,9 +9,9 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import QuorumState
 from kafka_rollout.model.topology import Role
-from kafka_rollout.planning.lowering import WhereRefused
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.common.cluster_ports import AUTO_JOIN, observe
 from kafka_rollout.steps.planning.plans import planned_releases
@@ -73,8 +73,8 @@ def test_an_offline_downgrade_needs_no_tolerant_release(tmp_path: Path) -> None:
     ports = fake_ports(FakeCluster(R431, catalogue=known), tmp_path)
     combined = tuple(replace(node, roles=frozenset(Role)) for node in ports.cluster.nodes)
     ports = replace(ports, cluster=replace(ports.cluster, nodes=combined))
-    plan = plan_downgrade(ports, R340, unsafe=True, where_refused=WhereRefused.OFFLINE)
-    assert plan.offline
+    plan = plan_downgrade(ports, R340, unsafe=True, lowering=Lowering.OFFLINE)
+    assert plan.lowering is Lowering.OFFLINE
     assert plan.path == (R431, R340)
 
 
