@@ -29,7 +29,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.report.page.pages import render_check
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
-from kafka_rollout.steps.checks import CHECKED_KINDS, check_release, checks_of
+from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
 from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports

@@ -56,15 +56,15 @@ from bench import many_partitions
 from kafka_rollout.base.errors import FatalError, RolloutError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.events import Event, events_of
 from kafka_rollout.run.step_events import GatePassed, LiveLowered, NodeEvent, OfflineEvent, OfflineStopping, Stopping
+from kafka_rollout.run.store.history import list_runs
 from kafka_rollout.run.store.opening import database_of, open_run
-from kafka_rollout.run.store.runs import list_runs
 from tests.class_archives import ClassArchives
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster, stop_nodes

@@ -27,7 +27,7 @@ from pathlib import Path
 from typing import Any
 
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import BeforeStop, Gate, GateKind, GatePolicy, GateWatch, gates_of_nodes
+from kafka_rollout.gates.gate import BeforeStop, Gate, GateKind, GatePolicy, GateWatch, gates_of_nodes
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.steps.gates.checks import check_gates
 from tools.demo.folder import PROJECT_ROOT

@@ -19,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.connection import NodeConnection
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateWatch
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateWatch
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request

@@ -20,8 +20,8 @@ from unittest import mock
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.formats.messages import encode
-from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy
-from kafka_rollout.gates.cluster import check_before_controllers_stop
+from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy
+from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import load_log

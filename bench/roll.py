@@ -32,7 +32,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release

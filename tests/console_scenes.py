@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.findings import Code, Finding, Severity
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.check import PROCESS, GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import PROCESS, GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import Direction, Lowering, NodeStep, Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role

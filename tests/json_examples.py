@@ -27,7 +27,7 @@ from kafka_rollout.coordinator_logs.scan import (
 )
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.metadata_log.trim import TrimPlan

@@ -9,7 +9,7 @@ from typing import Any
 from kafka_rollout.formats.messages import encode, unsigned_varint
 from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_schemas
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, encode_batch, read_log
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from tests.paths import INCLUDE
 
 Added = tuple[str, int, Mapping[str, Any]]

@@ -13,8 +13,8 @@ from kafka_rollout.notifications.due import Notification, NotificationKind, aler
 from kafka_rollout.notifications.store.sent import SqlNotifications
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
+from kafka_rollout.run.store.history import SqlRunStore, list_runs
 from kafka_rollout.run.store.leases import SqlChangeLock
-from kafka_rollout.run.store.runs import SqlRunStore, list_runs
 from kafka_rollout.run.store.scans import SqlScanHistory
 
 FILE = "kafka-rollout.db"

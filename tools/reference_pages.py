@@ -37,7 +37,7 @@ from kafka_rollout.report.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.check_registry import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import EachNode, Procedure, Section, Step
 from tests.architecture.principles import PRINCIPLES

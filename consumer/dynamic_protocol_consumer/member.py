@@ -29,16 +29,16 @@ _NOTHING: frozenset[Partition] = frozenset()
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Handover:
-    """The result of a rebalance for one member, to be done in the order of the fields.
-
-    `lost` and `revoked`: partitions to give up (on_partitions_lost, on_partitions_revoked). `added`: new partitions
-    (on_partitions_assigned). `rejoin`: the revoked partitions are unassigned until the next rebalance.
-    """
+    """The result of a rebalance for one member, to be done in the order of the fields."""
 
     lost: frozenset[Partition] = _NOTHING
+    """Partitions to give up (on_partitions_lost, on_partitions_revoked)."""
     revoked: frozenset[Partition] = _NOTHING
+    """Partitions to give up (on_partitions_lost, on_partitions_revoked)."""
     added: frozenset[Partition] = _NOTHING
+    """New partitions (on_partitions_assigned)."""
     rejoin: bool = False
+    """The revoked partitions are unassigned until the next rebalance."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -205,10 +205,10 @@ def _loaded_by_all(
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Scanned:
     """The merged rows; `few` are those of the kinds that are never many. `contents` is valid only while read_logs is
-    open. `spec`: without `logs`, the records were not parsed.
-    """
+    open."""
 
     spec: DecodingSpec
+    """Without `logs`, the records were not parsed."""
     scanned_at: float
     contents: MergedRows
     few: pa.Table

@@ -146,10 +146,9 @@ _OFFSETS_PER_RANGE = 2_000_000  # several workers can read one long partition
 
 @dataclass(frozen=True, slots=True)
 class LiveLogs:
-    """`security`: a file that the driver and local workers can read, or what executors on other hosts get."""
-
     bootstrap_servers: str
     security: Path | CarriedSecurity | None = None
+    """A file that the driver and local workers can read, or what executors on other hosts get."""
 
     def connect(self) -> FetchSource:
         from kafka_rollout.client.fetch import FetchSource
@@ -205,22 +204,22 @@ _SMALL_BYTES = 8 * 1024 * 1024  # its rows fit the driver, even if every record 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
-    """`ranges`: what to read of the `logs`; their sizes count `unit`, bytes of files or offsets. `log_bytes`: the size
-    or an estimate. `damage`: what is missing in the directories. `new_group_coordinator`: as in ScanResult. `note`: a
-    sentence for the operator.
-    """
-
     cluster: str
     logs: tuple[LogRange, ...]
     ranges: tuple[Range, ...]
+    """What to read of the `logs`; their sizes count `unit`, bytes of files or offsets."""
     source: LogSource
     unit: str
     log_bytes: int
+    """The size or an estimate."""
     copies: tuple[LogCopy, ...] = ()
     damage: tuple[Damage, ...] = ()
+    """What is missing in the directories."""
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool = False
+    """As in ScanResult."""
     note: str = ""
+    """A sentence for the operator."""
 
     @property
     def size(self) -> int:

@@ -48,7 +48,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
-        "run/step_events.py:LogSeen gates/check.py:GateCondition",
+        "run/step_events.py:LogSeen gates/gate.py:GateCondition",
         "unit/steps/common/test_node_logs.py",
     ),
     _of(
@@ -151,7 +151,7 @@ PRINCIPLES = (
     _of(
         BETWEEN,
         "A replica of the quorum is a node id and a directory id, and is back as what it was before its stop.",
-        "model/state.py:QuorumState gates/check.py:BeforeStop",
+        "model/state.py:QuorumState gates/gate.py:BeforeStop",
         "unit/gates/test_node.py",
     ),
     _of(
@@ -181,7 +181,7 @@ PRINCIPLES = (
     _of(
         TRUST,
         "Who answers is checked where the answer is recorded, and Airflow's record of this request alone approves.",
-        "steps/common/approval.py:refuse_answer airflow/approvals/records.py:AirflowRecords",
+        "steps/common/approval.py:refuse_answer airflow/approvals/airflow_records.py:AirflowRecords",
         "architecture/test_answers.py dags/runs/test_answers.py",
     ),
     _of(

@@ -43,7 +43,7 @@ def test_steps_take_the_time_from_their_ports() -> None:
         'monkeypatch.setattr(time, "sleep", print)',
         'monkeypatch.setattr("kafka_rollout.steps.node.time.monotonic", print)',
         'monkeypatch.setattr(node, "_POLL_S", 0)',
-        'monkeypatch.setattr("kafka_rollout.gates.check.GONE_S", 0)',
+        'monkeypatch.setattr("kafka_rollout.gates.gate.GONE_S", 0)',
         'mock.patch("time.time")',
         'mock.patch.object(module.time, "sleep")',
     ],

@@ -19,7 +19,7 @@ from kafka_rollout.cli.app import app
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.check_registry import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
 from kafka_rollout.steps.step import Procedure, Section
 from tests.paths import IMAGES, PICTURES

@@ -17,7 +17,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
@@ -169,7 +169,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
     Triggers read the answers as Airflow's records.
     """
-    from kafka_rollout.airflow.approvals import asking, records
+    from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
     from kafka_rollout.airflow.operators import approvals
 
@@ -183,7 +183,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
         assert option in asked.offered[task.task_id], f"{task.task_id} offers {asked.offered[task.task_id]}"
         later = timedelta(seconds=len(asked.asked))
-        name = records.request_name(context["ti"].run_id, task.task_id, question.what)
+        name = airflow_records.request_name(context["ti"].run_id, task.task_id, question.what)
         event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
@@ -195,9 +195,9 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
 
     for module in (approvals, asking):
         monkeypatch.setattr(module, "ask", answer)
-    monkeypatch.setattr(records, "read_record", read_record)
-    trigger = records.AnswerTrigger
-    monkeypatch.setattr(records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
+    monkeypatch.setattr(airflow_records, "read_record", read_record)
+    trigger = airflow_records.AnswerTrigger
+    monkeypatch.setattr(airflow_records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:

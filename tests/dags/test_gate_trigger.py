@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval

@@ -14,9 +14,9 @@ from kafka_rollout.features.registrations import drops_zero_ranges, renews_regis
 from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import ids_for
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import (

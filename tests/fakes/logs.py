@@ -7,7 +7,7 @@ from dataclasses import replace
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.incremental_scan import merge_scans
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords
 from tests.fakes.cluster import FakeCluster
 
 

@@ -17,9 +17,9 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
-from kafka_rollout.gates.check import Gate, GateKind, GateRef
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
+from kafka_rollout.gates.gate import Gate, GateKind, GateRef
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory

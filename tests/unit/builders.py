@@ -21,7 +21,7 @@ from kafka_rollout.model.state import (
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.planning.findings.starts import ObservedStarts
-from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.releases.facts import (
     Catalogue,
     CoordinatorClass,
@@ -220,7 +220,7 @@ def replace_node(before: ClusterState, node: NodeState) -> dict[int, NodeState]:
     return {**before.nodes, node.node_id: node}
 
 
-def observation(seen: ClusterState, **other: Any) -> Observation:
+def observation(seen: ClusterState, **other: Any) -> PlanObservation:
     """What was observed for a plan: one log directory and Java 17 on every node."""
     ids = [node.node_id for node in SEPARATE.nodes]
     values: dict[str, Any] = {
@@ -231,4 +231,4 @@ def observation(seen: ClusterState, **other: Any) -> Observation:
         "java": dict.fromkeys(ids, 17),
         **other,
     }
-    return Observation(state=seen, **values)
+    return PlanObservation(state=seen, **values)

@@ -10,7 +10,7 @@ from typing import Any
 
 from sqlalchemy import select
 
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.run.store.database import Database
 from kafka_rollout.run.store.tables import events, runs
 from tools.faults.limits import Stop

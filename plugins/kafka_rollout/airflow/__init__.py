@@ -10,7 +10,7 @@ Begin with:
 - `operators.nodes.RollNodesOperator`: all steps of a node, or of several, as a task
 - `gates.sensor.GateSensor`: a gate of the cluster as a task
 - `approvals.asking.ask`: requests a decision from within a task
-- `approvals.records.AirflowRecords`: compares approvals with Airflow's own records
+- `approvals.airflow_records.AirflowRecords`: compares approvals with Airflow's own records
 - `common.cluster_hook.KafkaClusterHook`: the ports of a cluster from an Airflow Connection
 - `views.app.app`: the paths of the page "Kafka rollout"
 """

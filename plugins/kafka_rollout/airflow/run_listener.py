@@ -63,8 +63,8 @@ def _cluster_of(dag_run: DagRun) -> str | None:
     Airflow calls the listener for every DAG. Only runs of DAGs with our tag cost a query of the run histories. The DAG
     can be a user's own that embeds an upgrade, and another DAG can have a run with the same id.
     """
+    from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of, open_run
-    from kafka_rollout.run.store.runs import list_clusters_of_run
 
     try:
         if dag_run.dag_model is not None and all(tag.name != TAG for tag in dag_run.dag_model.tags):

@@ -1,7 +1,7 @@
 """Findings, the codes that they can have, and the checks that give them. A refusal is data, with a remedy.
 
-The module of a subject defines its codes and checks once; `steps/checks.py` collects them. Findings of one kind are
-shown as one entry: their number, the first of them, and one remedy that is never cut.
+The module of a subject defines its codes and checks once; `steps/check_registry.py` collects them. Findings of one kind
+are shown as one entry: their number, the first of them, and one remedy that is never cut.
 """
 
 from __future__ import annotations
@@ -32,16 +32,16 @@ Code = NewType("Code", str)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finding:
-    """One fact that blocks or warns. Only `FindingCode.found` makes a new one.
-
-    `subject`: the object (`topic orders`, `node 3`). `sentence`: the measured fact. `remedy`: the action to take.
-    """
+    """One fact that blocks or warns. Only `FindingCode.found` makes a new one."""
 
     code: Code
     severity: Severity
     subject: str
+    """The object (`topic orders`, `node 3`)."""
     sentence: str
+    """The measured fact."""
     remedy: str
+    """The action to take."""
 
     @property
     def identity(self) -> tuple[str, str]:
@@ -56,15 +56,15 @@ class Finding:
 
 @dataclass(frozen=True, slots=True)
 class FindingCode:
-    """What findings of one kind have in common. `may_be`: their severity, or several, the usual one first.
-
-    `meaning`: one sentence. `remedy`: of each finding that has no other; empty if each has its own or needs none.
-    """
+    """What findings of one kind have in common."""
 
     text: str
     may_be: Severity | tuple[Severity, ...]
+    """Their severity, or several, the usual one first."""
     meaning: str
+    """One sentence."""
     remedy: str = ""
+    """Of each finding that has no other; empty if each has its own or needs none."""
 
     @property
     def code(self) -> Code:
@@ -152,19 +152,19 @@ class Examined(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """One check. `id`: stable, in kebab-case. `title`: what it examines, a noun phrase.
-
-    `link`: the page below docs/ and the heading about it. `needs`: without these, finding nothing means that the result
-    is unknown.
-    """
+    """One check."""
 
     id: str
+    """Stable, in kebab-case."""
     title: str
+    """What it examines, a noun phrase."""
     link: str
+    """The page below docs/ and the heading about it."""
     codes: tuple[FindingCode, ...]
     of: tuple[CheckOf, ...] = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
     _: KW_ONLY
     needs: tuple[Need, ...]
+    """Without these, finding nothing means that the result is unknown."""
     examines: Examined = Examined.NODES
 
     @property
@@ -211,19 +211,18 @@ class CheckState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckResult:
-    """Result of a check, as a plan keeps it. `severity`: the highest of its `findings`.
-
-    `reason`: what is unknown, why the check does not apply, or its note.
-
-    `check`: the title. `id`: empty in plans of earlier versions.
-    """
+    """Result of a check, as a plan keeps it."""
 
     check: str
+    """The title."""
     state: CheckState
     findings: int = 0
     severity: Severity | None = None
+    """The highest of its `findings`."""
     reason: str = ""
+    """What is unknown, why the check does not apply, or its note."""
     id: str = ""
+    """Empty in plans of earlier versions."""
 
     @property
     def text(self) -> str:
@@ -234,7 +233,7 @@ class CheckResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Checked:
-    """A check that ran: all its findings, or why it does not apply. `seconds`: 0 unless in `timed_checks`."""
+    """A check that ran: all its findings, or why it does not apply."""
 
     check: Check
     findings: tuple[Finding, ...]
@@ -242,6 +241,7 @@ class Checked:
     unknown: str = ""
     note: str = ""
     seconds: float = 0.0
+    """0 unless in `timed_checks`."""
 
     def without(self, codes: Collection[Code]) -> Checked:
         """Return the check without the findings that have one of `codes`."""
@@ -325,13 +325,11 @@ _WORD = re.compile(r"\w(?:[\w.\-]*\w)?")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FindingGroup:
-    """Findings with the same code, severity and action, in their order; at least one.
-
-    `same_remedy`: the remedies are equal. Else they differ only in numbers and in the names of the subjects.
-    """
+    """Findings with the same code, severity and action, in their order; at least one."""
 
     findings: tuple[Finding, ...]
     same_remedy: bool
+    """The remedies are equal. Else they differ only in numbers and in the names of the subjects."""
 
     @property
     def first(self) -> Finding:

@@ -6,7 +6,7 @@ from collections.abc import Callable
 from functools import cache
 from typing import Any, TypeVar
 
-from pydantic import PlainSerializer, TypeAdapter
+from pydantic import ConfigDict, PlainSerializer, TypeAdapter
 from pydantic.json_schema import GenerateJsonSchema
 
 T = TypeVar("T")
@@ -30,8 +30,11 @@ def from_json(kind: type[T], data: Any) -> T:
 
 
 def json_schema(kind: Any) -> dict[str, Any]:
-    """Return the JSON schema of the JSON form of a type. No object has keys that the schema does not list."""
-    adapter: TypeAdapter[Any] = TypeAdapter(kind)
+    """Return the JSON schema of the JSON form of a union of dataclasses, with the docstring of each field.
+
+    No object has keys that the schema does not list.
+    """
+    adapter: TypeAdapter[Any] = TypeAdapter(kind, config=ConfigDict(use_attribute_docstrings=True))
     return adapter.json_schema(mode="serialization", schema_generator=_Schema)
 
 

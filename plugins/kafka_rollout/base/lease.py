@@ -8,19 +8,20 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Lock:
-    """Times in epoch seconds.
-
-    `cluster`: name in the inventory. `cluster_id`: Kafka's id, empty if unknown. `holder`: the run. `purpose`: a
-    sentence. `token`: higher for each run that takes the lease.
-    """
+    """Times in epoch seconds."""
 
     cluster: str
+    """Name in the inventory."""
     holder: str
+    """The run."""
     purpose: str
+    """A sentence."""
     acquired_at: float
     expires_at: float
     cluster_id: str = ""
+    """Kafka's id, empty if unknown."""
     token: int = 0
+    """Higher for each run that takes the lease."""
 
 
 Fence = Callable[[], None]

@@ -42,12 +42,14 @@ _LAYOUTS = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogEvent:
-    """One event. `text`: its message. `number`: its line."""
+    """One event."""
 
     level: str
     text: str
+    """Its message."""
     logger: str
     number: int
+    """Its line."""
     layout: LogLayout
 
     @property

@@ -49,10 +49,9 @@ class Window:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WindowState:
-    """`until`: when this ends, epoch seconds; None: not within HORIZON_DAYS."""
-
     is_open: bool
     until: float | None
+    """When this ends, epoch seconds; None: not within HORIZON_DAYS."""
     text: str
 
     def left_s(self, now: float) -> float:
@@ -64,18 +63,21 @@ class WindowState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Schedule:
-    """How a run fits into the windows. `windows`: their number. `ends_at`: the earliest end, epoch seconds."""
+    """How a run fits into the windows."""
 
     windows: int
+    """Their number."""
     ends_at: float
+    """The earliest end, epoch seconds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Maintenance:
-    """When nodes can be stopped. No window: always. `frozen`: first and last day of each range."""
+    """When nodes can be stopped. No window: always."""
 
     windows: tuple[Window, ...]
     frozen: tuple[tuple[date, date], ...]
+    """First and last day of each range."""
 
     def state_at(self, now: float) -> WindowState:
         """Return whether the window is open, and until when this stays so."""

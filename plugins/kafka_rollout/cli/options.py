@@ -147,8 +147,8 @@ def open_ports(
 
 def require_run(cluster: str, run: str, settings: Settings | None = None) -> None:
     """Raise UserError, with the newest runs of the cluster, for a run that it does not have."""
+    from kafka_rollout.run.store.history import list_runs
     from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.run.store.runs import list_runs
 
     known = list_runs(database_of(settings), cluster)
     if run not in known:

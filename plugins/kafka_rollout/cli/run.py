@@ -18,7 +18,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, newest

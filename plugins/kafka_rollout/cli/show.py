@@ -25,7 +25,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import CheckResult, CheckState, Finding, Severity, group_by_kind
 from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.steps.roll.walk import Progress
 

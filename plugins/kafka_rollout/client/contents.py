@@ -112,10 +112,10 @@ def _topics(
     nodes: ClusterConnections, *, leaderless: bool
 ) -> tuple[dict[str, dict[str, Any]], dict[int, dict[str, list[int]]], Target]:
     """Topics by name, the partitions that each broker leads, and the broker that reported them."""
-    found, source = nodes.topics()
+    listed, source = nodes.topics()
     topics: dict[str, dict[str, Any]] = {}
     leaders: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for topic in found.values():
+    for topic in listed.values():
         topics[topic.name] = {
             "id": str(topic.topic_id),
             "replicas": [sorted(replicas) for _, _, replicas, _ in topic.partitions],
@@ -155,11 +155,11 @@ def _ends(
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:
     """Type and committed offsets by group; share groups have no committed offsets."""
-    found: dict[str, dict[str, Any]] = {}
+    groups: dict[str, dict[str, Any]] = {}
     for broker in live:
         listed = list_groups_of(nodes, broker)
         for group in listed:
-            found[group.group_id] = {"type": group.type, "offsets": {}}
+            groups[group.group_id] = {"type": group.type, "offsets": {}}
         committing = [group.group_id for group in listed if group.type != "share" and group.state != "Dead"]
         if not committing:
             continue
@@ -173,13 +173,13 @@ def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict
             if error_name(group.error_code) in _NO_OFFSETS:
                 continue
             raise_for_error(group, f"the offsets of group {group.group_id}", broker, "DESCRIBE on GROUP")
-            found[group.group_id]["offsets"] = {
+            groups[group.group_id]["offsets"] = {
                 f"{topic.name}-{partition.partition_index}": partition.committed_offset
                 for topic in group.topics
                 for partition in topic.partitions
                 if partition.committed_offset >= 0
             }
-    return dict(sorted(found.items()))
+    return dict(sorted(groups.items()))
 
 
 def _all_configs(
@@ -241,29 +241,29 @@ def read_acls(nodes: ClusterConnections) -> tuple[Acl, ...] | None:
     return tuple(
         sorted(
             Acl(
-                resource_type=found.resource_type,
-                resource_name=found.resource_name,
-                pattern_type=found.pattern_type,
+                resource_type=resource.resource_type,
+                resource_name=resource.resource_name,
+                pattern_type=resource.pattern_type,
                 principal=acl.principal,
                 host=acl.host,
                 operation=acl.operation,
                 permission=acl.permission_type,
             )
-            for found in response.resources
-            for acl in found.acls
+            for resource in response.resources
+            for acl in resource.acls
         )
     )
 
 
 def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[Acl, ...]:
     try:
-        found = read_acls(nodes)
+        acls = read_acls(nodes)
     except NotObservableError as error:
         unasked["acls"] = error.sentence
         return ()
-    if found is None:
+    if acls is None:
         unasked["acls"] = "The cluster has no authorizer."
-    return found or ()
+    return acls or ()
 
 
 def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
@@ -277,10 +277,10 @@ def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict
         return {}
     raise_for_error(response, "SCRAM users", target)
     return {
-        one.user: {
-            _MECHANISMS.get(info.mechanism, str(info.mechanism)): info.iterations for info in one.credential_infos
+        user.user: {
+            _MECHANISMS.get(info.mechanism, str(info.mechanism)): info.iterations for info in user.credential_infos
         }
-        for one in sorted(response.results, key=lambda one: str(one.user))
+        for user in sorted(response.results, key=lambda user: str(user.user))
     }
 
 
@@ -294,7 +294,7 @@ def read_dynamic_configs(nodes: ClusterConnections, live: Sequence[Target]) -> D
     )
     return DynamicConfigs(
         topics=read_configs(nodes, target, ResourceType.TOPIC, sorted(topics)),
-        brokers={int(broker_id): values for found in of_each for broker_id, values in found.items()},
+        brokers={int(broker_id): values for brokers in of_each for broker_id, values in brokers.items()},
         all_brokers=read_configs(nodes, live[0], ResourceType.BROKER, [""]).get("", {}),
         groups=settings["group_configs"],
         subscriptions=settings["subscriptions"],
@@ -307,7 +307,7 @@ def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str
 
     Every broker is queried: during a rolling upgrade only the newer brokers can report them.
     """
-    found: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
+    settings: dict[str, dict[str, dict[str, str]]] = {"group_configs": {}, "subscriptions": {}}
     configured = nodes.from_each(live, lambda target: (target, *list_configured(nodes, target, {})))
     existing: set[str] = set()
     if any(listed is None for _, _, listed in configured):
@@ -315,9 +315,9 @@ def read_settings(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str
         existing = {group.group_id for listed in listed_by_each for group in listed}
     for target, subscriptions, listed in configured:
         groups = sorted(existing if listed is None else listed)
-        found["group_configs"] |= read_group_configs(nodes, target, groups, {})
-        found["subscriptions"] |= read_configs(nodes, target, ResourceType.CLIENT_METRICS, subscriptions)
-    return found
+        settings["group_configs"] |= read_group_configs(nodes, target, groups, {})
+        settings["subscriptions"] |= read_configs(nodes, target, ResourceType.CLIENT_METRICS, subscriptions)
+    return settings
 
 
 def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str]:
@@ -331,15 +331,15 @@ def read_node_config(nodes: ClusterConnections, target: Target) -> dict[str, str
         raise_for_error(result, "its configuration", target, _RIGHT)
     except (RefusedError, FatalError) as error:
         raise NotObservableError(error.sentence, remedy=error.remedy) from error
-    found = {
-        one.name: value.value
-        for one in result.configs
-        for value in one.synonyms
-        if (value.name, value.source) == (one.name, _OF_FILE) and value.value is not None
+    lines = {
+        config.name: value.value
+        for config in result.configs
+        for value in config.synonyms
+        if (value.name, value.source) == (config.name, _OF_FILE) and value.value is not None
     }
-    if "node.id" in found:
-        found.pop("broker.id", None)  # added by the node (KafkaConfig.populateSynonyms)
-    return found
+    if "node.id" in lines:
+        lines.pop("broker.id", None)  # added by the node (KafkaConfig.populateSynonyms)
+    return lines
 
 
 def read_settings_in_use(
@@ -352,10 +352,10 @@ def read_settings_in_use(
     node_id = str(target.node_id)
     keys = None if names is None else sorted(names)
     try:
-        found = read_effective(nodes, target, ResourceType.BROKER, [node_id], keys)[node_id]
+        in_use = read_effective(nodes, target, ResourceType.BROKER, [node_id], keys)[node_id]
     except (RefusedError, FatalError) as error:
         raise NotObservableError(error.sentence, remedy=error.remedy) from error
-    return found if names is None else {name: setting for name, setting in found.items() if name in names}
+    return in_use if names is None else {name: setting for name, setting in in_use.items() if name in names}
 
 
 def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -> SettingValues:
@@ -376,7 +376,7 @@ def read_setting(nodes: ClusterConnections, live: Sequence[Target], name: str) -
             if setting.name != name:  # a broker that ignores the names
                 continue
             brokers[target.node_id] = str(setting.value)
-            sources = {one.source: one.value for one in setting.synonyms if one.name == name}
+            sources = {synonym.source: synonym.value for synonym in setting.synonyms if synonym.name == name}
             if sources.get(_OF_NODE) is not None:
                 own[target.node_id] = sources[_OF_NODE]
             default = sources.get(_OF_ALL_BROKERS, default)
@@ -425,8 +425,8 @@ def list_configured(
         return [], None
     raise_for_error(answer, "configured resources", target, _RIGHT)
     names: dict[int, list[str]] = defaultdict(list)
-    for one in answer.config_resources:
-        names[one.resource_type].append(one.resource_name)
+    for resource in answer.config_resources:
+        names[resource.resource_type].append(resource.resource_name)
     return names[ResourceType.CLIENT_METRICS], names[ResourceType.GROUP] if request.API_VERSION >= 1 else None
 
 
@@ -464,18 +464,18 @@ def read_configs(
     TransientError where a broker does not respond, RefusedError with a missing right, NotOfferedError where the node
     has no configuration of groups.
     """
-    found: dict[str, dict[str, str]] = {}
+    dynamic: dict[str, dict[str, str]] = {}
     for result in _described(nodes, target, kind, names, keys):
         name = result.resource_name
         own = _OF_ALL_BROKERS if (kind, name) == (ResourceType.BROKER, "") else _OWN_SOURCE[kind]
         values = {
-            one.name: HIDDEN if one.is_sensitive else str(one.value)
-            for one in result.configs
-            if one.config_source == own
+            config.name: HIDDEN if config.is_sensitive else str(config.value)
+            for config in result.configs
+            if config.config_source == own
         }
         if values:
-            found[name] = values
-    return found
+            dynamic[name] = values
+    return dynamic
 
 
 def read_effective(
@@ -488,15 +488,15 @@ def read_effective(
     """Name → all settings of the resources, with files and defaults. `keys`, errors: as for `read_configs`."""
     kept: dict[Setting, Setting] = {}  # topics share most values: one object for each
 
-    def setting(one: Any) -> Setting:
-        source = _SOURCES.get(one.config_source, ConfigSource.OTHER)
+    def setting(config: Any) -> Setting:
+        source = _SOURCES.get(config.config_source, ConfigSource.OTHER)
         secret = None if source is ConfigSource.DEFAULT else HIDDEN
-        of = _TYPES.get(one.config_type, ValueType.UNKNOWN)
-        read = Setting(secret if one.is_sensitive else one.value, source, of)
+        of = _TYPES.get(config.config_type, ValueType.UNKNOWN)
+        read = Setting(secret if config.is_sensitive else config.value, source, of)
         return kept.setdefault(read, read)
 
     return {
-        result.resource_name: {one.name: setting(one) for one in result.configs}
+        result.resource_name: {config.name: setting(config) for config in result.configs}
         for result in _described(nodes, target, kind, names, keys)
     }
 
@@ -546,13 +546,13 @@ class MinIsrValues:
         """
         now = self._monotonic()
         kept = {
-            name: known[0]
+            name: cached[0]
             for name, topic in topics.items()
-            if (known := self._known.get(topic.topic_id)) is not None and now - known[1] < age_s
+            if (cached := self._known.get(topic.topic_id)) is not None and now - cached[1] < age_s
         }
         missing = sorted(topics.keys() - kept.keys())
         read = {
-            result.resource_name: next(int(one.value) for one in result.configs if one.name == _MIN_ISR)
+            result.resource_name: next(int(config.value) for config in result.configs if config.name == _MIN_ISR)
             for result in _described(
                 self._nodes, target, ResourceType.TOPIC, missing, [_MIN_ISR], at_once=_MIN_ISR_AT_ONCE
             )
@@ -570,7 +570,7 @@ def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, flo
     response, target = nodes.any_broker(DescribeClientQuotasRequest(components=[], strict=False))
     raise_for_error(response, "quotas", target, _RIGHT)
     return {
-        tuple((one.entity_type, one.entity_name) for one in entry.entity): {
+        tuple((part.entity_type, part.entity_name) for part in entry.entity): {
             value.key: value.value for value in entry.values
         }
         for entry in response.entries or ()

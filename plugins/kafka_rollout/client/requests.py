@@ -132,11 +132,12 @@ AUTHORIZATION_ERRORS = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Target:
-    """A node at one of its listeners. `who`: the node's name in errors."""
+    """A node at one of its listeners."""
 
     node_id: int
     address: str
     who: str
+    """The node's name in errors."""
     listener: Role = Role.BROKER
 
 
@@ -190,12 +191,13 @@ def raise_for_error(result: Any, what: str, target: Target, right: str = "DESCRI
 
 @dataclass(frozen=True, slots=True)
 class TopicMetadata:
-    """A topic. `partitions`: number, leader, replicas and ISR of each, by number."""
+    """A topic."""
 
     error_code: int
     name: str
     topic_id: UUID
     partitions: tuple[tuple[int, int, _Nodes, _Nodes], ...]
+    """Number, leader, replicas and ISR of each, by number."""
 
 
 def describe_topics(names: Collection[str] | None) -> Any:
@@ -345,11 +347,11 @@ class SilentNodes:
 class ClusterConnections:
     """Connections to the nodes of a cluster: opened at the first request, kept, and opened again when lost.
 
-    `granted`: listener → the requests that can be sent; None: every request, for tests. `silent`: shared with other
-    connections to the cluster.
+    `silent`: shared with other connections to the cluster.
     """
 
     granted: Mapping[Role, frozenset[str]] | None = REQUESTS
+    """Listener → the requests that can be sent; None: every request, for tests."""
 
     def __init__(
         self,

@@ -51,38 +51,40 @@ _VOTER = re.compile(r"(\d+)@(.+)")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Sources:
-    """What the sources of a cluster name, before they are merged.
-
-    `brokers`: registered ones, by DescribeCluster of every broker that responds. `replicas`: brokers in the replica
-    lists of partitions. `voters`: address as a controller, or None. `controllers`: registered ones, with their address.
-    `silent_brokers`, `silent_controllers`: id → the reason why it does not respond at its address.
-    """
+    """What the sources of a cluster name, before they are merged."""
 
     brokers: Mapping[int, NodeSpec]
+    """Registered ones, by DescribeCluster of every broker that responds."""
     replicas: Collection[int] = ()
+    """Brokers in the replica lists of partitions."""
     quorum: QuorumState | None = None
     voters: Mapping[int, str | None] = field(default_factory=dict)
+    """Address as a controller, or None."""
     controllers: Mapping[int, str] = field(default_factory=dict)
+    """Registered ones, with their address."""
     silent_brokers: Mapping[int, str] = field(default_factory=dict)
+    """Id → the reason why it does not respond at its address."""
     silent_controllers: Mapping[int, str] = field(default_factory=dict)
+    """Id → the reason why it does not respond at its address."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DiscoveredCluster:
     """A running cluster: the union of the nodes that any source names.
 
-    A node of `nodes` has no address if no source reports one. `silent`: id of a node → the reason why it did not
-    respond. `hidden`: id → the reason why a controller that runs is not in `nodes`, or is there without its address as
-    a controller. `supported`: range by feature, from ApiVersions of a broker. `unread`: sources that could not be
-    read, as sentences with a remedy.
+    A node of `nodes` has no address if no source reports one.
     """
 
     cluster_id: str
     nodes: tuple[NodeSpec, ...]
     silent: Mapping[int, str]
+    """Id of a node → the reason why it did not respond."""
     hidden: Mapping[int, str]
+    """Id → the reason why a controller that runs is not in `nodes`, or is there without its address as a controller."""
     supported: Mapping[str, VersionRange]
+    """Range by feature, from ApiVersions of a broker."""
     unread: tuple[str, ...] = ()
+    """Sources that could not be read, as sentences with a remedy."""
 
     @property
     def problems(self) -> tuple[str, ...]:
@@ -106,8 +108,8 @@ def discover_cluster(
     """
     connect = partial(_connections, security=security, silent=silent_nodes or SilentNodes())
     with closing(connect(_bootstrap(bootstrap))) as nodes:
-        found = nodes.first_answer(nodes.brokers, _registered_brokers(), partial(_accept, nodes))
-    brokers = {one.broker_id: _broker(one) for one in found.brokers}
+        registered = nodes.first_answer(nodes.brokers, _registered_brokers(), partial(_accept, nodes))
+    brokers = {broker.broker_id: _broker(broker) for broker in registered.brokers}
     unread: list[str] = []
     with closing(connect(brokers.values())) as nodes:
         silent, answers = _query(nodes, nodes.brokers)
@@ -129,8 +131,8 @@ def discover_cluster(
             "No source names the controllers, which every cluster in KRaft mode has. To list them, grant DESCRIBE on "
             "CLUSTER to this user."
         )
-    asked = [_controller(node_id, None, address) for node_id, address in voters.items() if address]
-    with closing(connect(asked)) as nodes:
+    controllers_of_config = [_controller(node_id, None, address) for node_id, address in voters.items() if address]
+    with closing(connect(controllers_of_config)) as nodes:
         silent_controllers, _ = _query(nodes, nodes.controllers)
         controllers = _registered_controllers(nodes, silent_controllers)
     others = [_controller(node_id, None, controllers[node_id]) for node_id in controllers.keys() - voters.keys()]
@@ -151,7 +153,7 @@ def discover_cluster(
         )
     )
     supported = dict(next(iter(answers)).supported)
-    return replace(merged, cluster_id=str(found.cluster_id), supported=supported, unread=tuple(unread))
+    return replace(merged, cluster_id=str(registered.cluster_id), supported=supported, unread=tuple(unread))
 
 
 _NO_ADDRESS = "No broker reports its address: it is fenced, or it is not registered."
@@ -160,17 +162,17 @@ _NO_ADDRESS = "No broker reports its address: it is fenced, or it is not registe
 def merge(sources: Sources) -> DiscoveredCluster:
     """Return the nodes that any source names. `cluster_id`, `supported` and `unread` are empty."""
     quorum, observers = sources.quorum, sources.quorum.observers if sources.quorum else ()
-    known = {*sources.brokers, *sources.replicas, *sources.voters, *sources.controllers}
+    reported = {*sources.brokers, *sources.replicas, *sources.voters, *sources.controllers}
     # The leader lists an observer for five minutes after its last fetch: a broker, or a controller without a vote.
-    gone = {one.replica_id for one in observers if not _fetches(quorum, one.replica_id)} - known
+    gone = {observer.replica_id for observer in observers if not _fetches(quorum, observer.replica_id)} - reported
     nodes: list[NodeSpec] = []
     silent: dict[int, str] = {}
     hidden = {
-        one.replica_id: "It observes the quorum, and no source reports its address."
-        for one in observers
-        if one.replica_id not in known | gone
+        observer.replica_id: "It observes the quorum, and no source reports its address."
+        for observer in observers
+        if observer.replica_id not in reported | gone
     }
-    for node_id in sorted(known | gone):
+    for node_id in sorted(reported | gone):
         is_controller = node_id in sources.voters or node_id in sources.controllers
         is_broker = node_id in sources.brokers or node_id in sources.replicas or not is_controller
         address = sources.voters.get(node_id) or sources.controllers.get(node_id)
@@ -242,12 +244,14 @@ def _ask_brokers(nodes: ClusterConnections, target: Target) -> dict[int, NodeSpe
         answer = nodes.ask(target, _registered_brokers())
     except RolloutError:  # it has just responded: the checks ask it again
         return {}
-    return {one.broker_id: _broker(one) for one in answer.brokers}
+    return {broker.broker_id: _broker(broker) for broker in answer.brokers}
 
 
-def _broker(found: Any) -> NodeSpec:
+def _broker(broker: Any) -> NodeSpec:
     return replace(
-        _unseen_broker(found.broker_id), broker_address=host_and_port(found.host, found.port), rack=found.rack or None
+        _unseen_broker(broker.broker_id),
+        broker_address=host_and_port(broker.host, broker.port),
+        rack=broker.rack or None,
     )
 
 
@@ -273,8 +277,8 @@ def _query(nodes: ClusterConnections, targets: Iterable[Target]) -> tuple[dict[i
         except RolloutError as error:
             return error.sentence
 
-    asked = list(targets)
-    for target, answer in zip(asked, nodes.from_each(asked, ask), strict=True):
+    queried = list(targets)
+    for target, answer in zip(queried, nodes.from_each(queried, ask), strict=True):
         if isinstance(answer, str):
             silent[target.node_id] = answer
         else:
@@ -316,7 +320,9 @@ def _replica_ids(nodes: ClusterConnections, brokers: list[Target], unread: list[
     except (RefusedError, TransientError) as error:
         unread.append(f"{error.sentence} {error.remedy}".strip())
         return frozenset()
-    return frozenset(one for topic in topics.values() for _, _, replicas, _ in topic.partitions for one in replicas)
+    return frozenset(
+        replica_id for topic in topics.values() for _, _, replicas, _ in topic.partitions for replica_id in replicas
+    )
 
 
 def _registered_controllers(nodes: ClusterConnections, silent: Collection[int]) -> dict[int, str]:
@@ -327,7 +333,10 @@ def _registered_controllers(nodes: ClusterConnections, silent: Collection[int]) 
             with suppress(RolloutError):
                 answer = nodes.ask(target, request)
                 if not answer.error_code:
-                    return {one.broker_id: host_and_port(one.host, one.port) for one in answer.brokers}
+                    return {
+                        controller.broker_id: host_and_port(controller.host, controller.port)
+                        for controller in answer.brokers
+                    }
     return {}
 
 
@@ -351,12 +360,12 @@ def discover_inventory(
     """
     existing, _ = list_readable_clusters(settings)
     _refuse_name(name, existing)
-    found = discover_cluster(bootstrap, security or ClientSecurity())
-    name = name or default_name(found.cluster_id)
+    discovered = discover_cluster(bootstrap, security or ClientSecurity())
+    name = name or default_name(discovered.cluster_id)
     _refuse_name(name, existing)
     secured, catalogue = security is not None, get_catalogue(settings)
-    path, spec = write_inventory(found, name, settings.clusters, catalogue, bootstrap=bootstrap, secured=secured)
-    return path, spec, found
+    path, spec = write_inventory(discovered, name, settings.clusters, catalogue, bootstrap=bootstrap, secured=secured)
+    return path, spec, discovered
 
 
 def _refuse_name(name: str | None, existing: Collection[str] = ()) -> None:
@@ -372,7 +381,7 @@ def default_name(cluster_id: str) -> str:
 
 
 def write_inventory(
-    found: DiscoveredCluster, name: str, folder: Path, catalogue: Catalogue, *, bootstrap: str, secured: bool
+    discovered: DiscoveredCluster, name: str, folder: Path, catalogue: Catalogue, *, bootstrap: str, secured: bool
 ) -> tuple[Path, ClusterSpec]:
     """Write the file of the cluster into the folder of the inventories; returns it as the reader reads it.
 
@@ -381,7 +390,7 @@ def write_inventory(
     _refuse_name(name)
     path = folder / f"{name}.yaml"
     draft = folder / f".{name}.yaml.draft"
-    text = "".join(_lines(found, name, catalogue, bootstrap, secured))
+    text = "".join(_lines(discovered, name, catalogue, bootstrap, secured))
     try:
         draft.write_text(text, encoding="utf-8")
         spec = load_cluster(draft)
@@ -400,8 +409,12 @@ def write_inventory(
     return path, spec
 
 
-def _lines(found: DiscoveredCluster, name: str, catalogue: Catalogue, bootstrap: str, secured: bool) -> Iterator[str]:
-    origin = _one_line(f"From broker {bootstrap}, cluster id {found.cluster_id}, by `kafka-rollout inventory init`.")
+def _lines(
+    discovered: DiscoveredCluster, name: str, catalogue: Catalogue, bootstrap: str, secured: bool
+) -> Iterator[str]:
+    origin = _one_line(
+        f"From broker {bootstrap}, cluster id {discovered.cluster_id}, by `kafka-rollout inventory init`."
+    )
     yield f"# {origin}\n"
     yield "# A line with a question has a value that cannot be discovered: answer it and remove the first '# '.\n"
     yield f"name: {name}\n"
@@ -412,34 +425,34 @@ def _lines(found: DiscoveredCluster, name: str, catalogue: Catalogue, bootstrap:
     yield f"# connection_id: {name}                # Which Airflow Connection has their settings?{marker}\n"
     yield "# owner: kafka-platform                 # Who owns the DAGs?\n"
     yield "# approvers: [anna, ben]                # Which users of Airflow can approve changes?\n"
-    line = identify_by_levels(found.supported, catalogue, {})
+    line = identify_by_levels(discovered.supported, catalogue, {})
     if line.release is not None:
         mapping = f'{{"{line.text}": "{line.neighbours[-1]}"}}'
         yield f"# apache_releases: {mapping}   # Which patch release of {line.apache} runs?\n"
     yield "nodes:\n"
-    complete, incomplete = _by_addresses(found)
+    complete, incomplete = _by_addresses(discovered)
     for node in complete:
-        yield from _node(node, found)
+        yield from _node(node, discovered)
     for node in incomplete:
-        why = _comment(found.silent[node.node_id])
+        why = _comment(discovered.silent[node.node_id])
         yield f"# Node {node.node_id} does not respond: {why} Which address does it have, or was it removed?\n"
         yield from _unanswered_node(node)
-    for node_id, why in found.hidden.items():
+    for node_id, why in discovered.hidden.items():
         yield f"# Controller {node_id} is in the quorum: {_comment(why)} Can this machine reach its listener?\n"
-        if all(node.node_id != node_id for node in found.nodes):
+        if all(node.node_id != node_id for node in discovered.nodes):
             yield from _unanswered_node(_controller(node_id, None, None))
-    for sentence in found.unread:
+    for sentence in discovered.unread:
         yield f"# {_comment(sentence)} Which nodes are missing here?\n"
 
 
-def _by_addresses(found: DiscoveredCluster) -> tuple[list[NodeSpec], list[NodeSpec]]:
+def _by_addresses(discovered: DiscoveredCluster) -> tuple[list[NodeSpec], list[NodeSpec]]:
     """Return the nodes that the reader of inventories accepts, and the silent ones that lack an address."""
     lacking = [
         node
-        for node in found.nodes
+        for node in discovered.nodes
         if (node.is_broker and node.broker_address is None) or (not node.is_broker and node.controller_address is None)
     ]
-    return [node for node in found.nodes if node not in lacking], lacking
+    return [node for node in discovered.nodes if node not in lacking], lacking
 
 
 def _unanswered_node(node: NodeSpec) -> Iterator[str]:
@@ -452,8 +465,8 @@ def _unanswered_node(node: NodeSpec) -> Iterator[str]:
         yield f"#   controller_address: {_one_line(node.controller_address or 'HOST:PORT')}\n"
 
 
-def _node(node: NodeSpec, found: DiscoveredCluster) -> Iterator[str]:
-    known = {
+def _node(node: NodeSpec, discovered: DiscoveredCluster) -> Iterator[str]:
+    entry = {
         "id": node.node_id,
         "name": node.name,
         "roles": [role.value for role in Role if role in node.roles],
@@ -461,10 +474,10 @@ def _node(node: NodeSpec, found: DiscoveredCluster) -> Iterator[str]:
         "controller_address": node.controller_address,
         "rack": node.rack,
     }
-    known = {key: value for key, value in known.items() if value is not None}
-    if why := found.silent.get(node.node_id):
+    entry = {key: value for key, value in entry.items() if value is not None}
+    if why := discovered.silent.get(node.node_id):
         yield f"# {_comment(why)} Is its address correct?\n"
-    text: str = yaml.safe_dump([known], sort_keys=False, default_flow_style=None, width=1000)
+    text: str = yaml.safe_dump([entry], sort_keys=False, default_flow_style=None, width=1000)
     yield text
     host = _one_line((node.broker_address or node.controller_address or "").rpartition(":")[0])
     yield f"  # host: {host.strip('[]')}   # Is this its host for SSH?\n"

@@ -15,12 +15,13 @@ _ClassKey = tuple[str, int, int | None, int | None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VerdictChange:
-    """A changed verdict of a release for one partition. `before`: None if no earlier scan has the partition."""
+    """A changed verdict of a release for one partition."""
 
     release: Release
     topic: str
     partition: int
     before: LoadVerdict | None
+    """None if no earlier scan has the partition."""
     after: LoadVerdict
     first_failure: Failure | None = None
 
@@ -57,30 +58,30 @@ class Growth:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanComparison:
-    """The changes between two scans. `worse`: the changes that need an alert.
-
-    `not_compared`: sentences about releases and logs that only one of the scans covers.
-    """
+    """The changes between two scans."""
 
     cluster: str
     before_at: float
     after_at: float
     worse: tuple[VerdictChange, ...] = ()
+    """The changes that need an alert."""
     better: tuple[VerdictChange, ...] = ()
     appeared: tuple[ClassChange, ...] = ()
     gone: tuple[ClassChange, ...] = ()
     growth: tuple[Growth, ...] = ()
     not_compared: tuple[str, ...] = ()
+    """Sentences about releases and logs that only one of the scans covers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrendPoint:
-    """One scan of the trend. `failing`: release → number of partitions that it cannot load."""
+    """One scan of the trend."""
 
     scanned_at: float
     records: int
     log_bytes: Mapping[str, int]
     failing: Mapping[Release, int]
+    """Release → number of partitions that it cannot load."""
 
 
 _WORDS: Mapping[LoadVerdict, str] = {
@@ -201,18 +202,18 @@ def _not_compared(before: ScanResult, after: ScanResult) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanSummary:
-    """A scan. `scan`: its name in the history; `verdicts`: the worst verdict of each release.
-
-    `run_id`: the scheduled run; empty for a command. `topics`: those that the scan has; None in a scan of an earlier
-    version.
-    """
+    """A scan."""
 
     at: float
     run_id: str
+    """The scheduled run; empty for a command."""
     scan: str
+    """Its name in the history."""
     scanned_at: float
     records: int
     log_bytes: int
     partitions: int
     verdicts: Mapping[Release, LoadVerdict]
+    """The worst verdict of each release."""
     topics: tuple[str, ...] | None = None
+    """Those that the scan has; None in a scan of an earlier version."""

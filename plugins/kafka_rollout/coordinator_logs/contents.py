@@ -31,18 +31,18 @@ _STABLE_MEMBER = 0  # MemberState.STABLE
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StateRecord:
-    """The newest record of one key. `record`: name of its type in the catalogue. `value` None: a tombstone.
-
-    `tags`: key version, value version, path and number of each tagged field (scan.TaggedFields).
-    """
+    """The newest record of one key."""
 
     topic: str
     partition: int
     record: str
+    """Name of its type in the catalogue."""
     key: Mapping[str, Any]
     value: Mapping[str, Any] | None
+    """None: a tombstone."""
     offset: int
     tags: frozenset[tuple[int, int, str, int]] = frozenset()
+    """Key version, value version, path and number of each tagged field (scan.TaggedFields)."""
 
     @property
     def owner(self) -> str:
@@ -53,35 +53,37 @@ class StateRecord:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupSummary:
-    """One group. `type`: classic, consumer, share or streams. `protocol`: protocol type of its members (`consumer`,
-    `connect`). `assignor`: assignor of the classic group, or the server-side assignors that members requested.
-
-    `classic_members`: members of a consumer group that still use the classic protocol (during a conversion).
-    `share_partitions`: number of share partitions with state. `offsets_only`: there is no group record, only committed
-    offsets (tools, and consumers that assign partitions themselves).
-    """
+    """One group."""
 
     name: str
     type: str
+    """Classic, consumer, share or streams."""
     state: str
     members: int
     partition: int
     protocol: str | None = None
+    """Protocol type of its members (`consumer`, `connect`)."""
     assignor: str | None = None
+    """Assignor of the classic group, or the server-side assignors that members requested."""
     classic_members: int = 0
+    """Members of a consumer group that still use the classic protocol (during a conversion)."""
     share_partitions: int = 0
+    """Number of share partitions with state."""
     offsets_only: bool = False
+    """There is no group record, only committed offsets (tools, and consumers that assign partitions themselves)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionalIdSummary:
-    """One transactional id. `partitions`: those of its transaction. `updated_at`: epoch ms; −1: unknown."""
+    """One transactional id."""
 
     name: str
     state: str
     partition: int
     partitions: int
+    """Those of its transaction."""
     updated_at: int
+    """Epoch ms; −1: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,16 +98,14 @@ class GroupCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupInventory:
-    """The groups and transactional ids of the logs.
-
-    `commits`: topic → offset commit records. The counts include all.
-    """
+    """The groups and transactional ids of the logs."""
 
     groups: tuple[GroupSummary, ...] = ()
     transactional_ids: tuple[TransactionalIdSummary, ...] = ()
     group_counts: tuple[GroupCount, ...] = ()
     transactional_id_counts: Mapping[str, int] = field(default_factory=dict)
     commits: Mapping[str, int] = field(default_factory=dict)
+    """Topic → offset commit records. The counts include all."""
     groups_left_out: int = 0
     transactional_ids_left_out: int = 0
 

@@ -117,12 +117,10 @@ ROLLBACK_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Failing:
-    """The partitions of one log that a release cannot load, or whose state it would lose.
-
-    `first`: one that would not be served, if there is one.
-    """
+    """The partitions of one log that a release cannot load, or whose state it would lose."""
 
     first: ReleaseVerdict
+    """One that would not be served, if there is one."""
     partitions: int
     of: int
     served: int

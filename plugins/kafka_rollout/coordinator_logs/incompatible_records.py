@@ -39,36 +39,34 @@ _Kind = tuple[str, int | None, int | None, str, bool]  # topic, key version, val
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedPartition:
-    """Records of one kind in one partition.
-
-    `live`: number of current records (newest of their key); None: not determined.
-    """
+    """Records of one kind in one partition."""
 
     partition: int
     count: int
     first_offset: int
     live: int | None
+    """Number of current records (newest of their key); None: not determined."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IncompatibleRecords:
-    """Records of one kind that stop the release, or that it ignores (`stops` False).
-
-    `loses`: the release does not stop at them, but loses transactional ids; `stops` is True then.
-    `record`: name of the type; None if no release of the catalogue knows it. `known`: whether this release knows it.
-    `value_version` None: tombstones. `part`: the broken part, as in BrokenRecords.
-    """
+    """Records of one kind that stop the release, or that it ignores (`stops` False)."""
 
     topic: str
     record: str | None
+    """Name of the type; None if no release of the catalogue knows it."""
     key_version: int | None
     value_version: int | None
+    """None: tombstones."""
     reason: str
     stops: bool
     known: bool
+    """Whether this release knows it."""
     partitions: tuple[AffectedPartition, ...]
     part: str = ""
+    """The broken part, as in BrokenRecords."""
     loses: bool = False
+    """The release does not stop at them, but loses transactional ids; `stops` is True then."""
 
     @property
     def count(self) -> int:

@@ -50,15 +50,17 @@ class Concerned:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyStep:
-    """One action. `concerned`: most records first. `within_ms`: longest duration; None: no upper limit."""
+    """One action."""
 
     kind: StepKind
     title: str
     sentence: str
     concerned: tuple[Concerned, ...] = ()
+    """Most records first."""
     concerned_left_out: int = 0
     settings: tuple[SettingChange, ...] = ()
     within_ms: int | None = None
+    """Longest duration; None: no upper limit."""
 
     @property
     def settings_in_words(self) -> tuple[str, ...]:
@@ -75,37 +77,36 @@ class RemedyStep:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Remedy:
-    """The remedy for a release that fails on these logs or ignores some records.
-
-    `waiting_is_enough`: no incompatible record is current, so only the log cleaner must run. None: unknown, because the
-    scan did not determine the current records. `steps`: in the order in which to do them.
-    """
+    """The remedy for a release that fails on these logs or ignores some records."""
 
     release: Release
     offences: tuple[IncompatibleRecords, ...]
     waiting_is_enough: bool | None
+    """No incompatible record is current, so only the log cleaner must run. None: unknown, because the scan did not
+    determine the current records."""
     steps: tuple[RemedyStep, ...]
+    """In the order in which to do them."""
 
     @property
     def fails(self) -> bool:
-        return any(found.stops for found in self.offences)
+        return any(records.stops for records in self.offences)
 
     @property
     def sentence(self) -> str:
-        stopping = [found for found in self.offences if found.stops]
+        stopping = [offence for offence in self.offences if offence.stops]
         if not stopping:
-            ignored = sum(found.count for found in self.offences)
+            ignored = sum(offence.count for offence in self.offences)
             return (
                 f"{self.release} loads these logs and ignores {count(ignored, 'record')} of unknown types or versions."
             )
-        if all(found.pending for found in stopping):
-            groups = count(sum(found.count for found in stopping), "deleted group")
+        if all(offence.pending for offence in stopping):
+            groups = count(sum(offence.count for offence in stopping), "deleted group")
             return (
                 f"Kafka {self.release} logs a load error for {groups} whose only offsets belong to open "
                 "transactions, but it serves their partitions. End these transactions. You do not need to "
                 "wait for the log cleaner."
             )
-        records = count(sum(found.count for found in stopping), "record")
+        records = count(sum(offence.count for offence in stopping), "record")
         if self.waiting_is_enough is None:
             return (
                 f"{records} stop {self.release}. Scan with --live to find out whether waiting for the log "
@@ -116,7 +117,7 @@ class Remedy:
                 f"{records} stop {self.release}. All of them are superseded: wait until the log cleaner has "
                 "removed them."
             )
-        alive = sum(found.to_be_removed or 0 for found in stopping)
+        alive = sum(offence.to_be_removed or 0 for offence in stopping)
         return (
             f"{records} stop {self.release}. {alive:,} of them are current: first convert, delete or stop "
             "what writes them."
@@ -131,18 +132,18 @@ def find_remedies(
     The times use the topic configuration of the scan, or Kafka's defaults if the scan has none.
     """
     catalogue = catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
-    asked = scan.releases if releases is None else tuple(releases)
-    found = ((release, find_incompatible_records(scan, catalogue, release)) for release in asked)
-    return tuple(_remedy(scan, catalogue, release, offences) for release, offences in found if offences)
+    chosen = scan.releases if releases is None else tuple(releases)
+    of_each = ((release, find_incompatible_records(scan, catalogue, release)) for release in chosen)
+    return tuple(_remedy(scan, catalogue, release, offences) for release, offences in of_each if offences)
 
 
 def _remedy(
     scan: ScanResult, catalogue: Catalogue, release: Release, offences: tuple[IncompatibleRecords, ...]
 ) -> Remedy:
-    stopping = [found for found in offences if found.stops]
-    to_remove = [found.to_be_removed for found in stopping]
+    stopping = [offence for offence in offences if offence.stops]
+    to_remove = [offence.to_be_removed for offence in stopping]
     removals = _removal_steps(scan, catalogue, release, offences)
-    faster, after = _cleaning_steps([found for found in stopping if found.cleaned], scan.cleaning)
+    faster, after = _cleaning_steps([offence for offence in stopping if offence.cleaned], scan.cleaning)
     # Faster cleaning starts at once, unless a change to another release comes first: these settings are for about an
     # hour.
     through = any(step.kind is StepKind.THROUGH for step in removals)
@@ -158,16 +159,16 @@ def _removal_steps(
     scan: ScanResult, catalogue: Catalogue, release: Release, offences: Sequence[IncompatibleRecords]
 ) -> list[RemedyStep]:
     """Return the removal actions in the order of the families. Superseded records need none."""
-    known = _known(scan)
+    states = _known(scan)
     by_family: defaultdict[Family, list[IncompatibleRecords]] = defaultdict(list)
-    for found in offences:
-        if found.to_be_removed != 0:
-            by_family[found.family].append(found)
+    for offence in offences:
+        if offence.to_be_removed != 0:
+            by_family[offence.family].append(offence)
     steps = []
     for family in Family:
         of_family = by_family[family]
-        for together in [of_family] if of_family and family in ONE_ACTION else [[found] for found in of_family]:
-            concerned = _concerned_by(scan, release, family, together, known)
+        for together in [of_family] if of_family and family in ONE_ACTION else [[offence] for offence in of_family]:
+            concerned = _concerned_by(scan, release, family, together, states)
             action = choose_removal_action(catalogue, release, family, together[0])
             left_out = max(0, len(concerned) - NAMED)
             steps.append(replace(action, concerned=tuple(concerned[:NAMED]), concerned_left_out=left_out))
@@ -179,7 +180,7 @@ def _concerned_by(
     release: Release,
     family: Family,
     offences: Sequence[IncompatibleRecords],
-    known: Mapping[tuple[str, str], str],
+    states: Mapping[tuple[str, str], str],
 ) -> list[Concerned]:
     """Return the owners of current records of these kinds, most records first (of all records without --live)."""
     match family:
@@ -192,21 +193,21 @@ def _concerned_by(
             ]
         case Family.OUT_OF_ORDER:
             groups = (found.group for found in scan.out_of_order if release in found.releases)
-            return [Concerned(group, known.get(("group", group), "")) for group in groups]
+            return [Concerned(group, states.get(("group", group), "")) for group in groups]
     wanted = {(found.topic, found.key_version, found.value_version) for found in offences}
     records: Counter[tuple[str, str]] = Counter()
     for owner in scan.owners:
         if (owner.topic, owner.key_version, owner.value_version) in wanted and owner.live != 0:
             records[owner.owner, owner.name] += owner.count if owner.live is None else owner.live
-    return [Concerned(key[1], known.get(key, "")) for key in sorted(records, key=lambda key: (-records[key], key))]
+    return [Concerned(key[1], states.get(key, "")) for key in sorted(records, key=lambda key: (-records[key], key))]
 
 
 def _known(scan: ScanResult) -> Mapping[tuple[str, str], str]:
     """Return (kind, name) of a group or id → its state in the inventory."""
     if scan.inventory is None:
         return {}
-    known = {("group", group.name): _about(group) for group in scan.inventory.groups}
-    return known | {("transactional_id", each.name): each.state for each in scan.inventory.transactional_ids}
+    states = {("group", group.name): _about(group) for group in scan.inventory.groups}
+    return states | {("transactional_id", each.name): each.state for each in scan.inventory.transactional_ids}
 
 
 def _about(group: GroupSummary) -> str:
@@ -222,7 +223,7 @@ def _cleaning_steps(
     """Return the cleaning steps for the topics with incompatible records: settings before, wait, settings after."""
     changes: list[SettingChange] = []
     waits: list[RemedyStep] = []
-    for topic in sorted({found.topic for found in stopping}):
+    for topic in sorted({offence.topic for offence in stopping}):
         config = cleaning.get(topic, defaults_of(topic))
         # The conversion or deletion of a group writes tombstones, which can be of types that the release does not
         # support.
@@ -391,14 +392,14 @@ _SHADOWED_BY: Mapping[Family, str] = {
 
 
 def choose_removal_action(
-    catalogue: Catalogue, release: Release, family: Family, found: IncompatibleRecords
+    catalogue: Catalogue, release: Release, family: Family, records: IncompatibleRecords
 ) -> RemedyStep:
     """Return how to remove the current records so that `release` can load the log."""
     if family in ONE_ACTION:
         return ONE_ACTION[family]
-    if found.unreadable:
+    if records.unreadable:
         return _end(
-            title=f"Replace the unreadable records: {found.title}",
+            title=f"Replace the unreadable records: {records.title}",
             sentence=(
                 "No release of the catalogue wrote them. Copy the directory of the partition. Then supersede "
                 "them with newer records: commit the offset again, let the group rebalance, restart the "
@@ -406,37 +407,42 @@ def choose_removal_action(
                 "superseded."
             ),
         )
-    if family is Family.UNKNOWN or found.key_version is None or found.value_version is None:
+    if family is Family.UNKNOWN or records.key_version is None or records.value_version is None:
         return _end(
-            title=f"Find the writer of the records of key version {found.key_version}",
+            title=f"Find the writer of the records of key version {records.key_version}",
             sentence=(
                 "No release of the catalogue knows this type. A newer Kafka release or another program wrote "
                 "it. Only that writer can write the tombstones that let the log cleaner remove them."
             ),
         )
     return _newer_value(
-        facts_of_type(catalogue, found.topic, found.key_version),
+        facts_of_type(catalogue, records.topic, records.key_version),
         release,
         family,
-        what=f"{found.record} {found.value_version}",
-        value_version=found.value_version,
+        what=f"{records.record} {records.value_version}",
+        value_version=records.value_version,
     )
 
 
 def _newer_value(
-    known: Sequence[tuple[Release, RecordTypeFacts]], release: Release, family: Family, *, what: str, value_version: int
+    of_releases: Sequence[tuple[Release, RecordTypeFacts]],
+    release: Release,
+    family: Family,
+    *,
+    what: str,
+    value_version: int,
 ) -> RemedyStep:
     """Return the action for a known record type with a value version that is too new.
 
     A value version that depends on a feature level is no longer written below that level. A version that a release
     always writes can be removed only through another release.
     """
-    reads = next((facts.reads for known_to, facts in known if known_to == release), None)
-    writers = [(writer, facts) for writer, facts in known if value_version in facts.writes]
+    reads = next((facts.reads for reader, facts in of_releases if reader == release), None)
+    writers = [(writer, facts) for writer, facts in of_releases if value_version in facts.writes]
     always = [writer for writer, facts in writers if value_version not in facts.written_from]
     through = tuple(
         other
-        for other, facts in known
+        for other, facts in of_releases
         if reads is not None
         and value_version in facts.reads
         and facts.writes

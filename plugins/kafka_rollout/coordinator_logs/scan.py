@@ -61,23 +61,22 @@ def worst_of(verdicts: Iterable[LoadVerdict]) -> LoadVerdict:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BrokenRecords:
-    """Records with a known key and value version that `releases` cannot parse, or whose content they reject.
-
-    `part`: "key" or "value", the part that does not parse. `reason`: of the first record. "end": the records parse, but
-    no record with a known key follows, so the releases stall (CoordinatorLogFacts.stalls_at_unknown_end). "pending":
-    number of deleted groups for which the releases log an error while transactions are open (DeletedWhilePending).
-    "order": number of groups with a record that contradicts an earlier record (OutOfOrder).
-    """
+    """Records with a known key and value version that `releases` cannot parse, or whose content they reject."""
 
     topic: str
     partition: int
     key_version: int
     value_version: int | None
     part: str
+    """"key" or "value", the part that does not parse."""
     releases: tuple[Release, ...]
     count: int
     first_offset: int
     reason: str
+    """Of the first record. "end": the records parse, but no record with a known key follows, so the releases stall
+    (CoordinatorLogFacts.stalls_at_unknown_end). "pending": number of deleted groups for which the releases log an error
+    while transactions are open (DeletedWhilePending). "order": number of groups with a record that contradicts an
+    earlier record (OutOfOrder)."""
     live: int | None = None
 
     @property
@@ -91,39 +90,36 @@ class BrokenRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TaggedFields:
-    """Records with a tagged field (KIP-482).
-
-    `path`: the struct with the field; "" for the record itself, "topics[].partitions[]" for a nested one. `known_by`:
-    the releases whose definition has the tag. `name`: its name there; None if no release of the catalogue knows it.
-    `owners`: the groups or transactional ids whose current record has the field, at most OWNERS_OF_TAG. None if records
-    of this kind are not listed.
-    """
+    """Records with a tagged field (KIP-482)."""
 
     topic: str
     partition: int
     key_version: int
     value_version: int
     path: str
+    """The struct with the field; "" for the record itself, "topics[].partitions[]" for a nested one."""
     tag: int
     count: int
     first_offset: int
     name: str | None
+    """Its name there; None if no release of the catalogue knows it."""
     known_by: tuple[Release, ...]
+    """The releases whose definition has the tag."""
     owners: tuple[str, ...] | None = None
+    """The groups or transactional ids whose current record has the field, at most OWNERS_OF_TAG. None if records of
+    this kind are not listed."""
     owners_left_out: int = 0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OwnerRecords:
-    """Records of one kind of one group, transactional id or share partition.
-
-    `owner`: "group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Listed only for record kinds
-    that a requested release fails on or ignores, and for group records whose load depends on earlier records.
-    """
+    """Records of one kind of one group, transactional id or share partition."""
 
     topic: str
     partition: int
     owner: str
+    """"group", "transactional_id" or "share_partition" (`group:topic-id:partition`). Listed only for record kinds that
+    a requested release fails on or ignores, and for group records whose load depends on earlier records."""
     name: str
     key_version: int
     value_version: int | None
@@ -134,24 +130,20 @@ class OwnerRecords:
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class DeletedWhilePending:
-    """A group whose newest GroupMetadata record is a tombstone and whose only offsets belong to open transactions.
-
-    `producers`: the producers of these transactions. `offset`: the record from which this is the case.
-    """
+    """A group whose newest GroupMetadata record is a tombstone and whose only offsets belong to open transactions."""
 
     topic: str
     partition: int
     offset: int
+    """The record from which this is the case."""
     group: str
     producers: tuple[int, ...]
+    """The producers of these transactions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
 class OutOfOrder:
-    """A group with a record at which the coordinators of `releases` stop because of an earlier record.
-
-    `complaint`: their error, as far as it is known. `value_version` None: the record is a tombstone.
-    """
+    """A group with a record at which the coordinators of `releases` stop because of an earlier record."""
 
     topic: str
     partition: int
@@ -159,13 +151,15 @@ class OutOfOrder:
     group: str
     key_version: int
     value_version: int | None
+    """None: the record is a tombstone."""
     releases: tuple[Release, ...]
     complaint: str
+    """Their error, as far as it is known."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCopy:
-    """A directory with a copy of a partition. Of several copies, the `chosen` one is read. `why`: the reason."""
+    """A directory with a copy of a partition. Of several copies, the `chosen` one is read."""
 
     topic: str
     partition: int
@@ -175,6 +169,7 @@ class LogCopy:
     log_bytes: int
     chosen: bool
     why: str
+    """The reason."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,30 +222,27 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseVerdict:
-    """The verdict of one release for one partition. `ignored`: number of records with unknown types that it skips."""
+    """The verdict of one release for one partition."""
 
     release: Release
     topic: str
     partition: int
     verdict: LoadVerdict
     ignored: int = 0
+    """Number of records with unknown types that it skips."""
     first_failure: Failure | None = None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanResult:
-    """One scan of coordinator logs. `scanned_at`: epoch seconds. `logs`: the ranges that were read, each once.
-
-    `cluster`: name in the inventory, or a label if directories were read. `owners_left_out`: number of owners that are
-    not listed. `inventory`: None if it was not created. `cleaning`: topic
-    configuration by topic, if the cluster reported it. `new_group_coordinator`: evaluated for brokers whose
-    configuration enables it (Catalogue.configured). `deleted_while_pending`: the groups of the "pending" entries of
-    `broken`. `out_of_order`: the groups of its "order" entries.
-    """
+    """One scan of coordinator logs."""
 
     cluster: str
+    """Name in the inventory, or a label if directories were read."""
     scanned_at: float
+    """Epoch seconds."""
     logs: tuple[LogRange, ...]
+    """The ranges that were read, each once."""
     classes: tuple[RecordKind, ...]
     verdicts: tuple[ReleaseVerdict, ...]
     sizes: tuple[LogSize, ...] = ()
@@ -258,13 +250,19 @@ class ScanResult:
     tagged: tuple[TaggedFields, ...] = ()
     owners: tuple[OwnerRecords, ...] = ()
     owners_left_out: int = 0
+    """Number of owners that are not listed."""
     copies: tuple[LogCopy, ...] = ()
     damage: tuple[Damage, ...] = ()
     deleted_while_pending: tuple[DeletedWhilePending, ...] = ()
+    """The groups of the "pending" entries of `broken`."""
     out_of_order: tuple[OutOfOrder, ...] = ()
+    """The groups of its "order" entries."""
     inventory: GroupInventory | None = None
+    """None if it was not created."""
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
+    """Topic configuration by topic, if the cluster reported it."""
     new_group_coordinator: bool = False
+    """Evaluated for brokers whose configuration enables it (Catalogue.configured)."""
 
     @property
     def records(self) -> int:
@@ -333,23 +331,25 @@ class ScanResult:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ScanRequest:
-    """A scan of a live cluster or of the directories `log_dirs`. The job gets its JSON form as a file.
-
-    `cluster`: its name in the inventory, or a label. `security_file`: credentials for a secured cluster; mode 0600.
-    `topics`, `releases`: empty for all of the catalogue. `fail_on`: exit code 3 if one of these releases is not proved
-    to load the logs. `live`: also count the current records; `classes_only`: do not parse the records.
-    `new_group_coordinator`: evaluate for brokers that enable it; the brokers of a live cluster are queried.
-    """
+    """A scan of a live cluster or of the directories `log_dirs`. The job gets its JSON form as a file."""
 
     cluster: str
+    """Its name in the inventory, or a label."""
     json_file: Path
     bootstrap_servers: str = ""
     log_dirs: tuple[Path, ...] = ()
     security_file: Path | None = None
+    """Credentials for a secured cluster; mode 0600."""
     parquet: Path | None = None
     topics: tuple[str, ...] = ()
+    """Empty for all of the catalogue."""
     releases: tuple[Release, ...] = ()
+    """Empty for all of the catalogue."""
     fail_on: tuple[Release, ...] = ()
+    """Exit code 3 if one of these releases is not proved to load the logs."""
     live: bool = False
+    """Also count the current records."""
     classes_only: bool = False
+    """Do not parse the records."""
     new_group_coordinator: bool = False
+    """Evaluate for brokers that enable it; the brokers of a live cluster are queried."""

@@ -20,11 +20,7 @@ DROPPED = FindingCode(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class IgnoredTag:
-    """One tagged field over all partitions, and the releases that load its records and ignore it.
-
-    `name`: None if no release of the catalogue knows the tag. `owners`: the groups or transactional ids whose current
-    record has it; None if they are not listed. `loss`: the effect of ignoring it, with the source.
-    """
+    """One tagged field over all partitions, and the releases that load its records and ignore it."""
 
     topic: str
     record: str
@@ -32,13 +28,16 @@ class IgnoredTag:
     path: str
     tag: int
     name: str | None
+    """None if no release of the catalogue knows the tag."""
     count: int
     partitions: int
     known_by: tuple[Release, ...]
     ignored_by: tuple[Release, ...]
     owners: tuple[str, ...] | None
+    """The groups or transactional ids whose current record has it; None if they are not listed."""
     owners_left_out: int
     loss: str
+    """The effect of ignoring it, with the source."""
 
 
 UNKNOWN_LOSS = "No release of the catalogue knows this tag. The effect of ignoring it is unknown."

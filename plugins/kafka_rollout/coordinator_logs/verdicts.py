@@ -97,14 +97,14 @@ def _evaluate_partition(
 def _is_ignored(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
     if record.key_version is None:
         return False
-    known = facts.record(record.key_version)
-    return facts.ignores_unknown_keys if known is None else _skips_value(facts, known, record.value_version)
+    record_type = facts.record(record.key_version)
+    return facts.ignores_unknown_keys if record_type is None else _skips_value(facts, record_type, record.value_version)
 
 
-def _skips_value(facts: CoordinatorLogFacts, known: RecordTypeFacts, value_version: int | None) -> bool:
+def _skips_value(facts: CoordinatorLogFacts, record_type: RecordTypeFacts, value_version: int | None) -> bool:
     if not facts.ignores_unknown_values or value_version in (None, UNREADABLE_VALUE):
         return False
-    return value_version not in known.reads
+    return value_version not in record_type.reads
 
 
 def loss_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:
@@ -114,12 +114,12 @@ def loss_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None:
     transactional id, or has its older state. It neither fences the producer of the id nor ends its open transaction.
     Superseded records lose nothing.
     """
-    known = None if record.key_version is None else facts.record(record.key_version)
-    if known is None or record.live == 0 or not _skips_value(facts, known, record.value_version):
+    record_type = None if record.key_version is None else facts.record(record.key_version)
+    if record_type is None or record.live == 0 or not _skips_value(facts, record_type, record.value_version):
         return None
     return (
-        f"value version {record.value_version} of {known.name} is skipped (it reads {known.reads}), so the state of "
-        "the transactional id is lost: its old producer is not fenced, and its open transaction never ends"
+        f"value version {record.value_version} of {record_type.name} is skipped (it reads {record_type.reads}), so the "
+        "state of the transactional id is lost: its old producer is not fenced, and its open transaction never ends"
     )
 
 
@@ -133,37 +133,41 @@ def failure_reason(facts: CoordinatorLogFacts, record: RecordKind) -> str | None
     key_version, value_version = record.key_version, record.value_version
     if key_version is None:
         return "the key is null or too short to have a version"
-    known = facts.record(key_version)
-    if known is None:
+    record_type = facts.record(key_version)
+    if record_type is None:
         if facts.ignores_unknown_keys:
             return None
         return f"unknown key version {key_version}{_quoted(facts.unknown_key, key_version)}"
     if value_version is None:
-        return _refusal(known, "tombstone", f"a null value of {known.name}")
+        return _refusal(record_type, "tombstone", f"a null value of {record_type.name}")
     if value_version == UNREADABLE_VALUE:
-        return f"a value of {known.name} that is too short to have a version"
-    if value_version not in known.reads:
+        return f"a value of {record_type.name} that is too short to have a version"
+    if value_version not in record_type.reads:
         if facts.ignores_unknown_values:
             return None
-        words = _quoted(known.unknown_value, value_version)
-        return f"unknown value version {value_version} of {known.name} (it reads {known.reads}){words}"
-    return _refusal(known, "value", known.name)
+        words = _quoted(record_type.unknown_value, value_version)
+        return f"unknown value version {value_version} of {record_type.name} (it reads {record_type.reads}){words}"
+    return _refusal(record_type, "value", record_type.name)
 
 
-def _refusal(known: RecordTypeFacts, kind: str, what: str) -> str | None:
-    if kind not in known.refuses:
+def _refusal(record_type: RecordTypeFacts, kind: str, what: str) -> str | None:
+    if kind not in record_type.refuses:
         return None
-    return f"{what} (key version {known.key_version}) is read and then rejected{_quoted(known.refuses[kind])}"
+    return (
+        f"{what} (key version {record_type.key_version}) is read and then rejected{_quoted(record_type.refuses[kind])}"
+    )
 
 
 def _broken_reason(facts: CoordinatorLogFacts, records: BrokenRecords) -> str | None:
     """Return the reason for broken records. Bytes after an unknown key or value version are never parsed."""
     if records.part in ("end", "order"):
         return records.reason
-    known = facts.record(records.key_version)
-    if known is None:
+    record_type = facts.record(records.key_version)
+    if record_type is None:
         return None
-    is_parsed = records.part == "key" or (records.value_version is not None and records.value_version in known.reads)
+    is_parsed = records.part == "key" or (
+        records.value_version is not None and records.value_version in record_type.reads
+    )
     return f"broken {records.part}: {records.reason}" if is_parsed else None
 
 
@@ -220,7 +224,7 @@ def unloadable_groups(
     by_log: dict[tuple[str, int], list[DeletedWhilePending]] = {}
     for group in sorted(groups):
         by_log.setdefault((group.topic, group.partition), []).append(group)
-    found = []
+    broken = []
     for (topic, partition), deleted in by_log.items():
         failing: dict[str, list[Release]] = {}
         for release in releases:
@@ -231,7 +235,7 @@ def unloadable_groups(
         more = f" (and {count(len(deleted) - 1, 'group')} more)" if deleted[1:] else ""
         for complaint, of in failing.items():
             words = complaint.replace("{group}", first.group).replace("{partition}", f"{topic}-{partition}")
-            found.append(
+            broken.append(
                 BrokenRecords(
                     topic=topic,
                     partition=partition,
@@ -247,7 +251,7 @@ def unloadable_groups(
                     ),
                 )
             )
-    return tuple(found)
+    return tuple(broken)
 
 
 def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ...]:
@@ -255,11 +259,11 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
     together: dict[tuple[str, int, tuple[Release, ...]], list[OutOfOrder]] = {}
     for group in sorted(groups):
         together.setdefault((group.topic, group.partition, group.releases), []).append(group)
-    found = []
+    broken = []
     for records in together.values():
         first, more = records[0], f" (and {count(len(records) - 1, 'group')} more)" if records[1:] else ""
         what = "tombstone" if first.value_version is None else "record"
-        found.append(
+        broken.append(
             BrokenRecords(
                 topic=first.topic,
                 partition=first.partition,
@@ -275,7 +279,7 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
                 ),
             )
         )
-    return tuple(found)
+    return tuple(broken)
 
 
 def producers_in_words(producers: Sequence[int]) -> str:

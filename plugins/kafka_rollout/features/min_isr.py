@@ -43,18 +43,17 @@ MIN_ISR_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MinIsr:
-    """min.insync.replicas as it is in a cluster.
-
-    `files`: values that each controller would write as the default, by node id: those of its file and of its process.
-    `topics`: topics without their own value → brokers with a replica. `unknown`: sentences about values that could not
-    be read; `unread`: about those of controllers, which count only if one of them writes the default.
-    """
+    """min.insync.replicas as it is in a cluster."""
 
     values: SettingValues
     files: Mapping[int, Collection[str]] = field(default_factory=dict)
+    """Values that each controller would write as the default, by node id: those of its file and of its process."""
     topics: Mapping[str, Collection[int]] = field(default_factory=dict)
+    """Topics without their own value → brokers with a replica."""
     unknown: tuple[str, ...] = ()
+    """Sentences about values that could not be read."""
     unread: tuple[str, ...] = ()
+    """About those of controllers, which count only if one of them writes the default."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

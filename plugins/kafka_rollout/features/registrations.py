@@ -48,15 +48,14 @@ def registered_levels(changes: Iterable[FeatureChange]) -> dict[str, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenRegistrations:
-    """What was observed of brokers' registrations, by node id.
-
-    `complete`: they have all raised levels. `lacking`: features that a registration lacks. `unknown`: neither the
-    controller nor a metadata log showed it.
-    """
+    """What was observed of brokers' registrations, by node id."""
 
     complete: tuple[int, ...] = ()
+    """They have all raised levels."""
     lacking: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Features that a registration lacks."""
     unknown: tuple[int, ...] = ()
+    """Neither the controller nor a metadata log showed it."""
 
     @property
     def incomplete(self) -> frozenset[int]:

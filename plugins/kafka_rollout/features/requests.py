@@ -185,15 +185,13 @@ class FeatureAction(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureOrder:
-    """A feature order, before the cluster is read.
-
-    `named`: requests for single features. `release`: the release whose levels are requested; with `may_lower` levels
-    can be lowered.
-    """
+    """A feature order, before the cluster is read."""
 
     action: FeatureAction
     named: tuple[FeatureRequest, ...] = ()
+    """Requests for single features."""
     release: Release | None = None
+    """The release whose levels are requested; with `may_lower` levels can be lowered."""
     may_lower: bool = True
 
     def __post_init__(self) -> None:
@@ -528,11 +526,13 @@ class FeatureUpdateStatus(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureOutcome:
-    """The result for one feature. `existing` and `new`: finalized maximum levels; 0 means not finalized."""
+    """The result for one feature."""
 
     feature: str
     existing: int
+    """Finalized maximum levels; 0 means not finalized."""
     new: int
+    """Finalized maximum levels; 0 means not finalized."""
     result: FeatureUpdateStatus
     sentence: str = ""
 

@@ -34,24 +34,18 @@ CLEANING_SETTINGS = (POLICY, SEGMENT_MS, SEGMENT_BYTES, DELETE_RETENTION, DIRTY_
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingChange:
-    """A temporary topic setting.
-
-    `previous`: the value before; None: the topic had no own value, so delete it afterwards.
-    """
+    """A temporary topic setting."""
 
     topic: str
     name: str
     value: str
     previous: str | None
+    """The value before; None: the topic had no own value, so delete it afterwards."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CleaningConfig:
-    """The configuration that decides when a topic is cleaned. Default: Kafka's defaults for the coordinators' topics.
-
-    `known`: False if it was assumed and not read from the cluster. `own`: names of the settings of the topic itself, as
-    opposed to broker defaults.
-    """
+    """The configuration that decides when a topic is cleaned. Default: Kafka's for the coordinators' topics."""
 
     policy: str = "compact"
     segment_ms: int = 7 * DAY
@@ -62,7 +56,9 @@ class CleaningConfig:
     max_compaction_lag_ms: int = NO_LIMIT
     cleaner_backoff_ms: int = 15 * SECOND
     known: bool = False
+    """False if it was assumed and not read from the cluster."""
     own: tuple[str, ...] = ()
+    """Names of the settings of the topic itself, as opposed to broker defaults."""
 
     @classmethod
     def from_settings(cls, settings: Mapping[str, str], *, own: Iterable[str] = ()) -> CleaningConfig:

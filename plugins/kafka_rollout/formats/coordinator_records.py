@@ -29,15 +29,14 @@ OnDamage = Callable[[RecordBatch, LogFormatError], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordLayouts:
-    """The layouts of one record type in one release. `name`: of the catalogue, such as OffsetCommit.
-
-    `rules`: the checks of its coordinator for fields of a value.
-    """
+    """The layouts of one record type in one release."""
 
     name: str
+    """Of the catalogue, such as OffsetCommit."""
     key: Layout
     value: MessageSchema
     rules: tuple[FieldRule, ...] = ()
+    """The checks of its coordinator for fields of a value."""
 
     def value_layout(self, version: int) -> Layout:
         """Return the layout of the value at a valid version, with the rules."""
@@ -49,13 +48,13 @@ class KindCounts:
     """Counts by (key version, value version) of one log partition or a range of it.
 
     Key version None: the key is null or too short to have a version. Value version None: a tombstone. Control batches
-    (transaction markers) are counted separately, because coordinators skip their records. `last_batches`: base offset
-    of the last batch with such a record.
+    (transaction markers) are counted separately, because coordinators skip their records.
     """
 
     counts: Counter[ClassKey] = field(default_factory=Counter)
     first_offsets: dict[ClassKey, int] = field(default_factory=dict)
     last_batches: dict[ClassKey, int] = field(default_factory=dict)
+    """Base offset of the last batch with such a record."""
     batches: int = 0
     control_batches: int = 0
     log_bytes: int = 0

@@ -38,21 +38,24 @@ Roles = Mapping[int, tuple[GroupFamilyFacts, str]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecord:
-    """One group record. `member`: second text of the key; `value`: with its version; None: a tombstone."""
+    """One group record."""
 
     offset: int
     key_version: int
     group: bytes
     member: bytes = b""
+    """Second text of the key."""
     value: bytes | None
+    """With its version; None: a tombstone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Refused:
-    """The first record of a group at which the load stops. `complaint`: the error of the release; "" if unknown."""
+    """The first record of a group at which the load stops."""
 
     record: GroupRecord
     complaint: str
+    """The error of the release; "" if unknown."""
 
 
 @dataclass(slots=True)
@@ -158,14 +161,14 @@ class GroupReplay:
 
 @dataclass(slots=True, kw_only=True)
 class FirstRecords:
-    """Offsets of the first record of each kind of one group. `kinds`: (key version, is a tombstone) → offset.
-
-    `committed`: the first committed offset, or None. `is_classic`: its newest GroupMetadata is not a tombstone.
-    """
+    """Offsets of the first record of each kind of one group."""
 
     kinds: dict[tuple[int, bool], int] = field(default_factory=dict)
+    """(key version, is a tombstone) → offset."""
     committed: int | None = None
+    """The first committed offset, or None."""
     is_classic: bool = False
+    """Its newest GroupMetadata is not a tombstone."""
 
     def note(self, key_version: int, offset: int, *, is_tombstone: bool) -> None:
         kind = key_version, is_tombstone
@@ -258,12 +261,11 @@ class PendingCommits:
     not remove another offset. A group is deleted if its newest GroupMetadata record is a tombstone. After all records,
     the coordinator also creates groups for pending offsets. It logs an error for a group that is deleted and has only
     pending offsets.
-
-    `groups`: the groups to examine. None: all groups; then only `suspects` and `doubtful` are available, because other
-    offsets are not stored.
     """
 
     groups: frozenset[bytes] | None = None
+    """The groups to examine. None: all groups; then only `suspects` and `doubtful` are available, because other offsets
+    are not stored."""
     _producer: int | None = None  # of the batch, if it belongs to a transaction
     _deleted: dict[bytes, bool] = field(default_factory=dict)  # group → its newest GroupMetadata is a tombstone
     _loaded: defaultdict[bytes, set[bytes]] = field(default_factory=lambda: defaultdict(set))

@@ -51,45 +51,44 @@ class FieldType(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldLayout:
-    """One field at one version. `name`: in camel case, as in generated classes and JSON converters.
-
-    `nullable`: of the array, if it is one, because elements are never null. `compact`: lengths, also of the elements,
-    are unsigned varints of length + 1. A marker precedes a nullable struct: an int8 (below 0: null) if it is untagged,
-    an unsigned varint (0: null) if it is tagged. `default`: value of a tagged field that was not written; for an array
-    or a struct None (null) or "".
-    """
+    """One field at one version."""
 
     name: str
+    """In camel case, as in generated classes and JSON converters."""
     type: FieldType
     array: bool
     nullable: bool
+    """Of the array, if it is one, because elements are never null."""
     compact: bool
+    """Lengths, also of the elements, are unsigned varints of length + 1. A marker precedes a nullable struct: an int8
+    (below 0: null) if it is untagged, an unsigned varint (0: null) if it is tagged."""
     default: Default
+    """Value of a tagged field that was not written; for an array or a struct None (null) or ""."""
     struct: StructLayout | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StructLayout:
-    """A struct. `fields`: untagged fields in byte order; `tagged`: tag → field, if the version is flexible."""
+    """A struct."""
 
     name: str
     flexible: bool
     fields: tuple[FieldLayout, ...]
+    """Untagged fields in byte order."""
     tagged: Mapping[int, FieldLayout] = dataclass_field(hash=False)
+    """Tag → field, if the version is flexible."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Layout:
-    """A message at one version, without the int16 prefix of a record.
-
-    `rules`: further checks of a coordinator (coordinator_records.py), which are not part of the definition.
-    """
+    """A message at one version, without the int16 prefix of a record."""
 
     name: str
     version: int
     flexible: bool
     struct: StructLayout
     rules: tuple[FieldRule, ...] = ()
+    """Further checks of a coordinator (coordinator_records.py), which are not part of the definition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -108,11 +107,12 @@ class _Field:
 
 @dataclass(frozen=True, slots=True, eq=False, kw_only=True)
 class MessageSchema:
-    """A message definition. `flexible_versions`: None if no version is flexible (KIP-482)."""
+    """A message definition."""
 
     name: str
     valid_versions: VersionRange
     flexible_versions: VersionRange | None
+    """None if no version is flexible (KIP-482)."""
     _fields: tuple[_Field, ...]
     _structs: Mapping[str, tuple[_Field, ...]]
 

@@ -38,7 +38,7 @@ class Codec(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordBatch:
-    """One complete batch. `data`: all bytes with the header; `position`: its first byte in the buffer.
+    """One complete batch.
 
     Each message of the old formats is one batch with record count −1, and of its attributes only codec and timestamp
     type are kept. The base offset of a compressed message is 0 until it is decompressed. Timestamps: epoch ms; −1:
@@ -46,6 +46,7 @@ class RecordBatch:
     """
 
     position: int
+    """Its first byte in the buffer."""
     magic: int
     base_offset: int
     last_offset: int
@@ -55,6 +56,7 @@ class RecordBatch:
     max_timestamp: int
     record_count: int
     data: memoryview
+    """All bytes with the header."""
     producer_id: int = -1
     producer_epoch: int = -1
     base_sequence: int = -1
@@ -122,19 +124,18 @@ class LogRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKind:
-    """Records of one partition with the same key version and value version.
-
-    `key_version` None: the key is null or too short to have a version. `value_version` None: tombstones; −1: the value
-    is too short to have a version. `live`: number of current records (newest of their key); None: not determined.
-    """
+    """Records of one partition with the same key version and value version."""
 
     topic: str
     partition: int
     key_version: int | None
+    """None: the key is null or too short to have a version."""
     value_version: int | None
+    """None: tombstones; −1: the value is too short to have a version."""
     count: int
     first_offset: int
     live: int | None = None
+    """Number of current records (newest of their key); None: not determined."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:

@@ -41,27 +41,27 @@ class MessageFormatError(LogFormatError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenTag:
-    """A tagged field in the bytes. `path`: "" in the message itself, "topics[].partitions[]" in a nested struct.
-
-    `size`: declared size in bytes; `known`: whether the definition has the tag.
-    """
+    """A tagged field in the bytes."""
 
     path: str
+    """"" in the message itself, "topics[].partitions[]" in a nested struct."""
     tag: int
     size: int
+    """Declared size in bytes."""
     known: bool
+    """Whether the definition has the tag."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Decoded:
-    """A message. `value`: field name → value at its version, with defaults for tagged fields that were not written.
-
-    `end`: position after the message; `tags`: its tagged fields in their order. A UUID is in Kafka's text form.
-    """
+    """A message."""
 
     value: dict[str, Any]
+    """Field name → value at its version, with defaults for tagged fields that were not written."""
     end: int
+    """Position after the message."""
     tags: tuple[SeenTag, ...]
+    """Its tagged fields in their order. A UUID is in Kafka's text form."""
 
 
 def decode(layout: Layout, data: Bytes, at: int = 0) -> Decoded:

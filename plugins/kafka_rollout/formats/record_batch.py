@@ -182,7 +182,7 @@ def _varint(data: bytes, position: int, most: int) -> tuple[int, int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchHeader:
-    """The header of a batch at byte `position` of a file. `leader_epoch`: −1 if the format has none."""
+    """The header of a batch at byte `position` of a file."""
 
     position: int
     magic: int
@@ -190,6 +190,7 @@ class BatchHeader:
     base_offset: int
     last_offset: int
     leader_epoch: int
+    """−1 if the format has none."""
 
 
 def header_at(block: Bytes, at: int, position: int) -> BatchHeader | None:

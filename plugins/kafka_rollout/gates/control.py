@@ -20,7 +20,7 @@ from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, 
 from kafka_rollout.base.maintenance import Maintenance
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import GateCheck, GateCondition
+from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.model.topology import OutsideCondition
 
 _COMPARISONS: Mapping[str, Callable[[float, float], bool]] = {
@@ -57,13 +57,12 @@ OUTSIDE_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reading:
-    """What a query or a command returned. `value`: None if it is unknown; then `problem` is a sentence with a `remedy`.
-
-    `text`: what a command printed, for the evidence.
-    """
+    """What a query or a command returned."""
 
     value: float | None = None
+    """None if it is unknown; then `problem` is a sentence with a `remedy`."""
     text: str = ""
+    """What a command printed, for the evidence."""
     problem: str = ""
     remedy: str = ""
 

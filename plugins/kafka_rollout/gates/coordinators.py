@@ -22,7 +22,7 @@ from itertools import count as count_up
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import BeforeStop, GateCondition, doubtful
+from kafka_rollout.gates.gate import BeforeStop, GateCondition, doubtful
 from kafka_rollout.model.counters import COORDINATOR_COUNTERS
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import PartitionState
@@ -36,14 +36,14 @@ _LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorAnswers:
-    """One broker's answers. `by_partition`: partition (`topic-partition`) → error name for an id that does not exist.
-
-    `groups` and `transactional_ids`: all that the broker coordinates; None while it loads and does not list them.
-    """
+    """One broker's answers."""
 
     by_partition: Mapping[str, str]
+    """Partition (`topic-partition`) → error name for an id that does not exist."""
     groups: frozenset[str] | None
+    """All that the broker coordinates; None while it loads and does not list them."""
     transactional_ids: frozenset[str] | None
+    """All that the broker coordinates; None while it loads and does not list them."""
 
 
 def coordinator_partition(name: str, partitions: int) -> int:

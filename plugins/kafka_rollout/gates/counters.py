@@ -9,7 +9,7 @@ from enum import Enum
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import GateCondition, doubtful
+from kafka_rollout.gates.gate import GateCondition, doubtful
 from kafka_rollout.model.configs import ConfigKind
 from kafka_rollout.model.counters import (
     ACTIVE_BROKERS,
@@ -100,15 +100,13 @@ def has_agent(node: NodeSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedErrors:
-    """Metadata errors that the approved plan expects, as `expected_errors`, and the logs that must explain each.
-
-    `logs`: node id → the log of its process; a node without one has no readable log. `accepted`: doubt → who accepted
-    it.
-    """
+    """Metadata errors that the approved plan expects, as `expected_errors`, and the logs that must explain each."""
 
     settings: Sequence[str] = ()
     logs: Mapping[int, SeenLog] = field(default_factory=dict)
+    """Node id → the log of its process; a node without one has no readable log."""
     accepted: Mapping[str, str] = field(default_factory=dict)
+    """Doubt → who accepted it."""
 
 
 NONE_EXPECTED = ExpectedErrors()

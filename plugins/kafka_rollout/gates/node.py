@@ -18,7 +18,6 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.check import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, none_left
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.gates.counters import (
     NONE_EXPECTED,
@@ -28,6 +27,7 @@ from kafka_rollout.gates.counters import (
     directories_online,
     no_metadata_errors,
 )
+from kafka_rollout.gates.gate import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, none_left
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (

@@ -12,8 +12,8 @@ from collections.abc import Iterator, Mapping
 
 from kafka_rollout.base.findings import WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import GateCondition, doubtful
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
+from kafka_rollout.gates.gate import GateCondition, doubtful
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.model.node_log import REMOTE_LOG_MANAGER, SeenLog

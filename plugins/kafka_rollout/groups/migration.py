@@ -63,13 +63,11 @@ class Goal(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConversionSettings:
-    """The conversion settings of the brokers.
-
-    `policies`: node id → group.consumer.migration.policy; None if not reported.
-    """
+    """The conversion settings of the brokers."""
 
     group_version: int
     policies: Mapping[int, str | None]
+    """Node id → group.consumer.migration.policy; None if not reported."""
 
     def allows(self, direction: str) -> bool:
         """Return whether all brokers convert groups that have members. `direction`: upgrade or downgrade."""
@@ -80,17 +78,18 @@ class ConversionSettings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupPlan:
-    """The plan for one group. `bounces`: number of rolling restarts of all members.
+    """The plan for one group.
 
-    `bounces` is None if all members must stop together, or if the goal cannot be reached. `note`: a fact for the
-    operator when no step is needed.
+    `bounces` is None if all members must stop together, or if the goal cannot be reached.
     """
 
     group: DescribedGroup
     bounces: int | None
+    """Number of rolling restarts of all members."""
     steps: tuple[str, ...]
     finding: Finding | None = None
     note: str = ""
+    """A fact for the operator when no step is needed."""
 
 
 def plan_groups(groups: Iterable[DescribedGroup], goal: Goal, facts: ConversionSettings) -> tuple[GroupPlan, ...]:

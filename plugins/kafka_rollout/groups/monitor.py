@@ -16,7 +16,7 @@ from kafka_rollout.model.groups import COOPERATIVE_STICKY, DescribedGroup, Parti
 
 @dataclass(slots=True, kw_only=True)
 class GroupHistory:
-    """One group so far. `unowned_s`: partition → seconds unassigned; `unseen_s`: seconds without a description.
+    """One group so far.
 
     A partition counts after it was first assigned. During a rebalance of a classic group no coordinator reports the
     assignment: members of an eager assignor have revoked all partitions, members of a cooperative one keep them.
@@ -29,7 +29,9 @@ class GroupHistory:
     rebalances: int = 0
     watched_s: float = 0.0
     unseen_s: float = 0.0
+    """Seconds without a description."""
     unowned_s: defaultdict[PartitionId, float] = field(default_factory=lambda: defaultdict(float))
+    """Partition → seconds unassigned."""
     _owners: dict[PartitionId, str] = field(default_factory=dict)
     _members: frozenset[str] = frozenset()
     _epoch: int | None = None

@@ -42,40 +42,41 @@ class UnreadableLogError(UserError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeLog:
-    """The metadata log of a stopped node. `epoch`, `end_offset`: of its last record.
-
-    `known_epoch`: the newest epoch in its quorum-state, with the leader and the vote of this epoch; -1 for none.
-    `newest_epoch`: the highest of its batches and of its leader-epoch-checkpoint. `snapshots`: file names, also of
-    those that are not complete. `voters`: the quorum in this log; empty if the log has no voters.
-    """
+    """The metadata log of a stopped node."""
 
     node_id: int
     epoch: int
+    """Of its last record."""
     end_offset: int
+    """Of its last record."""
     known_epoch: int
+    """The newest epoch in its quorum-state, with the leader and the vote of this epoch; -1 for none."""
     voters: frozenset[int]
+    """The quorum in this log; empty if the log has no voters."""
     newest_epoch: int = 0
+    """The highest of its batches and of its leader-epoch-checkpoint."""
     leader_id: int = -1
     voted_id: int = -1
     snapshots: frozenset[str] = frozenset()
+    """File names, also of those that are not complete."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChosenLog:
-    """The log that contains the committed records. `snapshot_epoch`: epoch of the snapshot that replaces it.
-
-    `read`: the nodes whose logs were compared; `not_read`: node id → reason why its log was not compared.
-    `snapshot_offset`: end offset in the snapshot's name if running brokers fetch it; None: the end of the log.
-    """
+    """The log that contains the committed records."""
 
     node_id: int
     end_offset: int
     epoch: int
     snapshot_epoch: int
+    """Epoch of the snapshot that replaces it."""
     voters: tuple[int, ...]
     read: tuple[int, ...]
+    """The nodes whose logs were compared."""
     not_read: tuple[str, ...]
+    """Node id → reason why its log was not compared."""
     snapshot_offset: int | None = None
+    """End offset in the snapshot's name if running brokers fetch it; None: the end of the log."""
 
     @property
     def snapshot(self) -> str:
@@ -124,19 +125,20 @@ def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: M
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenSnapshot:
-    """The snapshot of the offline downgrade. `losses`: lost metadata; `records`: number without control records.
-
-    `features`: the features to lower, by name; `proved_by`: releases whose classes loaded the snapshot.
-    """
+    """The snapshot of the offline downgrade."""
 
     path: Path
     from_level: int
     to_level: int
     features: Mapping[str, int]
+    """The features to lower, by name."""
     kraft_version: int
     records: int
+    """Number without control records."""
     proved_by: tuple[Release, ...]
+    """Releases whose classes loaded the snapshot."""
     losses: tuple[Loss, ...]
+    """Lost metadata."""
 
 
 def describe_no_return(cluster: ClusterSpec) -> str:

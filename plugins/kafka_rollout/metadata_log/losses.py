@@ -36,20 +36,19 @@ class ImageRecord:
 
 @dataclass(frozen=True, slots=True)
 class Loss:
-    """One loss. `kind`: the lost part; `subject`: the object; `sentence`: both with the values."""
+    """One loss."""
 
     kind: str
+    """The lost part."""
     subject: str
+    """The object."""
     sentence: str
+    """Both with the values."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossReport:
-    """The loss report. `losses`: real losses. `default_only`: missing fields that hold only default values.
-
-    `readers`: the releases that will run on the metadata; the losses include what they do not keep or mean otherwise.
-    `kafka_said`: the messages of Kafka's loss handler, each once. `notes`: further facts for the approver.
-    """
+    """The loss report."""
 
     from_level: int
     to_level: int
@@ -57,20 +56,27 @@ class LossReport:
     to_name: str
     release: str
     readers: tuple[str, ...] = ()
+    """The releases that will run on the metadata; the losses include what they do not keep or mean otherwise."""
     below_floor: bool
     losses: tuple[Loss, ...]
+    """Real losses."""
     default_only: tuple[Loss, ...]
+    """Missing fields that hold only default values."""
     kafka_said: tuple[str, ...]
+    """The messages of Kafka's loss handler, each once."""
     notes: tuple[str, ...]
+    """Further facts for the approver."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Kind:
-    """A record definition. `keys`: fields that identify the object. `subject`: format of its name (_subject)."""
+    """A record definition."""
 
     keys: tuple[str, ...]
+    """Fields that identify the object."""
     what: str
     subject: str = "the cluster"
+    """Format of its name (_subject)."""
 
 
 _KINDS = {

@@ -15,16 +15,14 @@ _SURE_WITHIN_S = 5.0  # bounds with a smaller difference are shown as one number
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowntimeEstimate:
-    """Expected seconds in which nodes are stopped, by part. It is rather too long than too short.
-
-    `forced_s`: additional seconds if a controller does not stop by itself, which is not known in advance.
-    """
+    """Expected seconds in which nodes are stopped, by part. It is rather too long than too short."""
 
     stop_s: float
     snapshot_s: float
     install_s: float
     start_s: float
     forced_s: float = 0.0
+    """Additional seconds if a controller does not stop by itself, which is not known in advance."""
 
     @property
     def total_s(self) -> float:
@@ -114,16 +112,16 @@ UNAVAILABLE = (
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Outage:
-    """One time without service, in epoch seconds. `began_at`: request to stop the first node.
-
-    `writable_at`, `served_at`: the checks at which every partition, then every broker, was back; None: not yet.
-    `unserved_at`: the last time at which the outage was not over. No check runs while a run is interrupted.
-    """
+    """One time without service, in epoch seconds."""
 
     began_at: float
+    """Request to stop the first node."""
     unserved_at: float
+    """The last time at which the outage was not over. No check runs while a run is interrupted."""
     writable_at: float | None = None
+    """The checks at which every partition, then every broker, was back; None: not yet."""
     served_at: float | None = None
+    """The checks at which every partition, then every broker, was back; None: not yet."""
 
     @property
     def seconds(self) -> float | None:

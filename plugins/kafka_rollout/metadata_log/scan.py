@@ -18,7 +18,7 @@ from typing import Any, Literal
 from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.wording import size
-from kafka_rollout.metadata_log.records import MetadataLogFacts
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Release, VersionRange
@@ -49,24 +49,24 @@ class LogReadiness(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplayFailure:
-    """A record that cannot be replayed. `offset`: of the record; in a checkpoint file its number in the file.
+    """A record that cannot be replayed.
 
     "image": the release replays all records and cannot write the metadata again, as each start does. The offset is then
     that of the last record.
-
-    `decided_by`: the source, which is the classes of the release or the catalogue.
     """
 
     where: Literal["log", "snapshot", "image", "bootstrap", "quorum-state"]
     file: str
     offset: int
+    """Of the record; in a checkpoint file its number in the file."""
     reason: str
     decided_by: str
+    """The source, which is the classes of the release or the catalogue."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecordKind:
-    """Records of one type and version. `problem`: the reason why the release cannot replay them."""
+    """Records of one type and version."""
 
     type: int
     name: str
@@ -75,14 +75,14 @@ class MetadataRecordKind:
     first_offset: int
     last_offset: int
     problem: str | None
+    """The reason why the release cannot replay them."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataScan:
-    """The scan of one metadata log. `failures`: in the order in which a starting node reaches them.
+    """The scan of one metadata log.
 
     `first_failure`: the first in snapshot and log, because the other files can be replaced; else the first of all.
-    `remedy_facts`: facts for the remedies if the snapshot or the log fails; not part of the JSON form.
     """
 
     release: Release
@@ -91,10 +91,12 @@ class MetadataScan:
     end_offset: int
     starts_at: str
     failures: tuple[ReplayFailure, ...]
+    """In the order in which a starting node reaches them."""
     records: tuple[MetadataRecordKind, ...]
     remedies: tuple[str, ...]
     notes: tuple[str, ...]
     remedy_facts: RemedyFacts | None = None
+    """Facts for the remedies if the snapshot or the log fails; not part of the JSON form."""
 
     @property
     def offsets_text(self) -> str:
@@ -178,18 +180,17 @@ def record_classes(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RemedyFacts:
-    """Facts for the remedies. `last_failing`: offset of the last failing record; None if the snapshot fails.
-
-    `newest_snapshot`: end offset of the newest snapshot if the release can replay it and everything after it.
-    `end_problem`: the reason why a snapshot of the log end would not help either. `segment_timestamp`: first timestamp
-    of the segment with the last failing record, epoch ms.
-    """
+    """Facts for the remedies."""
 
     directory: str
     last_failing: int | None
+    """Offset of the last failing record; None if the snapshot fails."""
     newest_snapshot: int | None
+    """End offset of the newest snapshot if the release can replay it and everything after it."""
     end_problem: str | None
+    """The reason why a snapshot of the log end would not help either."""
     segment_timestamp: int | None
+    """First timestamp of the segment with the last failing record, epoch ms."""
     starts_from_snapshot: bool
 
 
@@ -286,11 +287,11 @@ BACKUP_SPACE = FindingCode(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogSpace:
-    """`log_bytes`: of the metadata log with its snapshots. `free_bytes`: of its file system."""
-
     node_id: int
     log_bytes: int
+    """Of the metadata log with its snapshots."""
     free_bytes: int
+    """Of its file system."""
 
 
 def space_for_backup(log_bytes: int) -> int:

@@ -23,18 +23,18 @@ _KIND_ORDER = ("log", "index", "timeindex", "txnindex", "snapshot", "checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimPlan:
-    """The plan of a trim. `start_offset`: the first offset afterwards. `removed`: the files to delete, in this order.
-
-    `source`: the segment to cut at byte `position`; `position` is None if a segment already begins at `start_offset`.
-    """
+    """The plan of a trim."""
 
     snapshot: str
     old_start_offset: int
     start_offset: int
+    """The first offset afterwards."""
     end_offset: int
     source: str | None
+    """The segment to cut at byte `position`; `position` is None if a segment already begins at `start_offset`."""
     position: int
     removed: tuple[str, ...]
+    """The files to delete, in this order."""
 
     @property
     def segment(self) -> str:
@@ -44,10 +44,12 @@ class TrimPlan:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrimResult:
-    """The result of a trim. `plan`: None if there was nothing to do; `backup`: directory of the copies."""
+    """The result of a trim."""
 
     plan: TrimPlan | None = None
+    """None if there was nothing to do."""
     backup: Path | None = None
+    """Directory of the copies."""
     sentence: str
 
 

@@ -120,26 +120,25 @@ class AclQuestion:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclAnswers:
-    """The answers of a release's authorizer. `unknown`: ACLs with a value that the release does not have.
-
-    `allowed`: of each question, address and action in their order; None: the release does not know the operation.
-    """
+    """The answers of a release's authorizer."""
 
     unknown: tuple[Acl, ...]
+    """ACLs with a value that the release does not have."""
     allowed: tuple[tuple[tuple[bool | None, ...], ...], ...]
+    """Of each question, address and action in their order; None: the release does not know the operation."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AccessChange:
-    """What one release allows a principal and another one denies. `more`: it is the later one that allows it.
-
-    `actions`: each with the addresses. `causes`: the ACLs about the principal and these resources.
-    """
+    """What one release allows a principal and another one denies."""
 
     principal: str
     more: bool
+    """It is the later one that allows it."""
     actions: Mapping[Action, tuple[str, ...]]
+    """Each with the addresses."""
     causes: tuple[Acl, ...]
+    """The ACLs about the principal and these resources."""
 
 
 def describe_access(change: AccessChange, before: Release, after: Release) -> str:
@@ -162,12 +161,10 @@ def describe_access(change: AccessChange, before: Release, after: Release) -> st
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AclDifferences:
-    """What a release does otherwise with ACLs than the one that runs.
-
-    `unknown`: ACLs with an operation, resource type, pattern type or permission that the release does not know.
-    """
+    """What a release does otherwise with ACLs than the one that runs."""
 
     unknown: tuple[Acl, ...] = ()
+    """ACLs with an operation, resource type, pattern type or permission that the release does not know."""
     changes: tuple[AccessChange, ...] = ()
 
 

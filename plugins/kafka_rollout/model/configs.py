@@ -77,18 +77,20 @@ class ConfigKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DynamicConfigs:
-    """Settings by name of the resource, without the values of files and defaults. A secret is HIDDEN.
-
-    `topics`, `groups`, `subscriptions` (client metrics, KIP-714): by name. `brokers`: by node id. `all_brokers`: the
-    cluster-wide default. `quotas`: by entity.
-    """
+    """Settings by name of the resource, without the values of files and defaults. A secret is HIDDEN."""
 
     topics: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By name."""
     brokers: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """By node id."""
     all_brokers: Mapping[str, str] = field(default_factory=dict)
+    """The cluster-wide default."""
     groups: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By name."""
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """By name (client metrics, KIP-714)."""
     quotas: Mapping[QuotaEntity, Mapping[str, float]] = field(default_factory=dict)
+    """By entity."""
 
     def of(self, kind: ConfigKind) -> Mapping[str, Mapping[str, str]]:
         """Return the settings of every resource of a kind that has any. All brokers together have the name ""."""
@@ -108,16 +110,16 @@ class DynamicConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SettingValues:
-    """One setting of brokers and topics, wherever it is set in a running cluster.
-
-    `default`: the cluster-wide default in the metadata; None if there is none. `brokers`: the effective value by node
-    id. `own`: the dynamic value of single nodes by node id. `topics`: the value of each topic that has its own.
-    """
+    """One setting of brokers and topics, wherever it is set in a running cluster."""
 
     default: str | None = None
+    """The cluster-wide default in the metadata; None if there is none."""
     brokers: Mapping[int, str] = field(default_factory=dict)
+    """The effective value by node id."""
     own: Mapping[int, str] = field(default_factory=dict)
+    """The dynamic value of single nodes by node id."""
     topics: Mapping[str, str] = field(default_factory=dict)
+    """The value of each topic that has its own."""
 
 
 def entity_name(entity: QuotaEntity) -> str:
@@ -143,17 +145,16 @@ class ConfigCheck(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigProblem:
-    """One setting of one resource that did not pass a check. `reason`: Kafka's own sentence, or the missing class.
-
-    `settings`: name → value; several if they are rejected together or must be removed together, none if the whole kind
-    was not checked.
-    """
+    """One setting of one resource that did not pass a check."""
 
     kind: ConfigKind
     name: str
     settings: tuple[tuple[str, str], ...]
+    """Name → value; several if they are rejected together or must be removed together, none if the whole kind was not
+    checked."""
     check: ConfigCheck
     reason: str
+    """Kafka's own sentence, or the missing class."""
 
 
 HIDDEN = "(hidden)"
@@ -171,22 +172,22 @@ class ConfigSource(StrEnum):
 
 
 class Setting(NamedTuple):
-    """An effective value; a secret is HIDDEN, a setting without a value None. `type`: by its release."""
+    """An effective value; a secret is HIDDEN, a setting without a value None."""
 
     value: str | None
     source: ConfigSource
     type: ValueType = ValueType.UNKNOWN
+    """By its release."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ConfigTable:
-    """The settings of many resources, small also for 10,000 topics.
-
-    `common`: setting → what most resources have. `deviations`: every resource → settings that differ; None: missing.
-    """
+    """The settings of many resources, small also for 10,000 topics."""
 
     common: Mapping[str, Setting] = field(default_factory=dict)
+    """Setting → what most resources have."""
     deviations: Mapping[str, Mapping[str, Setting | None]] = field(default_factory=dict)
+    """Every resource → settings that differ; None: missing."""
 
     @classmethod
     def of_resources(cls, resources: Mapping[str, Mapping[str, Setting]]) -> ConfigTable:
@@ -233,20 +234,20 @@ class EffectiveConfigs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedConfigs:
-    """What a plan says about effective values. All names are those of broker settings.
-
-    `defaults`: setting → default of the source and of the target release, where they differ. `removed` and `new`:
-    settings of only one of the two. `files`: node id → setting → line that the run writes; None: removed. `dynamic`:
-    resource (`brokers`, `broker 1`) → setting → dynamic value; None: deleted. `dropped`: resource (`topic orders`) →
-    dynamic settings that a release of the path drops.
-    """
+    """What a plan says about effective values. All names are those of broker settings."""
 
     defaults: Mapping[str, tuple[str | None, str | None]] = field(default_factory=dict)
+    """Setting → default of the source and of the target release, where they differ."""
     removed: frozenset[str] = frozenset()
+    """Settings of only one of the two."""
     new: frozenset[str] = frozenset()
+    """Settings of only one of the two."""
     files: Mapping[int, Mapping[str, str | None]] = field(default_factory=dict)
+    """Node id → setting → line that the run writes; None: removed."""
     dynamic: Mapping[str, Mapping[str, str | None]] = field(default_factory=dict)
+    """Resource (`brokers`, `broker 1`) → setting → dynamic value; None: deleted."""
     dropped: Mapping[str, Collection[str]] = field(default_factory=dict)
+    """Resource (`topic orders`) → dynamic settings that a release of the path drops."""
 
     @property
     def changes_release(self) -> bool:
@@ -267,10 +268,11 @@ class Why(StrEnum):
 
 
 class ConfigDifference(NamedTuple):
-    """One setting that changed in the same way on some resources. `of_topics`: they are topics, else brokers."""
+    """One setting that changed in the same way on some resources."""
 
     name: str
     of_topics: bool
+    """They are topics, else brokers."""
     resources: tuple[str, ...]
     before: Setting | None
     after: Setting | None

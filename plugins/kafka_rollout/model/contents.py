@@ -31,26 +31,29 @@ SERVED_BY = {"group.version": "consumer", "share.version": "share", "streams.ver
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterInventory:
-    """The contents of a cluster at one time.
-
-    `topics`: id and replicas by partition. `ends`: end offset of each partition (`orders-0`). `groups`: type and
-    committed offsets. `configs`: dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as
-    HIDDEN. `group_configs` and `subscriptions` (client metrics, KIP-714): the same by group and by subscription.
-    `scram`: iterations by user and mechanism. `quotas`: by entity. `unasked`: field → reason why it could not be read.
-    `effective`: all settings of brokers and topics, defaults included; empty in records of earlier versions.
-    """
+    """The contents of a cluster at one time."""
 
     topics: Mapping[str, Mapping[str, Any]]
+    """Id and replicas by partition."""
     ends: Mapping[str, int]
+    """End offset of each partition (`orders-0`)."""
     groups: Mapping[str, Mapping[str, Any]]
+    """Type and committed offsets."""
     configs: Mapping[str, Mapping[str, str]]
+    """Dynamic settings by resource (`topic orders`, `broker 1`, `brokers`), a secret as HIDDEN."""
     acls: tuple[Acl, ...]
     scram: Mapping[str, Mapping[str, Any]]
+    """Iterations by user and mechanism."""
     quotas: Mapping[str, Mapping[str, float]]
+    """By entity."""
     unasked: Mapping[str, str]
+    """Field → reason why it could not be read."""
     group_configs: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The same by group and by subscription."""
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """The same by group and by subscription (client metrics, KIP-714)."""
     effective: EffectiveConfigs = field(default_factory=EffectiveConfigs)
+    """All settings of brokers and topics, defaults included; empty in records of earlier versions."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -84,19 +87,18 @@ The plan has already reported a release that does not support them.
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """One difference between two inventories.
-
-    `foretold`: the difference is expected: the plan or the catalogue names it, or the older release does not serve such
-    groups or has no such setting. `by_clients`: only clients make such a change, Kafka and the run do not.
-    `accepted`: an approver has accepted it in this run.
-    """
+    """One difference between two inventories."""
 
     kind: str
     subject: str
     sentence: str
     foretold: bool = False
+    """The difference is expected: the plan or the catalogue names it, or the older release does not serve such groups
+    or has no such setting."""
     by_clients: bool = False
+    """Only clients make such a change, Kafka and the run do not."""
     accepted: bool = False
+    """An approver has accepted it in this run."""
 
     @property
     def fails(self) -> bool:

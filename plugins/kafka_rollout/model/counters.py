@@ -53,18 +53,18 @@ COUNTS_PARTITIONS_SINCE = Release(3, 4, 1)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Counter:
-    """`mbean` and `attribute` in JMX. `role`: the nodes that have it. `most`: the highest value without a problem.
-
-    `needs_tiered_storage`: only brokers with tiered storage have it. `is_expected` False: some releases do not have it,
-    and a gate passes without it if it finds other evidence.
-    """
+    """`mbean` and `attribute` in JMX."""
 
     mbean: str
     attribute: str
     role: Role
+    """The nodes that have it."""
     most: float = 0
+    """The highest value without a problem."""
     needs_tiered_storage: bool = False
+    """Only brokers with tiered storage have it."""
     is_expected: bool = True
+    """False: some releases do not have it, and a gate passes without it if it finds other evidence."""
 
     @property
     def kafka_name(self) -> str:

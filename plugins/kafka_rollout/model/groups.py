@@ -23,43 +23,42 @@ _REBALANCING = frozenset({"preparingrebalance", "completingrebalance"})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupMember:
-    """One member. `uses_classic`: it uses the classic protocol, possibly in a group of type consumer.
-
-    `assignors`: its known assignors in order of preference. A coordinator reports only the selected one, so there can
-    be others unless `all_assignors_known`. `kept_partitions`: it joined the last rebalance while it owned partitions,
-    so it is cooperative; False proves nothing. `assigned`: its current partitions.
-    """
+    """One member."""
 
     client_id: str
     host: str
     member_id: str = ""
     instance_id: str | None = None
     uses_classic: bool = True
+    """It uses the classic protocol, possibly in a group of type consumer."""
     assignors: tuple[str, ...] = ()
+    """Its known assignors in order of preference. A coordinator reports only the selected one, so there can be others
+    unless `all_assignors_known`."""
     all_assignors_known: bool = False
     kept_partitions: bool = False
+    """It joined the last rebalance while it owned partitions, so it is cooperative; False proves nothing."""
     assigned: tuple[PartitionId, ...] = ()
+    """Its current partitions."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DescribedGroup:
-    """One group. `type`: classic, consumer, share or streams, as in Kafka. `assignor`: the selected one; empty without
-    members.
-
-    `epoch`: only for groups of the newer types; the generation of a classic group is only in the coordinator log.
-    `lag`: records after the committed offsets; None if it was not queried or not reported. `problem`: the reason why
-    the coordinator did not describe the group.
-    """
+    """One group."""
 
     group_id: str
     type: str
+    """Classic, consumer, share or streams, as in Kafka."""
     state: str
     protocol_type: str = ""
     assignor: str = ""
+    """The selected one; empty without members."""
     members: tuple[GroupMember, ...] = ()
     epoch: int | None = None
+    """Only for groups of the newer types; the generation of a classic group is only in the coordinator log."""
     lag: int | None = None
+    """Records after the committed offsets; None if it was not queried or not reported."""
     problem: str = ""
+    """The reason why the coordinator did not describe the group."""
 
     @property
     def is_empty(self) -> bool:

@@ -12,26 +12,27 @@ from kafka_rollout.releases.facts import Release
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostFacts:
-    """What a plan reads of a host in addition to the unit.
-
-    `clock_skew_s`: its clock minus the clock of this machine, without the time of the query. `release_bytes`: free on
-    the file system of the installations, if known. `loaded_jars`: paths that the process has open. `release_jars`:
-    names of the jars in the folder of each release. `arguments`: command line of the process; empty without a process.
-    """
+    """What a plan reads of a host in addition to the unit."""
 
     clock_skew_s: float = 0.0
+    """Its clock minus the clock of this machine, without the time of the query."""
     release_bytes: int | None = None
+    """Free on the file system of the installations, if known."""
     loaded_jars: tuple[str, ...] = ()
+    """Paths that the process has open."""
     release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)
+    """Names of the jars in the folder of each release."""
     arguments: tuple[str, ...] = ()
+    """Command line of the process; empty without a process."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostPath:
-    """A file or folder on a host. `mode`: with its kind, as stat reports it, without following a link."""
+    """A file or folder on a host."""
 
     path: str
     mode: int
+    """With its kind, as stat reports it, without following a link."""
     user_id: int
     owner: str
 
@@ -52,41 +53,46 @@ FIRST_WITH_FILTERS = Release(3, 7, 0)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
-    """The host of a node, as a plan must know it. `name`: as in the inventory. `unit`: the node's service.
-
-    `releases`: installed on the host, or available to a run, of those in `folders` (release → folder).
-    `unavailable`: release → why its package cannot be installed, a sentence; also of the releases that run now.
-    `symlink_can_switch`: False if a file or a folder has its name. `brought`: those of `releases` that
-    the run puts there; `unpinned`: those whose archive is verified only by a file next to it. `can_unpack`: whether the
-    SSH user `login` can write into the folder of the releases. `stop_timeout_s`: then the service manager kills a
-    process that shuts down; infinity: never; None: unknown. `stop_commands`: the words of each ExecStop= of the unit.
-    `filters_stops`: the installed release has a kafka-server-stop.sh with filters (KIP-979). `runs_as_root`: the
-    process. `denied`: commands that sudo refuses. `excess`: rights with which the SSH user can become root. `paths`: of
-    the files and folders that a run changes, with every folder above. `free_bytes`: of the configuration's file system,
-    if known. `unknown`: what the host did not report.
-    """
+    """The host of a node, as a plan must know it."""
 
     name: str
+    """As in the inventory."""
     unit: str
+    """The node's service."""
     symlink: str
     folders: Mapping[Release, str]
     releases: frozenset[Release]
+    """Installed on the host, or available to a run, of those in `folders` (release → folder)."""
     symlink_can_switch: bool
+    """False if a file or a folder has its name."""
     stop_timeout_s: float | None
+    """Then the service manager kills a process that shuts down; infinity: never; None: unknown."""
     brought: frozenset[Release] = frozenset()
+    """Those of `releases` that the run puts there."""
     unpinned: frozenset[Release] = frozenset()
+    """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, str] = field(default_factory=dict)
+    """Release → why its package cannot be installed, a sentence; also of the releases that run now."""
     can_unpack: bool = True
+    """Whether the SSH user `login` can write into the folder of the releases."""
     login: str = ""
     stop_commands: tuple[str, ...] = ()
+    """The words of each ExecStop= of the unit."""
     filters_stops: bool = True
+    """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     runs_as_root: bool = False
+    """The process."""
     denied: tuple[str, ...] = ()
+    """Commands that sudo refuses."""
     excess: tuple[str, ...] = ()
+    """Rights with which the SSH user can become root."""
     paths: tuple[HostPath, ...] = ()
+    """Of the files and folders that a run changes, with every folder above."""
     free_bytes: int | None = None
+    """Of the configuration's file system, if known."""
     facts: HostFacts = field(default_factory=HostFacts)
     unknown: tuple[str, ...] = ()
+    """What the host did not report."""
 
 
 BOOTSTRAP = "bootstrap.checkpoint"
@@ -94,31 +100,29 @@ BOOTSTRAP = "bootstrap.checkpoint"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryIdentity:
-    """What meta.properties of one directory says. An id that it does not have is "" (directory.id: before KIP-858).
-
-    `is_of_metadata`: the directory is the node's metadata.log.dir.
-    """
+    """What meta.properties of one directory says. An id that it does not have is "" (directory.id: before KIP-858)."""
 
     path: str
     cluster_id: str = ""
     directory_id: str = ""
     is_of_metadata: bool = False
+    """The directory is the node's metadata.log.dir."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryFormat:
-    """What a starting node reads of one of its directories.
-
-    `meta`: its meta.properties; None without one. `bootstrap`: its bootstrap.checkpoint, if it was read.
-    `identity`: what meta.properties says. `has_metadata_log`: whether it was found there. `problem`: why the directory
-    could not be read.
-    """
+    """What a starting node reads of one of its directories."""
 
     meta: bytes | None = None
+    """Its meta.properties; None without one."""
     identity: DirectoryIdentity | None = None
+    """What meta.properties says."""
     bootstrap: bytes | None = None
+    """Its bootstrap.checkpoint, if it was read."""
     has_metadata_log: bool = False
+    """Whether it was found there."""
     problem: str = ""
+    """Why the directory could not be read."""
 
 
 class StartFileKind(StrEnum):
@@ -135,26 +139,25 @@ class StartFileKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartFile:
-    """`changed_at`: of the content or its place, whichever is later, in epoch seconds; None: not seen."""
-
     path: str
     kind: StartFileKind
     changed_at: float | None
+    """Of the content or its place, whichever is later, in epoch seconds; None: not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartRecord:
-    """One start of a node's process.
-
-    `log_place`, `output_place`: where its log file, and the file of what the JVM prints, ended before the start
-    (`nodes/runtimes/log_files.py`); empty if it is not known.
-    """
+    """One start of a node's process."""
 
     release: Release
     started_at: float
     pid: int
     log_place: str = ""
+    """Where its log file, and the file of what the JVM prints, ended before the start (`nodes/runtimes/log_files.py`);
+    empty if it is not known."""
     output_place: str = ""
+    """Where its log file, and the file of what the JVM prints, ended before the start (`nodes/runtimes/log_files.py`);
+    empty if it is not known."""
 
     def is_of(self, pid: int | None, started_at: float | None) -> bool:
         """The kernel keeps start times in hundredths of a second, systemd in seconds; an id can be used again."""

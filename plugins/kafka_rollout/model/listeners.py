@@ -26,19 +26,19 @@ _LOGIN = "sasl.jaas.config"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listener:
-    """A listener that a starting node opens, or (`is_own` is False) a broker only connects to: that of the controllers.
-
-    `name`: in upper case. `protocol`: such as SASL_SSL; empty if unknown. `address`: host and port at which clients
-    reach it, the advertised one if there is one; the host is empty for every address of the machine. `mechanisms`: of
-    SASL that clients can use, in upper case; empty without SASL. `settings`: those of the node without a prefix, with
-    the listener's own in their place.
-    """
+    """A listener of a node, or (`is_own` is False) one of the controllers that a broker only connects to."""
 
     name: str
+    """In upper case."""
     protocol: str
+    """Such as SASL_SSL; empty if unknown."""
     settings: Mapping[str, str]
+    """Those of the node without a prefix, with the listener's own in their place."""
     mechanisms: tuple[str, ...] = ()
+    """Of SASL that clients can use, in upper case; empty without SASL."""
     address: str = ""
+    """Host and port at which clients reach it, the advertised one if there is one; the host is empty for every address
+    of the machine."""
     is_own: bool = True
     is_inter_broker: bool = False
     is_of_controllers: bool = False
@@ -91,16 +91,15 @@ class Listener:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Listeners:
-    """The listeners of a node. `others`: of the controllers, that a broker connects to.
-
-    `unknown`: settings whose values config providers have, so that some listeners are unknown. `logs_in`: protocols
-    with which the node connects to brokers and controllers.
-    """
+    """The listeners of a node."""
 
     served: tuple[Listener, ...]
     others: tuple[Listener, ...]
+    """Of the controllers, that a broker connects to."""
     logs_in: tuple[str, ...]
+    """Protocols with which the node connects to brokers and controllers."""
     unknown: tuple[str, ...] = ()
+    """Settings whose values config providers have, so that some listeners are unknown."""
 
     @property
     def all(self) -> tuple[Listener, ...]:
@@ -121,11 +120,12 @@ class Listeners:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ListenerCertificate:
-    """The certificate that a listener presents. `ends_at`: notAfter, epoch seconds; None: unknown, by `problem`."""
+    """The certificate that a listener presents."""
 
     address: str
     subject: str = ""
     ends_at: float | None = None
+    """notAfter, epoch seconds; None: unknown, by `problem`."""
     problem: str = ""
 
 

@@ -68,45 +68,47 @@ _MOST_OTHERS = 50  # errors and faults that are kept
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPart:
-    """Lines that a node's process has logged since an earlier part, without lines of an earlier process.
-
-    `position`: where the next part begins, for the runtime alone. `is_first`: the part begins with the process.
-    `problem`: why lines of the process are missing before this part, as the end of a sentence after `the log`; empty
-    if none are.
-    """
+    """Lines that a node's process has logged since an earlier part, without lines of an earlier process."""
 
     pid: int
     started_at: float | None
     lines: tuple[str, ...] = ()
     position: str = ""
+    """Where the next part begins, for the runtime alone."""
     is_first: bool = False
+    """The part begins with the process."""
     problem: str = ""
+    """Why lines of the process are missing before this part, as the end of a sentence after `the log`; empty if none
+    are."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenLog:
-    """What the log of one process has shown so far. `pid`, `started_at`: the process. `position`: as in LogPart.
-
-    `lines`: how many of its first lines were read while the layout was unknown, without those of values. `problem`: why
-    successes do not count (any more), as in LogPart. `loaded`: coordinator partitions (`topic-partition`) whose load
-    has finished. `failed`: coordinator partition → the error of a failed load with its cause. `has_initialised`:
-    TopicBasedRemoteLogMetadataManager; `remote_errors`: its errors. `config_faults`: `topic NAME` and `client metrics
-    NAME` of settings that the process could not apply. `refusal`: why its registration was refused last; empty after it
-    was registered.
-    """
+    """What the log of one process has shown so far."""
 
     pid: int
+    """The process."""
     started_at: float | None
+    """The process."""
     position: str = ""
+    """As in LogPart."""
     lines: int = 0
+    """How many of its first lines were read while the layout was unknown, without those of values."""
     layout: LogLayout | None = None
     problem: str = ""
+    """Why successes do not count (any more), as in LogPart."""
     loaded: tuple[str, ...] = ()
+    """Coordinator partitions (`topic-partition`) whose load has finished."""
     failed: Mapping[str, str] = field(default_factory=dict)
+    """Coordinator partition → the error of a failed load with its cause."""
     has_initialised: bool = False
+    """TopicBasedRemoteLogMetadataManager."""
     remote_errors: tuple[str, ...] = ()
+    """Its errors."""
     config_faults: tuple[str, ...] = ()
+    """`topic NAME` and `client metrics NAME` of settings that the process could not apply."""
     refusal: str = ""
+    """Why its registration was refused last; empty after it was registered."""
 
     def is_of(self, pid: int | None, started_at: float | None) -> bool:
         """Return whether this is the log of the process; two readings of one start time differ by rounding."""
@@ -230,13 +232,13 @@ _ADDRESS = re.compile(r"://[^/\s@]+@")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogExcerpt:
-    """`at`: when it was read (epoch seconds). `problem`: why the log could not be read; then `lines` is empty."""
-
     node_id: int
     name: str
     at: float
+    """When it was read (epoch seconds)."""
     lines: tuple[str, ...] = ()
     problem: str = ""
+    """Why the log could not be read; then `lines` is empty."""
 
 
 def cut_excerpt(lines: Sequence[str]) -> tuple[str, ...]:

@@ -50,41 +50,37 @@ class Undo(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStep:
-    """The replacement of one node in a release step.
-
-    `section`: `controllers` (combined nodes included) or `brokers`.
-    """
+    """The replacement of one node in a release step."""
 
     node_id: int
     name: str
     section: str
+    """`controllers` (combined nodes included) or `brokers`."""
     active_controller: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Batch:
-    """Nodes that are restarted together. `ends`: why the batch has no further node, as a clause.
-
-    `rack`: broker.rack of the nodes; empty if they have none, or if the batch ignores racks.
-    """
+    """Nodes that are restarted together."""
 
     node_ids: tuple[int, ...]
     ends: str
+    """Why the batch has no further node, as a clause."""
     rack: str = ""
+    """broker.rack of the nodes; empty if they have none, or if the batch ignores racks."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseStep:
-    """All nodes from one release to the next. `reason`: why the plan needs this release step.
-
-    `batches`: the nodes of `order` in the same order; empty: one node at a time.
-    """
+    """All nodes from one release to the next."""
 
     from_release: Release
     to_release: Release
     reason: str
+    """Why the plan needs this release step."""
     order: tuple[NodeStep, ...]
     batches: tuple[Batch, ...] = ()
+    """The nodes of `order` in the same order; empty: one node at a time."""
 
     @property
     def key(self) -> str:
@@ -152,13 +148,15 @@ def reversed_key(release_step: str) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureChange:
-    """One feature to finalize. `current`: 0 if it is not finalized. `undo_source`: the source of `undo`."""
+    """One feature to finalize."""
 
     feature: str
     current: int
+    """0 if it is not finalized."""
     target: int
     undo: Undo
     undo_source: str
+    """The source of `undo`."""
     loss: str
 
 
@@ -175,17 +173,17 @@ class ConfigChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultChange:
-    """One change of the dynamic configuration that comes with a raised feature level.
-
-    `node_id`: None for the cluster-wide default of all brokers. `before` and `after`: None if it is not set. `by_run`:
-    the run sets it before it raises the level; otherwise the active controller writes it together with the level.
-    """
+    """One change of the dynamic configuration that comes with a raised feature level."""
 
     key: str
     node_id: int | None = None
+    """None for the cluster-wide default of all brokers."""
     before: str | None
+    """None if it is not set."""
     after: str | None
+    """None if it is not set."""
     by_run: bool
+    """The run sets it before it raises the level; otherwise the active controller writes it together with the level."""
 
     @property
     def resource(self) -> str:
@@ -195,29 +193,31 @@ class DefaultChange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunTerms:
-    """How the run carries out its plan, as its starter chose it and the approver sees it.
-
-    `checks`: consecutive passing checks after a node's start, then `soak_s`. `rehearse`: the change was tried on a copy
-    first. `canary`, `first_batch`: an approval after the first node, and after the first batch of several.
-    `every_change`: a feature change needs an approval also if it raises a level that Kafka can lower again.
-    `max_under_replicated`: partitions of other nodes at a stop; None without a limit. `pause_after`: node, rack or a
-    number of nodes. `window` and `freeze_days`: when nodes can be stopped, as in `base/maintenance.py`.
-    `skip_conditions`: conditions from outside that the gates do not check.
-    """
+    """How the run carries out its plan, as its starter chose it and the approver sees it."""
 
     soak_s: float
     checks: int
+    """Consecutive passing checks after a node's start, then `soak_s`."""
     gate_timeout_s: float
     rehearse: bool
+    """The change was tried on a copy first."""
     canary: bool
+    """An approval after the first node, and after the first batch of several."""
     traffic: bool
     every_change: bool
+    """A feature change needs an approval also if it raises a level that Kafka can lower again."""
     max_under_replicated: int | None = None
+    """Partitions of other nodes at a stop; None without a limit."""
     pause_after: str = ""
+    """Node, rack or a number of nodes."""
     window: str = ""
+    """When nodes can be stopped, as in `base/maintenance.py`."""
     freeze_days: tuple[str, ...] = ()
+    """When nodes can be stopped, as in `base/maintenance.py`."""
     first_batch: bool = False
+    """An approval after the first node, and after the first batch of several."""
     skip_conditions: tuple[str, ...] = ()
+    """Conditions from outside that the gates do not check."""
 
 
 class Lowering(StrEnum):
@@ -236,15 +236,7 @@ class Lowering(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)  # no slots: it keeps its hash
 class Plan:
-    """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target.
-
-    `unsafe`: levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata. `lowering`: how
-    the run lowers metadata.version.
-    `accept_unavailable`: names and patterns of the topics that can be unavailable while nodes restart.
-    `default_changes`: dynamic configuration that changes with the feature levels. `unchecked`: counter of Kafka →
-    nodes whose agents did not export it, so that the gates do not wait for it; None if no plan
-    was made of a cluster. `terms`: None before the run begins. `checks`: what was checked, in its order.
-    """
+    """The plan of a run, frozen by its first task. `release_steps` is empty if every node already runs the target."""
 
     cluster: str
     cluster_id: str
@@ -256,12 +248,20 @@ class Plan:
     config_changes: tuple[ConfigChange, ...]
     findings: tuple[Finding, ...]
     unsafe: bool = False
+    """Levels are lowered with UNSAFE_DOWNGRADE (KIP-1155), which accepts the loss of metadata."""
     lowering: Lowering = Lowering.ONLINE
+    """How the run lowers metadata.version."""
     accept_unavailable: tuple[str, ...] = ()
+    """Names and patterns of the topics that can be unavailable while nodes restart."""
     default_changes: tuple[DefaultChange, ...] = ()
+    """Dynamic configuration that changes with the feature levels."""
     unchecked: Mapping[str, tuple[int, ...]] | None = None
+    """Counter of Kafka → nodes whose agents did not export it, so that the gates do not wait for it; None if no plan
+    was made of a cluster."""
     terms: RunTerms | None = None
+    """None before the run begins."""
     checks: tuple[CheckResult, ...] = ()
+    """What was checked, in its order."""
 
     def with_checked(self, checked: Iterable[Checked], unknown: Mapping[Need, str] | None = None) -> Plan:
         """Return the plan with these checks, and without the findings and results that they had before.

@@ -14,15 +14,14 @@ class ProbeOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Probe:
-    """One wrong credential at a listener of a node. `what`: a noun phrase, such as `a wrong password`.
-
-    `reason`: why the outcome is unknown, a sentence. `is_own`: the listener has an own callback handler, which is not a
-    class of Kafka, so that it was not asked.
-    """
+    """One wrong credential at a listener of a node."""
 
     listener: str
     mechanism: str
     what: str
+    """A noun phrase, such as `a wrong password`."""
     outcome: ProbeOutcome
     reason: str = ""
+    """Why the outcome is unknown, a sentence."""
     is_own: bool = False
+    """The listener has an own callback handler, which is not a class of Kafka, so that it was not asked."""

@@ -28,9 +28,8 @@ _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(.*)")
 
 
 class Address(NamedTuple):
-    """`host`: in lower case, without the brackets of IPv6; empty for all interfaces."""
-
     host: str
+    """In lower case, without the brackets of IPv6; empty for all interfaces."""
     port: int
 
     def __str__(self) -> str:
@@ -97,10 +96,11 @@ class AddressTarget(StrEnum):
 
 @dataclass(frozen=True)
 class ControllerAddresses:
-    """The addresses of the controllers. `configs`: of all nodes, as far as they are known."""
+    """The addresses of the controllers."""
 
     cluster: ClusterSpec
     configs: NodeConfigs
+    """Of all nodes, as far as they are known."""
 
     @cached_property
     def known(self) -> dict[int, frozenset[Address]]:

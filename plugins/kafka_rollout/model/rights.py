@@ -32,17 +32,16 @@ IMPLY_DESCRIBE = frozenset({"DESCRIBE", "READ", "WRITE", "DELETE", "ALTER"})
 
 @dataclass(frozen=True, slots=True)
 class Right:
-    """An operation (AclOperation) on a resource. `name`: `*` for all names; a `*` at its end stands for a prefix.
-
-    `purpose`: the things that the tool reads or changes with this right. `requests`: the requests of Kafka's protocol
-    that need it; ClusterConnections sends no others.
-    """
+    """An operation (AclOperation) on a resource."""
 
     operation: str
     resource: str
     name: str
+    """`*` for all names; a `*` at its end stands for a prefix."""
     purpose: str
+    """The things that the tool reads or changes with this right."""
     requests: tuple[str, ...]
+    """The requests of Kafka's protocol that need it; ClusterConnections sends no others."""
 
     def __str__(self) -> str:
         return f"{self.operation} on {self.resource}" + ("" if self.resource == CLUSTER else f" {self.name}")
@@ -232,16 +231,15 @@ RIGHTS: Mapping[RightsOf, tuple[Right, ...]] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MissingRight:
-    """A right that a user of this tool does not have. `principal`: as Kafka names the user, if it is known.
-
-    `listener`: of the nodes that refuse. `denied_to`: principals of the ACLs that deny this right on this one resource;
-    empty if no ACL allows it.
-    """
+    """A right that a user of this tool does not have."""
 
     right: Right
     principal: str | None
+    """As Kafka names the user, if it is known."""
     listener: Role = Role.BROKER
+    """Of the nodes that refuse."""
     denied_to: tuple[str, ...] = ()
+    """Principals of the ACLs that deny this right on this one resource; empty if no ACL allows it."""
 
     @property
     def is_to_read(self) -> bool:

@@ -18,11 +18,13 @@ class RunOf(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunCommand:
-    """The command that starts and continues a kind of run. `change`: the run as a subject; `help`: its text."""
+    """The command that starts and continues a kind of run."""
 
     name: str
     change: str
+    """The run as a subject."""
     help: str
+    """Its text."""
 
 
 # The command `features` has subcommands, so `cli/commands/features.py` has its text.

@@ -27,75 +27,74 @@ KEEP_AUTHORIZER = f"Keep {AUTHORIZER}: without an authorizer, every client can d
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeStart:
-    """What a node reads.
-
-    `formats`: of its log directories by path; None: not checked. `files`: path in the configuration → path on this
-    machine, of the files that this process can read; None: not even the secrets in the configuration are known.
-    `jvm_arguments`: None: unknown.
-    """
+    """What a node reads."""
 
     properties: Mapping[str, str]
     formats: Mapping[str, DirectoryFormat] | None = None
+    """Of its log directories by path; None: not checked."""
     files: Mapping[str, str] | None = None
+    """Path in the configuration → path on this machine, of the files that this process can read; None: not even the
+    secrets in the configuration are known."""
     jvm_arguments: tuple[str, ...] | None = None
+    """None: unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PluginClass:
-    """A class that a setting names and the release's own jars do not have. `class_path`: of the plugin, if it has its
-    own."""
+    """A class that a setting names and the release's own jars do not have."""
 
     setting: str
     name: str
     class_path: str = ""
+    """Of the plugin, if it has its own."""
 
 
 @dataclass(frozen=True, slots=True)
 class FileRemark:
-    """What an operator should know of a file with which the node starts. `is_unknown`: perhaps clients refuse it."""
+    """What an operator should know of a file with which the node starts."""
 
     sentence: str
     is_unknown: bool = False
+    """Perhaps clients refuse it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StartProblems:
-    """`rejected`: why the release would refuse to start, sentences. `plugins`: classes that are not among the jars of
-    the release; only the node's own jars show whether they are missing. `remarks`: about files with which the node
-    starts."""
-
     rejected: tuple[str, ...] = ()
+    """Why the release would refuse to start, sentences."""
     remarks: tuple[FileRemark, ...] = ()
+    """About files with which the node starts."""
     plugins: tuple[PluginClass, ...] = ()
+    """Classes that are not among the jars of the release; only the node's own jars show whether they are missing."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClassPlaces:
-    """Where a node finds plugin classes at its next start on a release. `folder`: of the release's jars there.
-
-    `jars`: class → paths of jars that the next start has too. `left_behind`: class → jars of the folder of the release
-    that runs now. `unknown`: why the node's jars could not be read; empty if they were.
-    """
+    """Where a node finds plugin classes at its next start on a release."""
 
     folder: str
+    """Of the release's jars there."""
     jars: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Class → paths of jars that the next start has too."""
     left_behind: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
+    """Class → jars of the folder of the release that runs now."""
     unknown: str = ""
+    """Why the node's jars could not be read; empty if they were."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NamedFile:
-    """A file that a configuration names, on the node's host. `setting`: its key, or the property of the JVM.
-
-    `readable_at`: its path for this process; None: this process cannot read it. `is_absent`: it does not exist.
-    `changed_at`: its last change of content or rights (ctime, epoch seconds); None: unknown, because of `problem`.
-    """
+    """A file that a configuration names, on the node's host."""
 
     setting: str
+    """Its key, or the property of the JVM."""
     path: str
     readable_at: str | None = None
+    """Its path for this process; None: this process cannot read it."""
     is_absent: bool = False
+    """It does not exist."""
     changed_at: float | None = None
+    """Its last change of content or rights (ctime, epoch seconds); None: unknown, because of `problem`."""
     problem: str = ""
 
 

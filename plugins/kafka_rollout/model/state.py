@@ -17,40 +17,41 @@ UNKNOWN_CLIENT = "unknown"  # name and version of a client that does not report 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFeatures:
-    """The ApiVersions response of one node. `epoch`: None if the node does not report it (KIP-584).
-
-    `finalized`: the maximum level of each feature; `finalized_min`: the minimum (deprecation in KIP-584). Both are
-    empty if the node reports levels without an epoch (`without_quorum`): before it knows any metadata, it reports its
-    minimum metadata.version as finalized (KAFKA-19964, FeaturesPublisher).
-    `in_zookeeper_mode`: whether the node serves requests that only brokers in ZooKeeper mode serve.
-    """
+    """The ApiVersions response of one node."""
 
     supported: Mapping[str, VersionRange]
     finalized: Mapping[str, int]
+    """The maximum level of each feature."""
     epoch: int | None
+    """None if the node does not report it (KIP-584)."""
     finalized_min: Mapping[str, int] = field(default_factory=dict)
+    """The minimum (deprecation in KIP-584). Both are empty if the node reports levels without an epoch
+    (`without_quorum`): before it knows any metadata, it reports its minimum metadata.version as finalized (KAFKA-19964,
+    FeaturesPublisher)."""
     in_zookeeper_mode: bool = False
+    """Whether the node serves requests that only brokers in ZooKeeper mode serve."""
     without_quorum: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ProcessState:
-    """The process of a node as the runtime reports it. `pid` None: no process. `started_at`: epoch seconds.
-
-    `running`: the release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime,
-    the release by the supported levels (identify_by_levels). `version`: as the name of the loaded jar has it, for
-    example `7.9.1-ccs`; "" if unknown. `restarts`: starts by the service manager because the process had exited, since
-    its last start by a run or an operator. `is_unfinished`: a package started it, and the run that installed the
-    package has not restored the configuration of the node, so the installation must be repeated.
-    """
+    """The process of a node as the runtime reports it."""
 
     pid: int | None
+    """None: no process."""
     started_at: float | None = None
+    """Epoch seconds."""
     installed: Release | None = None
     running: Release | None = None
+    """The release whose jars the process has loaded; None if the runtime cannot see them. Without a runtime, the
+    release by the supported levels (identify_by_levels)."""
     version: str = ""
+    """As the name of the loaded jar has it, for example `7.9.1-ccs`; "" if unknown."""
     restarts: int = 0
+    """Starts by the service manager because the process had exited, since its last start by a run or an operator."""
     is_unfinished: bool = False
+    """A package started it, and the run that installed the package has not restored the configuration of the node, so
+    the installation must be repeated."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,43 +79,47 @@ class RequestCount:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoggedRequest:
-    """A request in the log of a broker. `api`: as the log has it, such as `OFFSET_FETCH`. `address`: without port."""
+    """A request in the log of a broker."""
 
     api: str
+    """As the log has it, such as `OFFSET_FETCH`."""
     version: int
     client_name: str
     client_version: str
     client_id: str
     address: str
+    """Without port."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetrics:
-    """The metrics of one node. The two CurrentMetadataVersion values come from two independent agents.
-
-    `version`: as the node reports it (app-info), for example `7.9.1-ccs`; `release`: the one by which it is evaluated.
-    `snapshot_age_ms` and `snapshot_bytes`: LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release
-    has no such metrics; 0 bytes until the process has written a snapshot. `partition_count`: GlobalPartitionCount, all
-    partitions of the cluster; None for a node that is not a controller. `requests`: RequestsPerSec; empty if the agents
-    do not report it, because a running broker has requests of other nodes. `counters`: name (model/counters.py)
-    → value; a counter that no agent exports is missing. `unanswered`: agents that did not respond (`prometheus`,
-    `jolokia`); it separates a missing response from a metric that the release does not have.
-    """
+    """The metrics of one node. The two CurrentMetadataVersion values come from two independent agents."""
 
     release: Release | None = None
+    """The one by which it is evaluated."""
     version: str = ""
+    """As the node reports it (app-info), for example `7.9.1-ccs`."""
     java_version: int | None = None
     current_metadata_version_prometheus: int | None = None
     current_metadata_version_jolokia: int | None = None
     finalized_levels: Mapping[str, int] = field(default_factory=dict)
     snapshot_age_ms: int | None = None
+    """LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release has no such metrics; 0 bytes until the
+    process has written a snapshot."""
     snapshot_bytes: int | None = None
+    """LatestSnapshotGenerated* of SnapshotEmitter. They are None if the release has no such metrics; 0 bytes until the
+    process has written a snapshot."""
     partition_count: int | None = None
+    """GlobalPartitionCount, all partitions of the cluster; None for a node that is not a controller."""
     clients: tuple[ClientSoftware, ...] = ()
     requests: tuple[RequestCount, ...] = ()
+    """RequestsPerSec; empty if the agents do not report it, because a running broker has requests of other nodes."""
     deprecated_requests: tuple[RequestCount, ...] = ()
     counters: Mapping[str, float] = field(default_factory=dict)
+    """Name (model/counters.py) → value; a counter that no agent exports is missing."""
     unanswered: tuple[str, ...] = ()
+    """Agents that did not respond (`prometheus`, `jolokia`); it separates a missing response from a metric that the
+    release does not have."""
 
     @property
     def is_read(self) -> bool:
@@ -135,18 +140,17 @@ class NodeMetrics:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeState:
-    """One node of the inventory as observed.
-
-    `features` and `metrics`: None if it did not respond (`problem`: the reason). `log_error`: the first error in
-    its log, if it did not respond and the log was read.
-    """
+    """One node of the inventory as observed."""
 
     node_id: int
     process: ProcessState
     features: NodeFeatures | None
+    """None if it did not respond (`problem`: the reason)."""
     metrics: NodeMetrics | None
+    """None if it did not respond (`problem`: the reason)."""
     problem: str = ""
     log_error: str = ""
+    """The first error in its log, if it did not respond and the log was read."""
 
     @property
     def release(self) -> Release | None:
@@ -163,26 +167,27 @@ class NodeState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Movements:
-    """Replicas that move now. `reassigned`: topic-partitions; `directories`: topic-partitions, each with its broker."""
+    """Replicas that move now."""
 
     reassigned: tuple[str, ...] = ()
+    """Topic-partitions."""
     directories: tuple[str, ...] = ()
+    """Topic-partitions, each with its broker."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReplicaState:
-    """A voter or observer of the metadata quorum. `log_end_offset`: −1 if unknown.
-
-    `directory_id`: of the directory of its metadata log, in Kafka's text form; "" if the leader does not know it (a
-    static quorum, or a release before KIP-853).
-    Times: epoch ms by the leader's clock, or None. The leader's own times are the time of its response (RaftUtil).
-    """
+    """A voter or observer of the metadata quorum."""
 
     replica_id: int
     log_end_offset: int
+    """−1 if unknown."""
     last_fetch_ms: int | None = None
     last_caught_up_ms: int | None = None
     directory_id: str = ""
+    """Of the directory of its metadata log, in Kafka's text form; "" if the leader does not know it (a static quorum,
+    or a release before KIP-853). Times: epoch ms by the leader's clock, or None. The leader's own times are the time of
+    its response (RaftUtil)."""
 
 
 FETCH_TIMEOUT_MS = 2_000  # default of controller.quorum.fetch.timeout.ms
@@ -193,8 +198,7 @@ FETCH_MARGIN_MS = 3_000
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class QuorumState:
-    """The response to DescribeQuorum. `fetch_timeout_ms`: the longest controller.quorum.fetch.timeout.ms of the
-    controllers, or its default."""
+    """The response to DescribeQuorum."""
 
     leader_id: int
     leader_epoch: int
@@ -202,6 +206,7 @@ class QuorumState:
     voters: tuple[ReplicaState, ...]
     observers: tuple[ReplicaState, ...]
     fetch_timeout_ms: int = FETCH_TIMEOUT_MS
+    """The longest controller.quorum.fetch.timeout.ms of the controllers, or its default."""
     joins_itself: frozenset[int] = frozenset()
     """Voters that also observe, from another directory, and join by themselves (controller.quorum.auto.join.enable)."""
 
@@ -266,20 +271,18 @@ class QuorumState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RegisteredNodes:
-    """Nodes that are registered in the cluster. `fenced`: None if the release cannot list fenced brokers.
-
-    `controllers`: None if the release has no controller registrations (before 3.7, KIP-919).
-    """
+    """Nodes that are registered in the cluster."""
 
     brokers: frozenset[int]
     fenced: frozenset[int] | None
+    """None if the release cannot list fenced brokers."""
     controllers: frozenset[int] | None
+    """None if the release has no controller registrations (before 3.7, KIP-919)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:
-    """One partition. `leader` −1: no leader. `min_isr`: the effective min.insync.replicas of the topic, or
-    UNKNOWN_MIN_ISR."""
+    """One partition. `leader` −1: no leader."""
 
     topic: str
     partition: int
@@ -287,6 +290,7 @@ class PartitionState:
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
     min_isr: int
+    """The effective min.insync.replicas of the topic, or UNKNOWN_MIN_ISR."""
 
     @property
     def name(self) -> str:
@@ -316,16 +320,15 @@ class PartitionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupState:
-    """One group. `type`: classic, consumer, share or streams, as in Kafka (classic if the release does not report it).
-
-    `members`: None if the number was not reported.
-    """
+    """One group."""
 
     group_id: str
     type: str
+    """Classic, consumer, share or streams, as in Kafka (classic if the release does not report it)."""
     state: str
     protocol_type: str = ""
     members: int | None = 0
+    """None if the number was not reported."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -337,22 +340,11 @@ class TransactionState:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterState:
-    """The state of the whole cluster. `observed_at`: epoch seconds. `unanswered`: the queries without a response.
-
-    `not_observable`: the queries that a cluster without a runtime refused. `needs`: sentence of one of both → what is
-    unknown without its answer. `missing_rights`: rights to change that the users of this tool do not have.
-    `logged_requests`: those in the logs of brokers that counted old request versions. `registered_levels`: controller
-    id → range by feature, as registered in the metadata log; only if the inventory lacks a registered controller, empty
-    if unknown.
-    `active_controller`: the metrics of the leader of the quorum, read before `partitions`; None: not read.
-    `read_from`: the broker that reported `registered` and `partitions` was one of these, whose metadata is current;
-    empty: the quorum shows none. `quorum_in_use`: node id → the settings of controller.quorum.* that its process has
-    read (voters and bootstrap servers); without nodes that do not report them.
-    `is_partial`: `partitions` are those of some topics only, without min.insync.replicas.
-    """
+    """The state of the whole cluster."""
 
     cluster_id: str
     observed_at: float
+    """Epoch seconds."""
     nodes: Mapping[int, NodeState]
     quorum: QuorumState | None
     registered: RegisteredNodes
@@ -360,15 +352,28 @@ class ClusterState:
     groups: tuple[GroupState, ...] = ()
     transactions: tuple[TransactionState, ...] = ()
     unanswered: tuple[str, ...] = ()
+    """The queries without a response."""
     not_observable: tuple[str, ...] = ()
+    """The queries that a cluster without a runtime refused."""
     needs: Mapping[str, Need] = field(default_factory=dict)
+    """Sentence of one of both → what is unknown without its answer."""
     logged_requests: tuple[LoggedRequest, ...] = ()
+    """Those in the logs of brokers that counted old request versions."""
     missing_rights: tuple[MissingRight, ...] = ()
+    """Rights to change that the users of this tool do not have."""
     registered_levels: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
+    """Controller id → range by feature, as registered in the metadata log; only if the inventory lacks a registered
+    controller, empty if unknown."""
     active_controller: NodeMetrics | None = None
+    """The metrics of the leader of the quorum, read before `partitions`; None: not read."""
     read_from: tuple[int, ...] = ()
+    """The broker that reported `registered` and `partitions` was one of these, whose metadata is current; empty: the
+    quorum shows none."""
     quorum_in_use: Mapping[int, Mapping[str, str]] = field(default_factory=dict)
+    """Node id → the settings of controller.quorum.* that its process has read (voters and bootstrap servers); without
+    nodes that do not report them."""
     is_partial: bool = False
+    """`partitions` are those of some topics only, without min.insync.replicas."""
 
     @property
     def finalized(self) -> Mapping[str, int]:

@@ -28,30 +28,30 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
-    """An operator's own command on a host, run by its login shell. `timeout_s`: seconds until it counts as failed."""
+    """An operator's own command on a host, run by its login shell."""
 
     command: str
     timeout_s: float = 60.0
+    """Seconds until it counts as failed."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PackageSpec:
-    """Kafka as a package of the host's distribution: one place on the host for all releases.
-
-    `jars`: folder of the jars of the installed release. The words of a command are a program and its arguments, which
-    no shell reads; `{version}` is the version of the package. As root: `install`, `download` (before the stop; empty:
-    none) and `repair` (before a second try of a failed `install`; empty: none). As the SSH user: `check`, which
-    succeeds if a version can be installed. `versions`: release as text → version of its package; empty: the release
-    itself. `timeout_s`: seconds until one of these commands counts as failed.
-    """
+    """Kafka as a package of the host's distribution: one place on the host for all releases."""
 
     install: tuple[str, ...]
     check: tuple[str, ...]
     jars: str = "/usr/share/java/kafka"
+    """Folder of the jars of the installed release. The words of a command are a program and its arguments, which no
+    shell reads; `{version}` is the version of the package. As root: `install`, `download` (before the stop; empty:
+    none) and `repair` (before a second try of a failed `install`; empty: none). As the SSH user: `check`, which
+    succeeds if a version can be installed."""
     download: tuple[str, ...] = ()
     repair: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Release as text → version of its package; empty: the release itself."""
     timeout_s: float = 600.0
+    """Seconds until one of these commands counts as failed."""
 
     def version(self, release: object) -> str | None:
         """Return the version of the package of a release; None if the inventory has none."""
@@ -90,33 +90,38 @@ def paths_in(word: str) -> tuple[str, ...]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ServiceSpec:
-    """How a node is installed on its host, for the runtime ssh_service.
-
-    `host`: as SSH reaches it. `unit`: the systemd unit, with its suffix. `user`: user of the process, as which files of
-    the node are read. `installation`: folder of a release, with `{release}`. `symlink`: points to the folder of the
-    installed release. `configuration_file`: server.properties. `managed_elsewhere`: other software writes the
-    configuration, so the tool does not. `configuration_writer`: root, or `user`: `user` owns the folder of the file and
-    writes it. `log_file`: server.log; None: the journal has the log. `archive`: of a release on this machine, with
-    `{release}`, for hosts without this release. `archive_sha512`: release → SHA-512 of its archive. `install`: the
-    operator's command that installs `{release}` on a host. `package`: instead of `installation`, `symlink`, `archive`
-    and `install`. `before_stop` and `after_start`: commands of the operator.
-    """
+    """How a node is installed on its host, for the runtime ssh_service."""
 
     host: str
+    """As SSH reaches it."""
     unit: str = "kafka.service"
+    """The systemd unit, with its suffix."""
     user: str = "kafka"
+    """User of the process, as which files of the node are read."""
     installation: str = "/opt/kafka_2.13-{release}"
+    """Folder of a release, with `{release}`."""
     symlink: str = "/opt/kafka"
+    """Points to the folder of the installed release."""
     configuration_file: str = "/etc/kafka/server.properties"
+    """server.properties."""
     managed_elsewhere: bool = False
+    """Other software writes the configuration, so the tool does not."""
     configuration_writer: Literal["root", "user"] = "root"
+    """Root, or `user`: `user` owns the folder of the file and writes it."""
     log_file: str | None = None
+    """server.log; None: the journal has the log."""
     archive: str | None = None
+    """Of a release on this machine, with `{release}`, for hosts without this release."""
     archive_sha512: Mapping[str, str] = field(default_factory=dict, hash=False)
+    """Release → SHA-512 of its archive."""
     install: HostCommand | None = None
+    """The operator's command that installs `{release}` on a host."""
     package: PackageSpec | None = None
+    """Instead of `installation`, `symlink`, `archive` and `install`."""
     before_stop: tuple[HostCommand, ...] = ()
+    """Commands of the operator."""
     after_start: tuple[HostCommand, ...] = ()
+    """Commands of the operator."""
 
     def folder(self, release: object) -> str:
         """Return the folder of a release."""
@@ -130,24 +135,25 @@ class ServiceSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeSpec:
-    """One node of the inventory.
-
-    `broker_address`, `controller_address`: `host:port`, or None if the node does not have the role. `prometheus_url`:
-    /metrics of the exporter. `jolokia_url`: base URL of the agent. `directory`: the home folder of the node for the
-    runtime local_process (server.properties, libs of the release, data, logs). `service`: its installation for the
-    runtime ssh_service.
-    """
+    """One node of the inventory."""
 
     node_id: int
     name: str
     roles: frozenset[Role]
     broker_address: str | None = None
+    """`host:port`, or None if the node does not have the role."""
     controller_address: str | None = None
+    """`host:port`, or None if the node does not have the role."""
     prometheus_url: str | None = None
+    """/metrics of the exporter."""
     jolokia_url: str | None = None
+    """Base URL of the agent."""
     rack: str | None = None
     directory: str | None = None
+    """The home folder of the node for the runtime local_process (server.properties, libs of the release, data, logs).
+    """
     service: ServiceSpec | None = None
+    """Its installation for the runtime ssh_service."""
 
     @property
     def is_controller(self) -> bool:
@@ -179,21 +185,22 @@ class NodeSpec:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutsideCondition:
-    """A condition of the operator: a Prometheus query, or a command on the machine of this process.
-
-    `command`: a program and its arguments, which no shell reads. `requires`: comparison, for example `< 0.01`; empty: a
-    command is met by exit code 0. `applies_to`: gates of nodes. `for_s`: time during which all checks must pass.
-    `interval_s`: least time between two readings. `timeout_s`: of one reading.
-    """
+    """A condition of the operator: a Prometheus query, or a command on the machine of this process."""
 
     name: str
     query: str = ""
     command: tuple[str, ...] = ()
+    """A program and its arguments, which no shell reads."""
     requires: str = ""
+    """Comparison, for example `< 0.01`; empty: a command is met by exit code 0."""
     applies_to: tuple[AppliesTo, ...] = ("before_stop",)
+    """Gates of nodes."""
     for_s: float = 0.0
+    """Time during which all checks must pass."""
     interval_s: float = 10.0
+    """Least time between two readings."""
     timeout_s: float = 10.0
+    """Of one reading."""
 
     @property
     def title(self) -> str:
@@ -205,47 +212,47 @@ class OutsideCondition:
 class ClusterSpec:
     """One cluster of the inventory.
 
-    `connection_id`: the Airflow Connection with the credentials (None: PLAINTEXT without credentials).
-    `controller_connection_id`: the same for the controller listener, if its settings differ; `traffic_connection_id`:
-    for the test traffic. `runtime`: how its nodes are reached. `ssh_connection_id`: the Airflow Connection to the hosts
-    (None: the SSH configuration of the user). `release_overrides`: release as text → configuration key → value, which
-    the run sets with that release. `apache_releases`: version that a node reports → Apache release by which it is
-    evaluated (for builds of vendors). `scan_schedule`: a cron expression in UTC, a preset such as DAILY, or NEVER.
-
-    `metrics`: our name of a metric → name and labels of the operator's exporter, `name{our label=label}`.
-    `check_release`: target of the scheduled check, NEWEST or NEVER.
-    `scan_releases`: releases that scheduled scans evaluate in addition to those that matter for the running release.
-
     Only `approvers` can answer (empty: every user whom the channel permits). With `four_eyes`, the operator who started
-    a run cannot approve it. `shell_approvers`: operating system's user → the approver who uses it.
-
-    `prometheus_connection_id`: the Connection to Prometheus, which has the values of queries in `conditions`.
-
-    `min_soak_seconds` and `min_checks`: the least that a gate after a node's start waits for. `feature_approval`:
-    `always` if a run cannot choose to change features without an approval where Kafka can undo them.
+    a run cannot approve it.
     """
 
     name: str
     nodes: tuple[NodeSpec, ...]
     runtime: RuntimeName = "local_process"
+    """How its nodes are reached."""
     connection_id: str | None = None
+    """The Airflow Connection with the credentials (None: PLAINTEXT without credentials)."""
     controller_connection_id: str | None = None
+    """The same for the controller listener, if its settings differ."""
     traffic_connection_id: str | None = None
+    """For the test traffic."""
     ssh_connection_id: str | None = None
+    """The Airflow Connection to the hosts (None: the SSH configuration of the user)."""
     owner: str = "kafka-platform"
     approvers: tuple[str, ...] = ()
     four_eyes: bool = False
     shell_approvers: Mapping[str, str] = field(default_factory=dict)
+    """Operating system's user → the approver who uses it."""
     min_soak_seconds: float = 0.0
+    """The least that a gate after a node's start waits for."""
     min_checks: int = 1
+    """The least that a gate after a node's start waits for."""
     feature_approval: str = "where_needed"
+    """`always` if a run cannot choose to change features without an approval where Kafka can undo them."""
     scan_schedule: str = DAILY
+    """A cron expression in UTC, a preset such as DAILY, or NEVER."""
     release_overrides: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    """Release as text → configuration key → value, which the run sets with that release."""
     apache_releases: Mapping[str, str] = field(default_factory=dict)
+    """Version that a node reports → Apache release by which it is evaluated (for builds of vendors)."""
     check_release: str = NEWEST
+    """Target of the scheduled check, NEWEST or NEVER."""
     scan_releases: tuple[str, ...] = ()
+    """Releases that scheduled scans evaluate in addition to those that matter for the running release."""
     metrics: Mapping[str, str] = field(default_factory=dict)
+    """Our name of a metric → name and labels of the operator's exporter, `name{our label=label}`."""
     prometheus_connection_id: str | None = None
+    """The Connection to Prometheus, which has the values of queries in `conditions`."""
     conditions: tuple[OutsideCondition, ...] = ()
 
     def node(self, node_id: int) -> NodeSpec:

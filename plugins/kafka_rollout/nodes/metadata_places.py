@@ -87,14 +87,16 @@ class HostPlaces:
 
 @dataclass
 class HostDiskChanges(DiskChanges):
-    """Changes on a host. `root`: the copy of the directory, which is changed in the same way. `seen`: at its time.
+    """Changes on a host.
 
     A command line with several changes needs one round trip. It also syncs the folders that it changes (`synced`).
     """
 
     directory: HostDirectory
     root: Path
+    """The copy of the directory, which is changed in the same way."""
     seen: tuple[Entry, ...]
+    """At its time."""
     synced: set[Path] = field(default_factory=set)
 
     @contextmanager

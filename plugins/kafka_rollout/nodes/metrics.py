@@ -123,17 +123,16 @@ class _Seen:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeMetricsReader:
-    """The metrics port over HTTP.
-
-    `timeout_s`: for each agent. `identify`: reported version → its release. `names`: our name of a metric → the name of
-    the operator's exporter, as in ClusterSpec.metrics. `through`: host of a node → how its loopback addresses are
-    reached; None: they are addresses of this machine.
-    """
+    """The metrics port over HTTP."""
 
     timeout_s: float = TIMEOUT_S
+    """For each agent."""
     identify: Callable[[str], Release | None] = _release
+    """Reported version → its release."""
     names: Mapping[str, str] = field(default_factory=dict)
+    """Our name of a metric → the name of the operator's exporter, as in ClusterSpec.metrics."""
     through: Callable[[str], httpx.BaseTransport] | None = None
+    """Host of a node → how its loopback addresses are reached; None: they are addresses of this machine."""
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         if node.jolokia_url is None and node.prometheus_url is None:

@@ -13,7 +13,7 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
 from kafka_rollout.run.events import (
     Approval,
     Asked,
@@ -67,10 +67,11 @@ class Urgency(StrEnum):
 
 
 class NotificationKindFacts(NamedTuple):
-    """What docs/notifications.md says about a kind. `sent_when`: an event, as the rest of a sentence."""
+    """What docs/notifications.md says about a kind."""
 
     urgency: Urgency
     sent_when: str
+    """An event, as the rest of a sentence."""
 
 
 KINDS: Mapping[NotificationKind, NotificationKindFacts] = {
@@ -118,24 +119,26 @@ class Page(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Notification:
-    """One notification. `key`: the same for the same event, unique in the cluster. `at`: time of the event (epoch s).
-
-    `sentences`: reason, deadline, who can answer. `remedy`: what to do. `node`: the node's id. `dag_id` is empty for a
-    run of the command line. `report`: address of a scan's report.
-    """
+    """One notification."""
 
     key: str
+    """The same for the same event, unique in the cluster."""
     kind: NotificationKind
     cluster: str
     at: float
+    """Time of the event (epoch s)."""
     headline: str
     sentences: tuple[str, ...] = ()
+    """Reason, deadline, who can answer."""
     remedy: str = ""
+    """What to do."""
     node: int | None = None
+    """The node's id. `dag_id` is empty for a run of the command line."""
     page: Page = Page.RUN
     dag_id: str = ""
     run_id: str = ""
     report: str = ""
+    """Address of a scan's report."""
 
     @property
     def urgency(self) -> Urgency:
@@ -149,40 +152,40 @@ class Notification:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NotificationTimes:
-    """Times in seconds.
-
-    `before_expiry_s`: a reminder before an approval expires, at most a quarter of the time for the answer.
-    `not_finalized_s`: a cluster can run a new release without finalizing for this time. `fresh_s`: an older event is
-    not sent any more, so that the first run of the sender does not send the past.
-    """
+    """Times in seconds."""
 
     before_expiry_s: float = 3600.0
+    """A reminder before an approval expires, at most a quarter of the time for the answer."""
     not_finalized_s: float = 14 * 86_400.0
+    """A cluster can run a new release without finalizing for this time."""
     fresh_s: float = 86_400.0
+    """An older event is not sent any more, so that the first run of the sender does not send the past."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunHistory:
-    """A run as it was read. `end`: None without a report. `has_lock`: the run holds the lock of the cluster."""
+    """A run as it was read."""
 
     run_id: str
     events: tuple[Event, ...]
     end: RunEnd | None = None
+    """None without a report."""
     has_lock: bool = False
+    """The run holds the lock of the cluster."""
     gate_timeout_s: float = 1800.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterHistory:
-    """What is known about a cluster. `runs`: those that can need a notification. `alerts`: of its scheduled scans.
-
-    `newest_end`: run id and end of the newest run that changed nodes or levels; None if there is none.
-    """
+    """What is known about a cluster."""
 
     cluster: str
     runs: tuple[RunHistory, ...] = ()
+    """Those that can need a notification."""
     alerts: tuple[Notification, ...] = ()
+    """Of its scheduled scans."""
     newest_end: tuple[str, RunEnd] | None = None
+    """Run id and end of the newest run that changed nodes or levels; None if there is none."""
 
 
 def due_notifications(

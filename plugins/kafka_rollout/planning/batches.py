@@ -41,10 +41,10 @@ _UNKNOWN = "no partition was reported, so brokers restart one at a time"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchLimits:
-    """`max_size`: nodes of a batch. `one_rack`: all nodes of a batch are in one rack."""
-
     max_size: int
+    """Nodes of a batch."""
     one_rack: bool = True
+    """All nodes of a batch are in one rack."""
 
 
 def find_racks(cluster: ClusterSpec, configs: NodeConfigs) -> dict[int, str]:

@@ -28,7 +28,7 @@ from kafka_rollout.planning.lowering import (
     live_obstacles,
     refused_by_kafka,
 )
-from kafka_rollout.planning.observation import Change, Observation
+from kafka_rollout.planning.observation import Change, PlanObservation
 from kafka_rollout.planning.release_path import find_release_steps, source_release
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts
@@ -113,7 +113,7 @@ def _lacks(facts: Sequence[ReleaseFacts], feature: str, levels: Mapping[str, int
     return any(missing_dependencies(one, feature, levels) for one in facts)
 
 
-def decide_downgrade(observed: Observation, request: Request, of_cluster: Sequence[Finding]) -> Change:
+def decide_downgrade(observed: PlanObservation, request: Request, of_cluster: Sequence[Finding]) -> Change:
     """Return the release steps and levels of a downgrade, and how it lowers metadata.version.
 
     `of_cluster`: the findings about the cluster. The level is the requested one, else the highest that the target

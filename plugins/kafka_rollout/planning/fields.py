@@ -19,10 +19,11 @@ BY_NAME = "by name"
 
 
 class FieldUnit(NamedTuple):
-    """A unit of a form or an option. `size`: its size in the unit of the request."""
+    """A unit of a form or an option."""
 
     name: str
     size: int
+    """Its size in the unit of the request."""
 
 
 UNITLESS = FieldUnit("", 1)
@@ -32,34 +33,40 @@ UNITLESS = FieldUnit("", 1)
 class Field:
     """One field of a request, as an operator sees it.
 
-    `form`: its name in the forms, by default that of the attribute; `option`: of the commands, with the flag that
-    switches it off, by default `--` and that name with dashes. Empty: not there.
-    `text`: its effect, for both. `of`: the kinds of runs that have it. `in_plan`: the plan depends on it, so that a run
-    that is always a dry run has it too. `labels`: value → text in a form, for one value of several; `switch`: the value
-    that the option, a flag, sets. `least` and `most`: limits, in the unit of the request. `pattern`: regular expression
-    of each item of a list. `required`: a command needs it. `newest_of`: kinds whose form proposes the newest release.
-    `on_copy`: its value in a rehearsal.
-
     `declared_fields` fills the defaults and the rest from the dataclass: `name` is the attribute of the request.
     """
 
     form: str = BY_NAME
+    """Its name in the forms, by default that of the attribute."""
     option: str = BY_NAME
+    """Of the commands, with the flag that switches it off, by default `--` and that name with dashes. Empty: not there.
+    """
     title: str
     text: str
+    """Its effect, for both."""
     of: frozenset[RunOf]
+    """The kinds of runs that have it."""
     section: str = ""
     in_plan: bool = False
+    """The plan depends on it, so that a run that is always a dry run has it too."""
     labels: Mapping[StrEnum, str] = field(default_factory=dict)
+    """Value → text in a form, for one value of several."""
     switch: StrEnum | None = None
+    """The value that the option, a flag, sets."""
     least: float | None = None
+    """Limits, in the unit of the request."""
     most: float | None = None
+    """Limits, in the unit of the request."""
     pattern: str = ""
+    """Regular expression of each item of a list."""
     form_unit: FieldUnit = UNITLESS
     option_unit: FieldUnit = UNITLESS
     required: bool = False
+    """A command needs it."""
     newest_of: frozenset[RunOf] = frozenset()
+    """Kinds whose form proposes the newest release."""
     on_copy: Any = AS_REQUESTED
+    """Its value in a rehearsal."""
     name: str = ""
     type: type[Any] = NoneType
     default: Any = None

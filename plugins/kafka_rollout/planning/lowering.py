@@ -17,7 +17,7 @@ from kafka_rollout.features.support import find_lossy_downgrade_gap
 from kafka_rollout.model.plan import FeatureChange, Lowering, Plan, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.cluster import (
+from kafka_rollout.planning.findings.cluster_state import (
     MIN_ISR_EQUALS_RF,
     PARTITIONS_CHECK,
     QUORUM_CHECK,
@@ -35,13 +35,13 @@ CHECKS_OF_ROLLS = frozenset(check.id for check in (PARTITIONS_CHECK, QUORUM_CHEC
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoweringChoice:
-    """The chosen way. `refused`: why the controller rejects the level; `not_live`: why a live downgrade is not
-    possible. Both are empty if the method is possible or was not needed.
-    """
+    """The chosen way."""
 
     lowering: Lowering
     refused: str = ""
+    """Why the controller rejects the level."""
     not_live: str = ""
+    """Why a live downgrade is not possible. Both are empty if the method is possible or was not needed."""
 
 
 def refused_by_kafka(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, current: int, level: int) -> str:

@@ -9,12 +9,12 @@ from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.batches import BatchLimits, find_racks, with_batches
-from kafka_rollout.planning.checks import check_change, unknown_values
 from kafka_rollout.planning.downgrade import decide_downgrade
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.findings.configuration import config_changes
 from kafka_rollout.planning.lowering import OF_ROLLS
-from kafka_rollout.planning.observation import Change, Observation
+from kafka_rollout.planning.observation import Change, PlanObservation
+from kafka_rollout.planning.plan_checks import check_change, unknown_values
 from kafka_rollout.planning.registration import (
     REGISTRATIONS_CHECK,
     plan_registration_step,
@@ -24,7 +24,7 @@ from kafka_rollout.planning.release_path import find_release_steps, find_restart
 from kafka_rollout.planning.request import Request
 
 
-def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
+def make_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> Plan:
     """Return the plan with all findings except those of hosts and logs. Blockers are part of the plan and do not raise.
 
     Errors as `decide_plan`.
@@ -33,7 +33,7 @@ def make_plan(observed: Observation, request: Request, run_of: RunOf) -> Plan:
     return plan.with_checked(checked, unknown_values(observed, plan.path))
 
 
-def decide_plan(observed: Observation, request: Request, run_of: RunOf) -> tuple[Plan, tuple[Checked, ...]]:
+def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> tuple[Plan, tuple[Checked, ...]]:
     """Return the plan without findings, and its checks except those of hosts and logs.
 
     Raises UserError for a target, level or pattern that cannot be planned, and RefusedError if no node reports its

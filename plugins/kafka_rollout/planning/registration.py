@@ -13,7 +13,7 @@ from kafka_rollout.features.registrations import (
     renews_registrations,
 )
 from kafka_rollout.model.plan import FeatureChange, Plan, ReleaseStep
-from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.release_path import node_order
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
@@ -35,7 +35,7 @@ REGISTRATIONS_CHECK = Check(
 
 
 def plan_registration_step(
-    observed: Observation, target: Release, steps: Sequence[ReleaseStep], changes: Iterable[FeatureChange]
+    observed: PlanObservation, target: Release, steps: Sequence[ReleaseStep], changes: Iterable[FeatureChange]
 ) -> ReleaseStep | None:
     """Return the restart of the nodes whose registration can lack a level of `changes`; None if there is no such node.
 
@@ -72,7 +72,7 @@ def plan_registration_step(
     )
 
 
-def _registered_in_roll(observed: Observation, step: ReleaseStep) -> frozenset[int]:
+def _registered_in_roll(observed: PlanObservation, step: ReleaseStep) -> frozenset[int]:
     """Return the brokers that register in the release step while a controller that drops ranges can be active."""
     found = set[int]()
     cluster, catalogue = observed.cluster, observed.catalogue
@@ -91,7 +91,7 @@ def _registered_in_roll(observed: Observation, step: ReleaseStep) -> frozenset[i
     return frozenset(found)
 
 
-def registration_findings(observed: Observation, plan: Plan, changes: Iterable[FeatureChange]) -> Iterator[Finding]:
+def registration_findings(observed: PlanObservation, plan: Plan, changes: Iterable[FeatureChange]) -> Iterator[Finding]:
     """Yield what a later run must do before it raises the levels `changes`, which this run does not raise."""
     again = plan_registration_step(observed, plan.target, plan.release_steps, changes)
     if plan.registration_step is None and again is not None:

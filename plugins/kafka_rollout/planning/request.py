@@ -70,9 +70,7 @@ class Request:
     """Input of one run; what a procedure does not use keeps its default.
 
     A field with a declaration is in the forms, the commands, the rehearsal and `docs/parameters.md`. `soak_s`,
-    `interval_s` and `gate_timeout_s` are seconds. The fields without one are internal. `waits` False: the run refuses
-    where it would wait for a gate. `plans_features`: the upgrade's plan contains feature levels. `may_lower` False: the
-    levels of a release raise only.
+    `interval_s` and `gate_timeout_s` are seconds. The fields without one are internal.
     """
 
     target: Release | None = declared(
@@ -382,8 +380,11 @@ class Request:
         },
     )
     waits: bool = True
+    """False: the run refuses where it would wait for a gate."""
     plans_features: bool = True
+    """The upgrade's plan contains feature levels."""
     may_lower: bool = True
+    """False: the levels of a release raise only."""
 
     def __post_init__(self) -> None:
         """Raise UserError for invalid pauses, windows or freeze days, before anything is observed."""

@@ -15,10 +15,10 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences

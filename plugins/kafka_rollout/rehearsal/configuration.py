@@ -63,10 +63,10 @@ _AT_LEAST_FETCH_WAIT = ("replica.lag.time.max.ms", "replica.socket.timeout.ms")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RewrittenConfig:
-    """`lines`: the whole configuration of the copy. `not_covered`: sentences about what was taken out."""
-
     lines: Mapping[str, str]
+    """The whole configuration of the copy."""
     not_covered: tuple[str, ...] = ()
+    """Sentences about what was taken out."""
 
 
 def rewrite_config(

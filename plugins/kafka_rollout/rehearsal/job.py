@@ -23,28 +23,30 @@ class RehearsalStoppedError(RolloutError):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalJob:
-    """The planned change and the copy. The fields after `releases` are set when the copy is made.
-
-    `request`: of the copy, as `request_on_copy` makes it. `releases`: of all release steps, the source first.
-    `unregistered`: brokers that are not copied. `uncovered`: coordinator partitions that the copy does not
-    serve. `real` and `later`: contents of the cluster before and after the copying; None if it was not running.
-    `real_addresses`, `real_directories`: of the real cluster, which the copy must not use.
-    """
+    """The planned change and the copy. The fields after `releases` are set when the copy is made."""
 
     cluster: str
     direction: Direction
     request: Request
+    """Of the copy, as `request_on_copy` makes it."""
     releases: tuple[Release, ...]
+    """Of all release steps, the source first."""
     nodes: tuple[int, ...] = ()
     unregistered: tuple[int, ...] = ()
+    """Brokers that are not copied."""
     uncovered: tuple[str, ...] = ()
+    """Coordinator partitions that the copy does not serve."""
     not_covered: tuple[str, ...] = ()
     estimate: str = ""
     isolation: str = ""
     real_addresses: tuple[str, ...] = ()
+    """Of the real cluster, which the copy must not use."""
     real_directories: tuple[str, ...] = ()
+    """Of the real cluster, which the copy must not use."""
     real: Contents | None = None
+    """Contents of the cluster before and after the copying; None if it was not running."""
     later: Contents | None = None
+    """Contents of the cluster before and after the copying; None if it was not running."""
 
     @property
     def source(self) -> Release:

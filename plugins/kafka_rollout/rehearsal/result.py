@@ -52,11 +52,12 @@ class RehearsalOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalPhase:
-    """One part of a rehearsal. `sentence`: its result."""
+    """One part of a rehearsal."""
 
     name: str
     seconds: float
     sentence: str = ""
+    """Its result."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -69,24 +70,24 @@ class Contents:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalResult:
-    """A finished rehearsal.
-
-    `nodes`: ids of the copied nodes. `node_seconds`: release step and node (`3.9.1-to-4.3.1 node 2`) → seconds of its
-    node step. `not_covered`: sentences. `isolation`: how the sandbox was separated from the cluster.
-    """
+    """A finished rehearsal."""
 
     outcome: RehearsalOutcome
     cluster: str
     source: str
     target: str
     nodes: tuple[int, ...]
+    """Ids of the copied nodes."""
     seconds: float
     phases: tuple[RehearsalPhase, ...]
     findings: tuple[Finding, ...]
     node_seconds: Mapping[str, float] = field(default_factory=dict)
+    """Release step and node (`3.9.1-to-4.3.1 node 2`) → seconds of its node step."""
     not_covered: tuple[str, ...] = ()
+    """What the rehearsal could not show, as sentences."""
     estimate: str = ""
     isolation: str = ""
+    """How the sandbox was separated from the cluster."""
 
     @property
     def sentence(self) -> str:

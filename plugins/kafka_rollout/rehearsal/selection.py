@@ -19,14 +19,12 @@ _MOST_COMBINATIONS = 2_000  # tried in about a second; beyond, the widest cover 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Selection:
-    """`nodes`: ids of the copied nodes, in the order of the inventory. `left_out`: ids of the other nodes.
-
-    `uncovered`: coordinator partitions without enough in-sync replicas on copied nodes.
-    """
-
     nodes: tuple[int, ...]
+    """Ids of the copied nodes, in the order of the inventory."""
     left_out: tuple[int, ...] = ()
+    """Ids of the other nodes."""
     uncovered: tuple[str, ...] = ()
+    """Coordinator partitions without enough in-sync replicas on copied nodes."""
 
     @property
     def not_covered(self) -> tuple[str, ...]:
@@ -139,9 +137,10 @@ _DISK_OF_REPLICA = 32 << 10
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RehearsalEstimate:
-    """Memory and disk of a rehearsal. Sizes in bytes; `heaps`: node id → maximum heap of its JVM."""
+    """Memory and disk of a rehearsal. Sizes in bytes."""
 
     heaps: Mapping[int, int]
+    """Node id → maximum heap of its JVM."""
     memory: int
     copied: int
     disk: int

@@ -14,34 +14,36 @@ from typing import Literal
 class SettingCondition:
     """The value of a setting on a node, or the default of the release, without regard to capital letters.
 
-    One of: `any_of` and `none_of`: values; `entries`: at least this number of entries in a list; `at_least`, `at_most`:
-    a number. A setting of listeners counts on each listener. `by_class`: the value is a class; whether a class that is
-    not Kafka's meets the condition is unknown.
+    One of.
     """
 
     kind: Literal["setting"]
     name: str
     any_of: tuple[str, ...] = ()
+    """Values."""
     none_of: tuple[str, ...] = ()
+    """Values."""
     entries: int | None = None
+    """At least this number of entries in a list."""
     at_least: int | None = None
+    """A number. A setting of listeners counts on each listener."""
     at_most: int | None = None
+    """A number. A setting of listeners counts on each listener."""
     by_class: bool = False
+    """The value is a class; whether a class that is not Kafka's meets the condition is unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismCondition:
-    """A listener of a node authenticates clients with one of these SASL mechanisms.
-
-    `handlers`: only with one of these classes of Kafka as callback handler, without the package; "" is the default.
-    Whether another class than Kafka's meets the condition is unknown.
-    `protocols`: only on listeners with one of these; empty: any.
-    """
+    """A listener of a node authenticates clients with one of these SASL mechanisms."""
 
     kind: Literal["mechanism"]
     any_of: tuple[str, ...]
     handlers: tuple[str, ...] = ()
+    """Only with one of these classes of Kafka as callback handler, without the package; "" is the default. Whether
+    another class than Kafka's meets the condition is unknown."""
     protocols: tuple[str, ...] = ()
+    """Only on listeners with one of these; empty: any."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -111,10 +113,11 @@ class AnyCondition:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnobservableCondition:
-    """What neither nodes nor files show: the answer is always unknown. `what`: a noun phrase."""
+    """What neither nodes nor files show: the answer is always unknown."""
 
     kind: Literal["unobservable"]
     what: str
+    """A noun phrase."""
 
 
 AdvisoryCondition = (

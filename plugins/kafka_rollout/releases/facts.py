@@ -89,28 +89,29 @@ class CoordinatorClass(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataVersionLevel:
-    """One level of metadata.version. `name`: such as `3.4-IV0`. `changed`: didMetadataChange of MetadataVersion."""
+    """One level of metadata.version."""
 
     level: int
     name: str
+    """Such as `3.4-IV0`."""
     changed: bool
+    """didMetadataChange of MetadataVersion."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeatureFacts:
-    """One feature as a release supports it.
-
-    `latest_production`: the highest stable level. `default_level`: the level that a cluster formatted by the release
-    has, and that `kafka-features.sh upgrade --release-version` sets (`Feature.defaultLevel()`); it can be below the
-    highest stable level, for example while the feature is a preview. `dependencies`: level → required levels of other
-    features (`Feature.dependencies()`).
-    """
+    """One feature as a release supports it."""
 
     name: str
     supported: VersionRange
     latest_production: int
+    """The highest stable level."""
     default_level: int
+    """The level that a cluster formatted by the release has, and that `kafka-features.sh upgrade --release-version`
+    sets (`Feature.defaultLevel()`); it can be below the highest stable level, for example while the feature is a
+    preview."""
     dependencies: Mapping[int, Mapping[str, int]]
+    """Level → required levels of other features (`Feature.dependencies()`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -134,83 +135,81 @@ class RuleKind(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FieldRule:
-    """One rule for a field of a value. `field`: its path, such as "members[].subscription".
-
-    `refusal`: the error that the release logs when it stops at such a record; `{value}` is the content of the field.
-    """
+    """One rule for a field of a value."""
 
     field: str
+    """Its path, such as "members[].subscription"."""
     kind: RuleKind
     least: int = 0
     most: int = 0
     refusal: str
+    """The error that the release logs when it stops at such a record; `{value}` is the content of the field."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordTypeFacts:
-    """One record type of a coordinator log: its key version, and the value versions that the release reads and writes.
-
-    `reads`: value versions that the release's deserializer supports. `flexible_from`: first flexible value version, or
-    None. `writes`: value versions that it can write at some feature level; empty if it never writes the type.
-    `written_from`: the value versions that it writes only from a feature level. `refuses`: kinds of records ("value",
-    "tombstone") that it reads and that then stop the load → its error. `unknown_value`: its error for an unknown value
-    version; `{version}` is the version. `rules`: the checks of values that parse.
-    """
+    """One record type of a coordinator log: its key version, and the value versions that a release reads and writes."""
 
     key_version: int
     name: str
     reads: VersionRange
+    """Value versions that the release's deserializer supports."""
     flexible_from: int | None
+    """First flexible value version, or None."""
     writes: tuple[int, ...]
+    """Value versions that it can write at some feature level; empty if it never writes the type."""
     unknown_value: str
+    """Its error for an unknown value version; `{version}` is the version."""
     written_from: Mapping[int, FeatureLevel] = field(default_factory=dict)
+    """The value versions that it writes only from a feature level."""
     refuses: Mapping[str, str] = field(default_factory=dict)
+    """Kinds of records ("value", "tombstone") that it reads and that then stop the load → its error."""
     rules: tuple[FieldRule, ...] = ()
+    """The checks of values that parse."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupFamilyFacts:
-    """The record order that a group coordinator requires for one group type (GroupMetadataManager.replay).
-
-    `family`: prefix of the record names, such as "StreamsGroup". `founders`: key versions whose value creates the
-    group. The errors contain `{group}` and `{member}`. `not_found`: error for another record of a group that does not
-    exist. `member_not_found`: the same for a member. Both are "" if any value creates the group and tombstones are
-    skipped. `other_type`: error for a record of a group of another type. `takes_over_offsets`: no error if that group
-    is a classic group that exists only because of its offsets. `member_too_late`: error for a member record after its
-    assignment, if the assignment has tasks (streams groups of 4.1).
-    """
+    """The record order that a group coordinator requires for one group type (GroupMetadataManager.replay)."""
 
     family: str
+    """Prefix of the record names, such as "StreamsGroup"."""
     founders: tuple[int, ...]
+    """Key versions whose value creates the group. The errors contain `{group}` and `{member}`."""
     other_type: str
+    """Error for a record of a group of another type."""
     not_found: str = ""
+    """Error for another record of a group that does not exist."""
     member_not_found: str = ""
+    """The same for a member. Both are "" if any value creates the group and tombstones are skipped."""
     member_too_late: str = ""
+    """Error for a member record after its assignment, if the assignment has tasks (streams groups of 4.1)."""
     takes_over_offsets: bool
+    """No error if that group is a classic group that exists only because of its offsets."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CoordinatorLogFacts:
-    """How the coordinator of a release loads one coordinator log (`topic`) with its default configuration.
-
-    `loaded`: False if the coordinator exists but is not started. `ignores_unknown_values`: it skips an unknown value
-    version with a warning, as it skips an unknown key (the transaction coordinator since 4.3). `stalls_at_unknown_end`:
-    it advances only after a batch with a known key, so it reads the last batches in an endless loop if they have only
-    unknown keys (the transaction coordinator up to 3.9). `unknown_key`: the error of an intolerant release for a key
-    version; `{version}` is the version. `deleted_while_pending`: its error, with `{group}` and `{partition}`, for a
-    group whose newest GroupMetadata record is a tombstone and whose only offsets belong to transactions without an end
-    (GroupMetadataManager of 3.x); "" if it loads such groups. `group_families`: empty for the coordinator of 3.x, which
-    supports only classic groups.
-    """
+    """How the coordinator of a release loads one coordinator log (`topic`) with its default configuration."""
 
     topic: str
     loaded: bool
+    """False if the coordinator exists but is not started."""
     ignores_unknown_keys: bool
     ignores_unknown_values: bool
+    """It skips an unknown value version with a warning, as it skips an unknown key (the transaction coordinator since
+    4.3)."""
     stalls_at_unknown_end: bool = False
+    """It advances only after a batch with a known key, so it reads the last batches in an endless loop if they have
+    only unknown keys (the transaction coordinator up to 3.9)."""
     unknown_key: str = ""
+    """The error of an intolerant release for a key version; `{version}` is the version."""
     deleted_while_pending: str = ""
+    """Its error, with `{group}` and `{partition}`, for a group whose newest GroupMetadata record is a tombstone and
+    whose only offsets belong to transactions without an end (GroupMetadataManager of 3.x); "" if it loads such groups.
+    """
     group_families: tuple[GroupFamilyFacts, ...] = ()
+    """Empty for the coordinator of 3.x, which supports only classic groups."""
     records: tuple[RecordTypeFacts, ...]
 
     def record(self, key_version: int) -> RecordTypeFacts | None:
@@ -229,40 +228,39 @@ class CoordinatorLogFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseFacts:
-    """All facts of the catalogue about one release, in the order of its file; derivation derives them from the jars.
-
-    `oldest_requests`: API → the oldest version that brokers serve to clients, only if it is above 0 (KIP-896). An API
-    that the release has removed is not in it. `config_resources`: resource types that can have settings in the
-    metadata, by Kafka's names (`TOPIC`, `GROUP`). `lossy_downgrade_level`: the metadata.version of KIP-1155, if the
-    release has it. A node that supports this level lowers metadata.version even if metadata is lost.
-    `new_group_coordinator`: how the new group coordinator loads the log, if the configuration of the release enables it
-    (3.8, 3.9: `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`). Since 4.0 it is the only one.
-    `config_defaults`: broker setting → default, as in a configuration file; without an entry the default is null.
-    `built_at`: the day of its build. `java_maximum_with_sasl`: the newest Java in which a node can log in to other
-    nodes with SASL; None without a limit.
-    `gaps`: name of a fact that could not be derived → reason, a sentence. A name is that of a field,
-    `coordinator_logs.<topic>`, `feature_dependencies`, `feature_defaults` or `metadata_log`. The field then has no
-    content (None, empty, unknown, False), which must not be read as the release's behaviour.
-    """
+    """All facts of the catalogue about one release, in the order of its file; derivation derives them from the jars."""
 
     release: Release
     built_at: date | None
+    """The day of its build."""
     coordinator_class: CoordinatorClass
     java_minimum: int | None
     java_maximum_with_sasl: int | None
+    """The newest Java in which a node can log in to other nodes with SASL; None without a limit."""
     logging: Logging
     has_current_metadata_version_metric: bool
     has_snapshot_emitter_metrics: bool
     lossy_downgrade_level: int | None = None
+    """The metadata.version of KIP-1155, if the release has it. A node that supports this level lowers metadata.version
+    even if metadata is lost."""
     gaps: Mapping[str, str] = field(default_factory=dict)
+    """Name of a fact that could not be derived → reason, a sentence. A name is that of a field,
+    `coordinator_logs.<topic>`, `feature_dependencies`, `feature_defaults` or `metadata_log`. The field then has no
+    content (None, empty, unknown, False), which must not be read as the release's behaviour."""
     features: Mapping[str, FeatureFacts]
     metadata_versions: tuple[MetadataVersionLevel, ...]
     coordinator_logs: Mapping[str, CoordinatorLogFacts]
     new_group_coordinator: CoordinatorLogFacts | None = None
+    """How the new group coordinator loads the log, if the configuration of the release enables it (3.8, 3.9:
+    `group.coordinator.rebalance.protocols`, `group.coordinator.new.enable`). Since 4.0 it is the only one."""
     oldest_requests: Mapping[str, int]
+    """API → the oldest version that brokers serve to clients, only if it is above 0 (KIP-896). An API that the release
+    has removed is not in it."""
     config_resources: frozenset[str]
+    """Resource types that can have settings in the metadata, by Kafka's names (`TOPIC`, `GROUP`)."""
     config_names: frozenset[str]
     config_defaults: Mapping[str, str]
+    """Broker setting → default, as in a configuration file; without an entry the default is null."""
 
     def is_unknown_log(self, topic: str) -> bool:
         """Return whether the coordinator of this log was not derived."""
@@ -274,24 +272,24 @@ class ReleaseFacts:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class VendorRule:
-    """How the version of a vendor's build names the Apache release that it is based on.
-
-    `pattern`: a regular expression for the whole version. Its group is the Apache release, or, with `minors`, the
-    vendor's minor line, which `minors` maps to that of Apache. `source`: where the mapping is documented.
-    """
+    """How the version of a vendor's build names the Apache release that it is based on."""
 
     vendor: str
     pattern: str
+    """A regular expression for the whole version. Its group is the Apache release, or, with `minors`, the vendor's
+    minor line, which `minors` maps to that of Apache."""
     source: str
+    """Where the mapping is documented."""
     minors: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AffectedReleases:
-    """Releases with a defect, from the first to the last. `last` None: no release corrects it."""
+    """Releases with a defect, from the first to the last."""
 
     first: Release
     last: Release | None = None
+    """None: no release corrects it."""
 
     def contains(self, release: Release) -> bool:
         return self.first <= release and (self.last is None or release <= self.last)
@@ -307,24 +305,25 @@ class Strikes(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Advisory:
-    """A known defect of Kafka. The sentences are shown as they are.
-
-    `id`: Kafka's issue, a CVE, or a name. `affected`: releases of those that it `concerns`. `severity`: on a cluster
-    that meets all conditions of `when`. A blocker blocks only plans that start nodes on an affected release, and has
-    only conditions that can be observed. `coming_from`: only if an earlier release of the path is one of these; empty:
-    any. `condition`: `when` in words. `source`: where the defect is documented.
-    """
+    """A known defect of Kafka. The sentences are shown as they are."""
 
     id: str
+    """Kafka's issue, a CVE, or a name."""
     affected: tuple[AffectedReleases, ...]
+    """Releases of those that it `concerns`."""
     concerns: Literal["nodes", "clients"]
     severity: Literal["blocker", "warning", "info"]
+    """On a cluster that meets all conditions of `when`. A blocker blocks only plans that start nodes on an affected
+    release, and has only conditions that can be observed."""
     condition: str
+    """`when` in words."""
     defect: str
     remedy: str
     source: str
+    """Where the defect is documented."""
     strikes: Strikes = Strikes.RUNNING
     coming_from: tuple[AffectedReleases, ...] = ()
+    """Only if an earlier release of the path is one of these; empty: any."""
     when: tuple[AdvisoryCondition, ...] = ()
 
     def affects(self, release: Release) -> bool:
@@ -333,15 +332,14 @@ class Advisory:
 
 @dataclass(frozen=True, slots=True)
 class Catalogue:
-    """The supported releases and their facts. `vendors`: rules for builds of vendors, the first match applies.
-
-    `reviewed_until`: the day until which fixed defects were looked for; None: never.
-    """
+    """The supported releases and their facts."""
 
     releases: Mapping[Release, ReleaseFacts]
     vendors: tuple[VendorRule, ...] = ()
+    """Rules for builds of vendors, the first match applies."""
     advisories: tuple[Advisory, ...] = ()
     reviewed_until: date | None = None
+    """The day until which fixed defects were looked for; None: never."""
 
     def get(self, release: Release) -> ReleaseFacts:
         """Return the facts of a release. Raises UserError, which lists the supported releases."""

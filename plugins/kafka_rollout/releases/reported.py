@@ -19,22 +19,23 @@ _OF_ONE_RELEASE = {"release", "built_at", "gaps"}
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReportedRelease:
-    """A version as a node reports it (`text`), and the release of the catalogue by which it is evaluated.
-
-    `release`: None if no rule covers the text; a release without facts if the catalogue has none of its minor line.
-    `apache`: the Apache release or minor line (`3.9`) that it is based on. `vendor`, `source`: of the rule, "" without
-    one. `overridden`: by the inventory. `neighbours`: the releases by which it is evaluated, if its own facts are not
-    known. `differing`: facts that the neighbours disagree on.
-    """
+    """A version as a node reports it (`text`), and the release of the catalogue by which it is evaluated."""
 
     text: str
     release: Release | None
+    """None if no rule covers the text; a release without facts if the catalogue has none of its minor line."""
     apache: str = ""
+    """The Apache release or minor line (`3.9`) that it is based on."""
     vendor: str = ""
+    """Of the rule, "" without one."""
     source: str = ""
+    """Of the rule, "" without one."""
     overridden: bool = False
+    """By the inventory."""
     neighbours: tuple[Release, ...] = ()
+    """The releases by which it is evaluated, if its own facts are not known."""
     differing: tuple[str, ...] = ()
+    """Facts that the neighbours disagree on."""
 
 
 def identify_release(text: str, catalogue: Catalogue, overrides: Mapping[str, str]) -> ReportedRelease:

@@ -14,7 +14,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.gates.check import GateCheck, GateCondition
+from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up

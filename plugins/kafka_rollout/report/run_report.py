@@ -14,7 +14,7 @@ from typing import Annotated, Any, TypeVar
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.json_forms import Form, from_json, to_json
 from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.check import GateCondition, GateKind
+from kafka_rollout.gates.gate import GateCondition, GateKind
 from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogExcerpt

@@ -40,10 +40,7 @@ class BackgroundKey:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundProcess:
-    """One row. `instance` identifies the process; `age_s`: seconds since its last report, by the database's clock.
-
-    `folder`: its journals, on `host`. `status`: figures of a running process, and `error` of a failed one.
-    """
+    """One row. `instance` identifies the process."""
 
     key: BackgroundKey
     instance: str
@@ -52,9 +49,12 @@ class BackgroundProcess:
     host: str
     pid: int
     folder: str
+    """Its journals, on `host`."""
     age_s: float
+    """Seconds since its last report, by the database's clock."""
     settings: Mapping[str, Any]
     status: Mapping[str, Any]
+    """Figures of a running process, and `error` of a failed one."""
     result: Mapping[str, Any] | None
 
     @property

@@ -10,7 +10,7 @@ from typing import Any, NoReturn
 
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.gates.check import BeforeStop
+from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event
 

@@ -9,31 +9,17 @@ from pathlib import Path
 from typing import Any, Protocol
 
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.gates.check import BeforeStop
+from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, Responder
 
 
-class RunStore(Protocol):
-    """The history of one run: plan, events, states of nodes before their stops, report."""
+class RunQueries(Protocol):
+    """What is stored of one run: plan, events, states of nodes before their stops, documents."""
 
-    def save_plan(self, plan: Plan) -> None: ...
     def load_plan(self) -> Plan: ...
-    def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
-        """Keep the state of a node. A second call for the same node and release step keeps the first one, unless
-        `replace`."""
-        ...
-
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None: ...
-    def save_fingerprints(self, hashes: Mapping[int, str]) -> None:
-        """Node id → hash of the configuration that was evaluated for the plan."""
-        ...
-
     def load_fingerprints(self) -> Mapping[int, str]: ...
-    def record(self, event: Event) -> None:
-        """Append one event; an event whose `at` is 0 gets the present time."""
-        ...
-
     def events(self) -> tuple[Event, ...]:
         """All events, oldest first. One of a newer version is `Unknown`."""
         ...
@@ -44,12 +30,34 @@ class RunStore(Protocol):
         Raises FatalError if the document was changed after the run wrote it."""
         ...
 
-    def attach(self, name: str, data: Any) -> None:
-        """Store a value as a JSON document (`metadata/losses.json`), completely or not at all."""
-        ...
-
     def page(self, name: str) -> str | None:
         """A document of the run as text; None when there is none. Raises FatalError if it was changed since."""
+        ...
+
+    def location(self, name: str) -> str:
+        """Where a document is, as a path or a URL for messages."""
+        ...
+
+
+class RunStore(RunQueries, Protocol):
+    """The history of one run, to read and to write."""
+
+    def save_plan(self, plan: Plan) -> None: ...
+    def save_before_stop(self, release_step: str, before: BeforeStop, *, replace: bool = False) -> None:
+        """Keep the state of a node. A second call for the same node and release step keeps the first one, unless
+        `replace`."""
+        ...
+
+    def save_fingerprints(self, hashes: Mapping[int, str]) -> None:
+        """Node id → hash of the configuration that was evaluated for the plan."""
+        ...
+
+    def record(self, event: Event) -> None:
+        """Append one event; an event whose `at` is 0 gets the present time."""
+        ...
+
+    def attach(self, name: str, data: Any) -> None:
+        """Store a value as a JSON document (`metadata/losses.json`), completely or not at all."""
         ...
 
     def attach_page(self, name: str, content: str) -> None:
@@ -58,10 +66,6 @@ class RunStore(Protocol):
 
     def detach(self, name: str) -> None:
         """Remove a document; none is no error."""
-        ...
-
-    def location(self, name: str) -> str:
-        """Where a document is, as a path or a URL for messages."""
         ...
 
     def write_report(self, html: str, report: Any) -> tuple[str, str]:
@@ -134,36 +138,40 @@ class RunServices(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Question:
-    """A decision request. `body`: Markdown.
+    """A decision request.
 
     Airflow shows also the `subject`, offers the `options`, and lets only `users` answer; empty: everyone who can change
-    the DAG. A terminal asks for yes or no. `is_pause`: the plan pauses here.
+    the DAG. A terminal asks for yes or no.
     """
 
     what: ApprovalOf
     body: str
+    """Markdown."""
     subject: str = ""
     options: tuple[Decision, ...] = (Decision.APPROVED, Decision.REJECTED)
     users: tuple[str, ...] = ()
     is_pause: bool = False
+    """The plan pauses here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Answer:
-    """`by`: the approver, in Airflow the user's id. `responder`: who answered, and where."""
-
     by: str
+    """The approver, in Airflow the user's id."""
     decision: Decision
     reason: str
     responder: Responder | None = None
+    """Who answered, and where."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Terminal:
-    """A terminal that waits for an answer. `approver`: who is asked; `at`: user and host."""
+    """A terminal that waits for an answer."""
 
     approver: str
+    """Who is asked."""
     at: Responder
+    """User and host."""
 
 
 class Answers(Protocol):

@@ -8,7 +8,7 @@ from enum import StrEnum
 
 from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import FeatureOutcome
-from kafka_rollout.gates.check import GateCheck, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.node_log import SeenLog

@@ -13,24 +13,25 @@ N = TypeVar("N", int, float)
 
 
 class TrafficSample(NamedTuple):
-    """What the clients experienced in one interval. None: not observed.
-
-    `at`: its begin (epoch seconds). `failed`: requests that failed, timed out or were repeated, and lost connections,
-    by librdkafka's statistics; records that were not delivered. `latency_ms`: from produce() to the acknowledgement,
-    mean and worst. `silent_s`: the longest time without an acknowledgement that ended in the interval or still lasted
-    at its end. `under_replicated`: partitions of the cluster with a replica outside the ISR. `lag`: records that were
-    acknowledged and that the slowest consumer group had not received at the end of the interval.
-    """
+    """What the clients experienced in one interval. None: not observed."""
 
     at: float
+    """Its begin (epoch seconds)."""
     seconds: float
     acknowledged: int = 0
     failed: int = 0
+    """Requests that failed, timed out or were repeated, and lost connections, by librdkafka's statistics; records that
+    were not delivered."""
     latency_ms: float | None = None
+    """From produce() to the acknowledgement, mean and worst."""
     worst_latency_ms: float | None = None
     silent_s: float = 0.0
+    """The longest time without an acknowledgement that ended in the interval or still lasted at its end."""
     under_replicated: int | None = None
+    """Partitions of the cluster with a replica outside the ISR."""
     lag: int | None = None
+    """Records that were acknowledged and that the slowest consumer group had not received at the end of the interval.
+    """
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,35 +93,32 @@ class TransactionOutcome(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Discrepancy:
-    """One kind of discrepancy. `kind`: lost, moved, doubled, resent, leaked, torn or unknown.
-
-    `examples`: positions or ids; the host whose journals were not compared.
-    """
+    """One kind of discrepancy."""
 
     kind: str
+    """Lost, moved, doubled, resent, leaked, torn or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
+    """Positions or ids; the host whose journals were not compared."""
     sentence: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TrafficVerdict:
-    """The result of the traffic check. `unavailable_s`: client → longest seconds without an acknowledgement or a
-    record.
-
-    `left_out`: clients that never ran, because the run lowers a level that they need. `periods`: number of traffic
-    periods. A period ends when the run ends, and a new one starts when the run is resumed.
-    """
+    """The result of the traffic check."""
 
     acknowledged: int
     transactions: Mapping[str, int]
     consumed: Mapping[str, int]
     redelivered: Mapping[str, int]
     unavailable_s: Mapping[str, float]
+    """Client → longest seconds without an acknowledgement or a record."""
     discrepancies: tuple[Discrepancy, ...]
     periods: int = 1
+    """Number of traffic periods. A period ends when the run ends, and a new one starts when the run is resumed."""
     left_out: tuple[str, ...] = ()
+    """Clients that never ran, because the run lowers a level that they need."""
     series: tuple[TrafficSample, ...] = ()
 
     @property

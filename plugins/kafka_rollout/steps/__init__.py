@@ -8,7 +8,7 @@ Begin with:
 - `runner.Runner`: carries out a procedure in one process
 - `common.cluster_ports.ClusterPorts`: the ports of one cluster
 - `common.approval.require_approval`: the check of the approval before each action
-- `planning.check.check_plan`: the check of the frozen plan before each action
+- `planning.frozen_plan.check_plan`: the check of the frozen plan before each action
 - `gates.checks.check_gate`: checks a gate once
 - `roll.node.replace_node`: replaces the binary of one node
 """

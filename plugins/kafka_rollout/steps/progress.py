@@ -14,7 +14,7 @@ from statistics import median
 from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.run.events import Approval, ControlAsked, Event, Planned, StepSkipped, TaskFailed, Voided
 from kafka_rollout.run.step_events import (

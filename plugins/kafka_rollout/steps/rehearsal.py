@@ -15,9 +15,9 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.wording import count, few, few_sentences
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.gates.check import BeforeStop, GateCheck, GateKind
+from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateKind
 from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.contents import find_unserved_types
@@ -48,7 +48,7 @@ from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.projections.nodes import find_last_node_event, node_step_seconds
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
 from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe_some
 from kafka_rollout.steps.common.node_logs import read_last_error, read_log
 from kafka_rollout.steps.common.node_steps import check_coordinators
 from kafka_rollout.steps.planning.comparison import COMPARED
@@ -184,12 +184,12 @@ class SaysLines:
 
 @dataclass(slots=True, kw_only=True)
 class Rehearsal:
-    """`ports`: of the copy, whose nodes are not started yet. `stop_asked`: as for a Runner."""
-
     ports: ClusterPorts
+    """Of the copy, whose nodes are not started yet."""
     job: RehearsalJob
     say: Callable[[str], None]
     stop_asked: Callable[[], bool] = field(default=lambda: False)
+    """As for a Runner."""
     phases: list[RehearsalPhase] = field(default_factory=list)
     findings: list[Finding] = field(default_factory=list)
 
@@ -407,7 +407,7 @@ class Rehearsal:
         return failed(error.sentence, error.remedy or "Fix the cause on the cluster, then rehearse again.")
 
 
-def _expected_of_copy(ports: ClusterPorts, state: ClusterState, node: NodeSpec, release: Release) -> BeforeStop:
+def _expected_of_copy(ports: ReadPorts, state: ClusterState, node: NodeSpec, release: Release) -> BeforeStop:
     """Return what a started node of a copy must reach: the ISRs of partitions that a copied broker leads."""
     copied = {broker.node_id for broker in ports.cluster.brokers}
     return BeforeStop(

@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.features.requests import feature_changes
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.node_log import LogExcerpt
 from kafka_rollout.model.plan import Batch, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState, NodeState
@@ -73,8 +73,8 @@ from kafka_rollout.steps.common.node_steps import rollback_release_steps
 from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.gates.checks import log_of
 from kafka_rollout.steps.offline.outage import UNDOS, outage_report, outage_sentence
-from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.comparison import COMPARED, CONTENTS_COMPARED
+from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.plans import REHEARSAL_RESULT
 
 SCAN_VERDICT = "scan/verdict.json"

@@ -9,7 +9,7 @@ from functools import partial
 from typing import Any, Protocol
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, TransientError, UserError
-from kafka_rollout.gates.check import Gate, GateCheck, GateKind
+from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
@@ -33,8 +33,8 @@ from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, refuse_held
 from kafka_rollout.steps.gates.checks import policy_of, wait_for_gate
 from kafka_rollout.steps.offline.actions import gates_after_undo
-from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
+from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.parts import UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps

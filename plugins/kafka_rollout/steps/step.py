@@ -14,7 +14,7 @@ from typing import Any, Protocol
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.time_limits import LOGS_OF_NODE_S, REPLACEMENT_S
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import Request

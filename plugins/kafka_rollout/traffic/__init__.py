@@ -7,5 +7,5 @@ Begin with:
 - `processes.of_run.BackgroundControl`: controls a background process through the database
 - `processes.main.Traffic`: the clients of one traffic period
 - `processes.traffic.compare_journals`: compares the journals of a traffic period
-- `check.compare`: compares acknowledged with consumed records
+- `traffic_check.compare`: compares acknowledged with consumed records
 """

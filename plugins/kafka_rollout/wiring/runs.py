@@ -20,8 +20,8 @@ from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, RunState, 
 from kafka_rollout.report.run_report import RunReport, stored_end
 from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, find_pause, find_stop, run_of
+from kafka_rollout.run.store.history import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
-from kafka_rollout.run.store.runs import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.steps.common.approval import refuse_claimed_name
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of

@@ -32,8 +32,8 @@ from kafka_rollout.report.option_details import (
 )
 from kafka_rollout.run.events import Event, Observed, has
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observe_again, observed_of
+from kafka_rollout.run.store.history import list_changed_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
-from kafka_rollout.run.store.runs import list_changed_runs, list_run_versions
 from kafka_rollout.run.store.scans import KeptCheck
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read

@@ -92,28 +92,25 @@ class LayoutUse:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordUse:
-    """The layouts of one record type of one log in all releases of the catalogue, those of the newest releases first.
-
-    `values`: value version → layouts. `state`: the newest values describe a group or transactional id (rows `state`).
-    """
+    """The layouts of one record type of one log in all releases of the catalogue, the newest releases first."""
 
     topic: str
     key_version: int
     name: str
     keys: tuple[LayoutUse, ...]
     values: Mapping[int, tuple[LayoutUse, ...]]
+    """Value version → layouts."""
     state: bool
+    """The newest values describe a group or transactional id (rows `state`)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogPrograms:
-    """The programs of one log, and the `records` that they parse, which explain why a record does not parse.
-
-    `paths`: of tagged fields: number in the programs → path.
-    """
+    """The programs of one log, and the `records` that they parse, which explain why a record does not parse."""
 
     programs: Programs
     paths: tuple[str, ...]
+    """Of tagged fields: number in the programs → path."""
     records: tuple[RecordUse, ...]
 
 
@@ -332,17 +329,16 @@ class HashNumbers:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DecodingSpec:
-    """Input of the decoding.
-
-    `logs`: topic → programs for its records; empty if records are only counted by key and value version. `live`: also
-    find the newest record of each key. `buckets`: number of parts of the keys for `live`, so that no step needs memory
-    for all keys. `hash_numbers`: random numbers for the hashes of keys (kernel/hashing.py).
-    """
+    """Input of the decoding."""
 
     logs: Mapping[str, LogPrograms] = field(default_factory=dict)
+    """Topic → programs for its records; empty if records are only counted by key and value version."""
     live: bool = False
+    """Also find the newest record of each key."""
     buckets: int = 1
+    """Number of parts of the keys for `live`, so that no step needs memory for all keys."""
     hash_numbers: HashNumbers = field(default_factory=HashNumbers)
+    """Random numbers for the hashes of keys (kernel/hashing.py)."""
 
     @property
     def records(self) -> tuple[RecordUse, ...]:

@@ -12,8 +12,8 @@ from kafka_rollout.notifications.store.sent import SqlNotifications
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.leases import ANSWER_S, SqlChangeLock
-from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 from tests.postgres import Postgres
 

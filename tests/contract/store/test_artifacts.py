@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import database_of
 
 REPORT = artifact_key("runs", "demo", "manual__2026-11-21T04:00:00+00:00", "scan/report.html")

@@ -11,8 +11,8 @@ import pytest
 
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.leases import SqlChangeLock
-from kafka_rollout.run.store.runs import SqlRunStore
 
 
 @pytest.fixture(autouse=True)

@@ -99,7 +99,7 @@ def test_the_run_that_asks_is_shown_before_newer_plans_which_are_trials(client: 
 
 
 def test_a_second_poll_reads_no_history(client: Any, monkeypatch: pytest.MonkeyPatch) -> None:
-    from kafka_rollout.run.store.runs import SqlRunStore
+    from kafka_rollout.run.store.history import SqlRunStore
 
     headers = sign_in(client, "anna")
     ask = {"params": {"cluster": "orders"}, "headers": headers}

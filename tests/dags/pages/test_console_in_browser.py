@@ -14,7 +14,7 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.report.console import summarize
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision

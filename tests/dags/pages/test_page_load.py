@@ -14,7 +14,7 @@ from kafka_rollout.airflow.views.records import ReadRun
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.events import Begun, TaskFailed
-from kafka_rollout.run.store.runs import ReadHistory, SqlRunStore
+from kafka_rollout.run.store.history import ReadHistory, SqlRunStore
 from kafka_rollout.run.traffic import TrafficSample
 from kafka_rollout.wiring import runs as run_status
 from tests.records import run_history

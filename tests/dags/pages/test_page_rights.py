@@ -14,7 +14,7 @@ from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
 from kafka_rollout.run.step_events import Started, Stopping
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in

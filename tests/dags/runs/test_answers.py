@@ -185,7 +185,7 @@ GENUINE = {
 
 def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: Mapping[str, Any] | None) -> Any:
     """The records of a task that acts. `record`: what its trigger read, if it did. `kept`: XCom of the asking task."""
-    from kafka_rollout.airflow.approvals.records import AirflowRecords
+    from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords
 
     ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", xcom_pull=lambda **_: kept, xcom_push=lambda **_: None)
     context: Any = {"ti": ti}
@@ -211,7 +211,7 @@ def test_whoever_writes_the_database_and_xcoms_gives_no_approval_without_airflow
     runs: FakeRuns, record: Mapping[str, Any] | None, difference: str, plan_of_xcom: str | None
 ) -> None:
     """Database: the request and the approval. XComs: which record is the answer, and to what. Airflow: the answer."""
-    from kafka_rollout.airflow.approvals.records import UnreadRecordError
+    from kafka_rollout.airflow.approvals.airflow_records import UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
@@ -253,7 +253,7 @@ def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> 
 
 def test_every_action_reads_the_record_again(runs: FakeRuns) -> None:
     """What another task of the run found, or an event or XCom says that it found, is not used."""
-    from kafka_rollout.airflow.approvals.records import UnreadRecordError
+    from kafka_rollout.airflow.approvals.airflow_records import UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
@@ -265,7 +265,7 @@ def test_every_action_reads_the_record_again(runs: FakeRuns) -> None:
 
 
 def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
-    from kafka_rollout.airflow.approvals.records import AirflowRecords, UnreadRecordError
+    from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
@@ -332,12 +332,12 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
     from sqlalchemy import select
 
     from kafka_rollout.airflow import private_api
-    from kafka_rollout.airflow.approvals import records
+    from kafka_rollout.airflow.approvals import airflow_records
 
     runs.answers = {"approve_plan": ["Reject"]}
     runs.run(DAG_ID)
     monkeypatch.setattr("airflow.sdk.execution_time.task_runner.SUPERVISOR_COMMS", _Triggerer(), raising=False)
-    monkeypatch.setattr(records, "read_record", private_api.read_record)
+    monkeypatch.setattr(airflow_records, "read_record", private_api.read_record)
     with create_session() as session:
         newest = select(TaskInstance.id, TaskInstance.task_id).order_by(TaskInstance.id.desc())
         ids = {task_id: ti_id for ti_id, task_id in reversed(session.execute(newest).all())}
@@ -362,7 +362,7 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
 
 
 def _read(record_id: Any) -> Mapping[str, Any]:
-    from kafka_rollout.airflow.approvals.records import AnswerTrigger
+    from kafka_rollout.airflow.approvals.airflow_records import AnswerTrigger
 
     async def first() -> Mapping[str, Any]:
         async for event in AnswerTrigger(record_id=str(record_id), pause_s=0.0).run():

@@ -10,8 +10,8 @@ from zoneinfo import ZoneInfo
 import pytest
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import HELD_INTERVAL_S, GateKind, GateRef
 from kafka_rollout.gates.control import Reading
+from kafka_rollout.gates.gate import HELD_INTERVAL_S, GateKind, GateRef
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import (

@@ -14,7 +14,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.run.step_events import Stopping
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.records import change_lock

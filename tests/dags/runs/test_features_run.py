@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.state import GroupState, TransactionState
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Begun, events_of
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R431, FakeCluster

@@ -12,7 +12,7 @@ from kafka_rollout.airflow.operators.nodes import WORKS_S, RollNodesOperator
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import Approval, events_of

@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.notifications.store.sent import open_notifications
 from kafka_rollout.releases.facts import Release

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R431, FakeCluster

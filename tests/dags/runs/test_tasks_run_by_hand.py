@@ -186,7 +186,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.airflow.approvals import asking
     from kafka_rollout.airflow.gates import sensor as gate
-    from kafka_rollout.gates.check import Gate, GateKind
+    from kafka_rollout.gates.gate import Gate, GateKind
 
     asked: list[Any] = []
     monkeypatch.setattr(asking, "ask", lambda context, ports, question, **_: asked.append(question))

@@ -9,13 +9,13 @@ import pytest
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import GateCondition, GateKind, GateRef
-from kafka_rollout.groups.records import no_members_condition
+from kafka_rollout.gates.gate import GateCondition, GateKind, GateRef
+from kafka_rollout.groups.group_records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.run.events import Approval, ApprovalRefuted, TaskFailed, events_of, newest
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.steps.gates import checks
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of

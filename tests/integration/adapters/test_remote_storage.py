@@ -9,8 +9,8 @@ import pytest
 from confluent_kafka import Consumer, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
+from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.gates.node import check_after_start
 from kafka_rollout.gates.remote_storage import CONDITION
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES

@@ -10,8 +10,8 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import BeforeStop, GateCondition, GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
+from kafka_rollout.gates.gate import BeforeStop, GateCondition, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.nodes.metrics import NodeMetricsReader

@@ -15,8 +15,8 @@ from kafka_rollout.releases.facts import CoordinatorLogFacts, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout_derivation.coordinators.loaders import GROUP_SERDE, Record, group_shards, refusals
-from kafka_rollout_derivation.coordinators.records import SERDE_OF_3_9
 from kafka_rollout_derivation.coordinators.rules import GROUP_ID, MEMBER_ID, SampleRecords
+from kafka_rollout_derivation.coordinators.serialized_records import SERDE_OF_3_9
 from kafka_rollout_derivation.jars import coordinator_messages
 from tests.releases import NEWEST
 

@@ -14,7 +14,7 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import Finalizing, Started, Stopped, Stopping, Validated
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns
 from tests.integration.harness.airflow.server import all_run, finalized, starts

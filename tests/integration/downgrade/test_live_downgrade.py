@@ -15,7 +15,7 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.metadata_log import log_choice
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements

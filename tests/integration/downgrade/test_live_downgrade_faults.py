@@ -15,7 +15,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled

@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.metadata_log.changes.places import temporary_copy
 from kafka_rollout.metadata_log.classes.replay import load_log
 from kafka_rollout.metadata_log.classes.snapshot import StoredRecords

@@ -15,7 +15,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.formats.files import server_properties
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.disk.folder import log_range, open_folder

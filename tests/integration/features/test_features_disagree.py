@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -23,9 +23,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.formats.record_batch import batches, payload, records
-from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.main import read_marks
 from kafka_rollout.traffic.processes.traffic import producer_settings
+from kafka_rollout.traffic.traffic_check import Position, TrafficRecord, compare
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from kafka_rollout.run.events import Event, events_of
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import run_history, run_ids
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster

@@ -15,8 +15,8 @@ from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.opening import database_of
-from kafka_rollout.run.store.runs import SqlRunStore
 from tests.integration.harness.airflow import hosts as airflow_hosts
 from tests.integration.harness.airflow.hosts import airflow_settings, control_services, use_celery, worker_host
 from tests.integration.harness.airflow.server import PATIENCE_S, PrivateAirflow, Run, nothing_lost, wait_for

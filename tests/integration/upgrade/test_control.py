@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.run.events import PauseAsked, ResumeAsked, events_of
 from kafka_rollout.run.step_events import GateChecked, Stopping

@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Batch
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import GatePassed, Stopped, Stopping

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
-from kafka_rollout.gates.check import GateCheck, GateKind
+from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release

@@ -33,7 +33,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.integration.conftest import end_cluster
 from tests.integration.harness.airflow.server import APPROVER, PrivateAirflow, all_run, nothing_lost
 from tests.postgres import Postgres

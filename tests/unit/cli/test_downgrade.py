@@ -16,8 +16,8 @@ from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import GateKind
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile, GroupState
@@ -28,7 +28,7 @@ from kafka_rollout.run.events import Planned, events_of
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.kinds import DOWNGRADE
 from tests.fakes.cluster import R340, R341, R431, FakeCluster
 from tests.fakes.dying_files import KilledError

@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, PauseAsked, ResumeAsked, StopAsked

@@ -10,7 +10,7 @@ import pytest
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.run.events import Channel, Responder, StartedAtShell
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.fakes.cluster import R391, R431
 from tests.records import run_history
 

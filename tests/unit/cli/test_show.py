@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.cli import show
-from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
+from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from tests.outside_texts import HOSTILE, outside_texts
 
 

@@ -71,10 +71,10 @@ def test_a_cluster_without_runs_is_idle(home: Path, capsys: pytest.CaptureFixtur
 def test_a_history_that_cannot_be_read_is_unknown_and_needs_a_human(
     home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.run.store import runs
+    from kafka_rollout.run.store import history
 
     record_question(home)
-    monkeypatch.setattr(runs, "decode", lambda *event: {}["damaged"])
+    monkeypatch.setattr(history, "decode", lambda *event: {}["damaged"])
     assert run_main(["status", "-c", "fake", "--json"]) == 0
     found = json.loads(capsys.readouterr().out)
     assert (found["phase"], found["needs_human"], found["run"]) == ("unknown", True, "manual__1")

@@ -5,7 +5,6 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.gates.check import BeforeStop, GateCondition
 from kafka_rollout.gates.coordinators import (
     LOADING,
     CoordinatorAnswers,
@@ -13,6 +12,7 @@ from kafka_rollout.gates.coordinators import (
     coordinators_condition,
     ids_for,
 )
+from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.model.counters import GROUPS_ACTIVE, GROUPS_FAILED, GROUPS_LOADING
 from kafka_rollout.model.node_log import LogPart, SeenLog, read_part
 from tests.unit.builders import partition

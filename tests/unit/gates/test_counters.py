@@ -8,7 +8,6 @@ from dataclasses import replace
 import pytest
 import yaml
 
-from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.gates.counters import (
     AGREES,
     DIRECTORIES,
@@ -18,6 +17,7 @@ from kafka_rollout.gates.counters import (
     expected_counters,
     no_metadata_errors,
 )
+from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.gates.node import check_after_start, check_before_stop
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.node_log import LogPart, read_part

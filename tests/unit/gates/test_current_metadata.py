@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.gates.node import check_after_start, check_before_stop, state_before_stop
 from kafka_rollout.model.state import ClusterState, QuorumState, RegisteredNodes, ReplicaState, find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec

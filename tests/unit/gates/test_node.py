@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.gates.node import (
     check_after_start,
     check_before_stop,

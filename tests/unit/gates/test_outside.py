@@ -7,7 +7,6 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.gates.check import GateCheck, GateCondition
 from kafka_rollout.gates.control import (
     Reading,
     evaluate,
@@ -16,6 +15,7 @@ from kafka_rollout.gates.control import (
     read_query_answer,
     waits_for_outside_alone,
 )
+from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.model.topology import OutsideCondition
 from tests.fakes.prometheus import success, vector
 

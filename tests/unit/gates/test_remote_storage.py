@@ -7,8 +7,8 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import GateCondition
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked
+from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.gates.remote_storage import (
     KAFKA_MANAGER,
     MANAGER_CLASS,

@@ -5,7 +5,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.coordinator_logs.contents import StateRecord
-from kafka_rollout.groups.records import logged_members, with_records
+from kafka_rollout.groups.group_records import logged_members, with_records
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.metadata_log.scan import (
     MetadataScan,
     RemedyFacts,

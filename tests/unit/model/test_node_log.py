@@ -10,8 +10,8 @@ from hypothesis import strategies as st
 from kafka_rollout.base import log_lines
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
 from kafka_rollout.base.log_lines import LogLayout, parse_events
-from kafka_rollout.gates.check import BeforeStop
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition, ids_for
+from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model import node_log
 from kafka_rollout.model.node_log import LogPart, SeenLog, find_logged_requests, read_part
 from tests.unit.builders import partition

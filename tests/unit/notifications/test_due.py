@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.notifications.due import (
     KINDS,

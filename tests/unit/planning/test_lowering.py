@@ -10,7 +10,7 @@ from kafka_rollout.base.findings import WARNING
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import Role
-from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
+from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from kafka_rollout.planning.lowering import (
     choose_lowering,
     live_obstacles,

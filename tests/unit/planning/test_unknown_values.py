@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 from kafka_rollout.base.findings import Need, OfSomeNodes
-from kafka_rollout.planning.checks import unknown_responses
-from kafka_rollout.planning.findings.cluster import MIXED_CHECK, UNLISTED_CHECK
+from kafka_rollout.planning.findings.cluster_state import MIXED_CHECK, UNLISTED_CHECK
+from kafka_rollout.planning.plan_checks import unknown_responses
 from kafka_rollout.report.check_report import CheckEntry, Result
 from tests.unit.builders import SEPARATE, replace_node, silent, state
 

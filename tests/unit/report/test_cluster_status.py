@@ -11,7 +11,7 @@ import jsonschema
 import pytest
 
 from kafka_rollout.base.lease import Lock
-from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of

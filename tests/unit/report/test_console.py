@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from kafka_rollout.gates.check import OBJECTS, GateCondition
+from kafka_rollout.gates.gate import OBJECTS, GateCondition
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, Way, build_console, group_by_rack, trend_of
 from kafka_rollout.report.run_report import StepState

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, build_console

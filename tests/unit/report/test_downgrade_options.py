@@ -26,7 +26,7 @@ from kafka_rollout.run.events import Observed
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.run.store.opening import open_check_history
-from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.check_registry import CHECKS
 from kafka_rollout.wiring.stored_state import read_fleet, read_options
 from tests.fleet_scenes import R431, Fleet, dag, observed
 from tests.option_scenes import CLASSIC, CONSUMER, check_of, make_options, scan_of

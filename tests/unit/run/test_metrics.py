@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, Event, TaskFailed
 from kafka_rollout.run.metrics import Metric, run_gauges

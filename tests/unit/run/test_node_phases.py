@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.gates.check import PROCESS, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind, GateRef
 from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
 from kafka_rollout.run.projections.nodes import open_gates

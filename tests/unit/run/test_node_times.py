@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import (

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from kafka_rollout.features.requests import FeatureOutcome, FeatureUpdateStatus
-from kafka_rollout.gates.check import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.run.step_events import FeatureResults, Finalized, GateChecked, GatePassed, Started, Stopping
 from kafka_rollout.steps.progress import Progress, place
 from tests.unit.tools.demo.examples import MIDDLE, plan

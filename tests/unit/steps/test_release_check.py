@@ -16,7 +16,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
-from kafka_rollout.steps.checks import CHECKED_KINDS, check_release, checks_of, direction_to
+from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of, direction_to
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import R391, R431, FakeCluster

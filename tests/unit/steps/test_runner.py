@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.gates.check import HELD_INTERVAL_S
+from kafka_rollout.gates.gate import HELD_INTERVAL_S
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.run.events import (
     Approval,

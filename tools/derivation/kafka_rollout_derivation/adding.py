@@ -24,7 +24,7 @@ from kafka_rollout.formats.documents.definitions import COORDINATOR_MESSAGES, DE
 from kafka_rollout.formats.layouts import MessageSchema, SchemaError
 from kafka_rollout.formats.messages import MessageFormatError, decode
 from kafka_rollout.metadata_log.classes import known_releases as metadata_log_facts
-from kafka_rollout.metadata_log.records import MetadataLogFacts
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts
 from kafka_rollout.releases.documents.catalogue import (
     INTOLERANT_REFERENCE,
     file_form,
@@ -47,10 +47,9 @@ _UNSUPPORTED = "Nothing was written. Report the release; it needs a newer versio
 
 @dataclass(frozen=True, slots=True)
 class DerivedRelease:
-    """`files`: path below a folder of the catalogue → content, the facts last."""
-
     facts: ReleaseFacts
     files: dict[str, str]
+    """Path below a folder of the catalogue → content, the facts last."""
 
 
 def add_release(settings: Settings, release: Release, say: Say, *, repository: str = "") -> ReleaseFacts:

@@ -15,7 +15,7 @@ from py4j.java_gateway import get_field
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.metadata_log.classes.kafka_classes import supported_features
 from kafka_rollout.metadata_log.classes.node_configs import config_definitions
-from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.facts import (
     METADATA_VERSION,
     CoordinatorClass,
@@ -28,7 +28,7 @@ from kafka_rollout.releases.facts import (
     VersionRange,
 )
 from kafka_rollout.releases.jvm.jvm import Jvm
-from kafka_rollout_derivation.coordinators.records import coordinator_logs, new_group_coordinator
+from kafka_rollout_derivation.coordinators.serialized_records import coordinator_logs, new_group_coordinator
 from kafka_rollout_derivation.gaps import Gaps, NotDerivedError, agreed, first_of, reason_of
 from kafka_rollout_derivation.jars import (
     Message,

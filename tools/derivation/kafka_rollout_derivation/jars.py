@@ -35,15 +35,13 @@ _LAST_JAVA_WITH_SUBJECT = 22
 
 @dataclass(frozen=True, slots=True)
 class Message:
-    """A message definition of the release: `definition` without comments and `about` sentences.
-
-    `java_class`: the generated class with its package, which differs by release.
-    """
+    """A message definition of the release: `definition` without comments and `about` sentences."""
 
     name: str
     jar: str
     definition: Mapping[str, Any]
     java_class: str = ""
+    """The generated class with its package, which differs by release."""
 
     @property
     def valid_versions(self) -> range:

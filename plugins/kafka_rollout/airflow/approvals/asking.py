@@ -4,7 +4,7 @@ Airflow's own HITLOperator asks once and ends with the answer. A gate must be ab
 again in one task, so that clearing and reading a run stay simple. It uses the same mechanism: the request is written,
 the task is parked in `awaiting_input` (no worker, no triggerer), and an answer resumes it at a method.
 
-The event with the answer is a claim. A task that acts compares it with Airflow's own record (`records.py`).
+The event with the answer is a claim. A task that acts compares it with Airflow's own record (`airflow_records.py`).
 
 Airflow keeps the text of a task's first request permanently, also when the task is cleared. So the text of a decision
 request must stay true. The text of an approval is compared with the text that Airflow shows.
@@ -20,7 +20,7 @@ from typing import Any, NoReturn
 from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from kafka_rollout.airflow.approvals.records import ENDS_PAUSE, REQUEST, keep_answer, request_name
+from kafka_rollout.airflow.approvals.airflow_records import ENDS_PAUSE, REQUEST, keep_answer, request_name
 from kafka_rollout.airflow.private_api import request_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.time_limits import LEASE_S

@@ -18,8 +18,8 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
+from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.approvals.asking import frozen_hash
-from kafka_rollout.airflow.approvals.records import AirflowRecords, Records, UnreadRecordError, read_records
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
@@ -30,7 +30,7 @@ from kafka_rollout.run.events import Event, StepSkipped, TakenOver, TaskFailed, 
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
-from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.frozen_plan import check_plan
 from kafka_rollout.steps.procedures.kinds import run_of_dag
 
 log = OneLineLogger(logging.getLogger(__name__))

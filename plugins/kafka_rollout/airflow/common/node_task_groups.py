@@ -12,7 +12,7 @@ from enum import StrEnum
 
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
-from kafka_rollout.gates.check import GateRef
+from kafka_rollout.gates.gate import GateRef
 from kafka_rollout.model.plan import Lowering, NodeStep, Plan, ReleaseStep, ReleaseStepPosition
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

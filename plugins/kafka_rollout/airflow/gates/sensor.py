@@ -27,7 +27,7 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.approval import refuse_unproved_acceptances

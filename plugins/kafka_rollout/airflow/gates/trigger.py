@@ -14,7 +14,7 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.gates.check import (
+from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
     GateRef,
     GateWatch,
@@ -23,7 +23,7 @@ from kafka_rollout.gates.check import (
     resolve_together,
 )
 from kafka_rollout.steps.gates.checks import check_gates
-from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.frozen_plan import check_plan
 
 if TYPE_CHECKING:
     from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -7,6 +7,7 @@ from typing import Any, NoReturn
 from airflow.sdk import Context
 from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
 
+from kafka_rollout.airflow.approvals.airflow_records import keep_answer
 from kafka_rollout.airflow.approvals.asking import (
     approvers,
     ask,
@@ -15,7 +16,6 @@ from kafka_rollout.airflow.approvals.asking import (
     read_answer,
     recorded_with,
 )
-from kafka_rollout.airflow.approvals.records import keep_answer
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     cluster_ports,

@@ -37,7 +37,7 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S
-from kafka_rollout.gates.check import Gate, GateKind, GateRef, WatchState, gates_of_nodes
+from kafka_rollout.gates.gate import Gate, GateKind, GateRef, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of, newest

@@ -249,8 +249,8 @@ class NotifyOperator(OneLineLogs, BaseOperator):
     def _read_cluster(self, cluster: str, settings: Settings, times: NotificationTimes) -> ClusterHistory:
         """Read the runs that can need a notification: those that changed lately, and the holder of the lock."""
         from kafka_rollout.notifications.store.sent import open_notifications
+        from kafka_rollout.run.store.history import list_changed_runs, list_reported_runs
         from kafka_rollout.run.store.opening import database_of, open_lock, open_run
-        from kafka_rollout.run.store.runs import list_changed_runs, list_reported_runs
 
         database, since = database_of(settings), time.time() - times.fresh_s
         lease = open_lock(settings).holder(cluster)

@@ -27,7 +27,7 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.gates.check import WatchState
+from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.run.events import Begun, Decision, StepDone, StepsJumped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

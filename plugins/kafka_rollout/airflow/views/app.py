@@ -104,8 +104,8 @@ def console(
 
     A cluster that the user cannot see is answered as one that does not exist, here and in the routes below.
     """
+    from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.run.store.runs import list_clusters_of_run
 
     clusters = list_readable_clusters(settings)[0]
     rights: dict[str, Any] = {

@@ -189,8 +189,8 @@ def page_of_run(dag_id: str, run_id: str, file: str, settings: Settings) -> str 
 
 def find_run(dag_id: str, run_id: str, settings: Settings) -> tuple[str, RunStore] | None:
     """Return the cluster and the history of a DAG's run; None if there is none, or if it belongs to another DAG."""
+    from kafka_rollout.run.store.history import list_clusters_of_run
     from kafka_rollout.run.store.opening import database_of, open_run
-    from kafka_rollout.run.store.runs import list_clusters_of_run
     from kafka_rollout.wiring.runs import dag_of
 
     for cluster in list_clusters_of_run(database_of(settings), run_id):

@@ -87,10 +87,7 @@ VARIABLES: Mapping[str, Variable] = {
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Settings:
-    """`include` holds the catalogue (releases/) and the message definitions (schemas/).
-
-    `catalogue`: folder of the releases that were added on this machine; None: below the home folder.
-    """
+    """`include` holds the catalogue (releases/) and the message definitions (schemas/)."""
 
     clusters: Path
     home: Path
@@ -102,6 +99,7 @@ class Settings:
     artifacts: str = ""
     ssh_config: Path = Path("~/.ssh/config")
     catalogue: Path | None = None
+    """Folder of the releases that were added on this machine; None: below the home folder."""
     plugins: Path | None = None
     rehearse: bool = True
     rehearse_gib: int = 10

@@ -26,11 +26,11 @@ from kafka_rollout.clusters.inventory import get_cluster, list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.report.run_report import Outcome, stored_end
-from kafka_rollout.steps.checks import verify as verify_cluster
+from kafka_rollout.steps.check_registry import verify as verify_cluster
 from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
 from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.steps.procedures.approval_requests import approval_body
@@ -128,8 +128,8 @@ def report(
     command_config: CommandConfig = None,
 ) -> None:
     """Write the report of a run again. Prints the path of the page, then the path of the JSON file."""
+    from kafka_rollout.run.store.history import list_runs
     from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.run.store.runs import list_runs
     from kafka_rollout.wiring.runs import write_run_report
 
     settings = Settings.from_environment()

@@ -16,9 +16,9 @@ from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_ports
-from kafka_rollout.gates.check import GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GatePolicy, GateWatch, WatchState
+from kafka_rollout.groups.group_records import with_records
 from kafka_rollout.groups.migration import ConversionSettings, Goal, GroupPlan, plan_groups
-from kafka_rollout.groups.records import with_records
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, read_current_levels

@@ -22,7 +22,7 @@ from kafka_rollout.report.cluster_status import ClusterStatus
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 
 if TYPE_CHECKING:
-    from kafka_rollout.run.store.runs import SqlRunStore
+    from kafka_rollout.run.store.history import SqlRunStore
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
@@ -44,29 +44,32 @@ def runs_list(
     as_json: AsJson = False,
 ) -> None:
     """List the runs of a cluster, the last changed first: start (UTC), kind, releases, state, and who started it."""
+    from kafka_rollout.run.store.history import list_runs
     from kafka_rollout.run.store.opening import database_of
-    from kafka_rollout.run.store.runs import list_runs
     from kafka_rollout.wiring.runs import read_run_status
 
     settings = Settings.from_environment()
     name = get_cluster(cluster, settings).name
-    known = list_runs(database_of(settings), name)
-    found = [read_run_status(name, run_id, settings)[0] for run_id in known[:last]]
+    run_ids = list_runs(database_of(settings), name)
+    statuses = [read_run_status(name, run_id, settings)[0] for run_id in run_ids[:last]]
     if as_json:
-        show.print_json([{key: one.to_json()[key] for key in _LISTED} for one in found])
+        show.print_json([{key: status.to_json()[key] for key in _LISTED} for status in statuses])
         return
-    if not found:
+    if not statuses:
         show.say(f"Cluster {name} has no run yet.")
         return
-    rows = ((one.started, one.kind, one.way or None, _state(one), one.started_by, one.run) for one in found)
+    rows = (
+        (status.started, status.kind, status.way or None, _state(status), status.started_by, status.run)
+        for status in statuses
+    )
     show.print_table(("Started", "Kind", "Releases", "State", "Started by", "Run"), rows)
-    if more := len(known) - len(found):
-        show.say(f"{count(more, 'older run')}: add --last {len(known)} to list all.", show.err)
+    if more := len(run_ids) - len(statuses):
+        show.say(f"{count(more, 'older run')}: add --last {len(run_ids)} to list all.", show.err)
 
 
-def _state(found: ClusterStatus) -> Text:
-    style = "red" if found.needs_human else ""
-    return Text(found.phase.value.replace("-", " "), style)
+def _state(status: ClusterStatus) -> Text:
+    style = "red" if status.needs_human else ""
+    return Text(status.phase.value.replace("-", " "), style)
 
 
 @app.command("watch")
@@ -77,8 +80,8 @@ def runs_watch(cluster: ClusterName, run: AnyRun = None, as_json: AsJson = False
     """
     name, run_id, settings = _find_run(cluster, run)
     with StatusScreen() as screen:
-        found = follow(name, run_id, settings, on_status=screen.show, on_problem=screen.say)
-    _end(found, as_json=as_json)
+        status = follow(name, run_id, settings, on_status=screen.show, on_problem=screen.say)
+    _end(status, as_json=as_json)
 
 
 @app.command("wait")
@@ -105,8 +108,8 @@ def runs_wait(
     """
     name, run_id, settings = _find_run(cluster, run)
     timeout_s = None if timeout is None else parse_duration(timeout)
-    found = follow(name, run_id, settings, until=until, timeout_s=timeout_s)
-    _end(found, until, as_json=as_json)
+    status = follow(name, run_id, settings, until=until, timeout_s=timeout_s)
+    _end(status, until, as_json=as_json)
 
 
 ControlReason = Annotated[str, typer.Option("--reason", help="Reason as a sentence; stored in the run history.")]
@@ -135,8 +138,8 @@ def _control(action: str, cluster: str, run: str | None, reason: str, operator: 
     from kafka_rollout.wiring.runs import control_request, request_control
 
     name, run_id, settings = _find_run(cluster, run)
-    asked = control_request(get_cluster(name, settings), action, reason, shell_responder(), by=operator or "")
-    show.say(request_control(name, run_id, asked, settings))
+    request = control_request(get_cluster(name, settings), action, reason, shell_responder(), by=operator or "")
+    show.say(request_control(name, run_id, request, settings))
 
 
 def _find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
@@ -148,15 +151,15 @@ def _find_run(cluster: str, run: str | None) -> tuple[str, str, Settings]:
     if run is not None:
         require_run(name, run, settings)
         return name, run, settings
-    found = read_status(name, settings)
-    if found is None or found.run is None:
+    status = read_status(name, settings)
+    if status is None or status.run is None:
         raise UserError(f"Cluster {name} has no run in progress.", remedy="Name a run with --run (see `runs list`).")
-    return name, found.run, settings
+    return name, status.run, settings
 
 
-def _end(found: ClusterStatus, until: Until | None = None, *, as_json: bool) -> NoReturn:
-    show.print_json(found.to_json()) if as_json else print_status(found)
-    raise typer.Exit(exit_code(found, until))
+def _end(status: ClusterStatus, until: Until | None = None, *, as_json: bool) -> NoReturn:
+    show.print_json(status.to_json()) if as_json else print_status(status)
+    raise typer.Exit(exit_code(status, until))
 
 
 @app.command("show")
@@ -186,24 +189,24 @@ def runs_report(
 ) -> None:
     """Show the stored report of a run: outcome, failed gate, what was proved, next action. Reads only the database."""
     history = _open_run(cluster, run)
-    page, found = history.page("report.html"), history.attachment("report.json")
-    if page is None or found is None:
+    page, report = history.page("report.html"), history.attachment("report.json")
+    if page is None or report is None:
         raise _without_report(cluster, run)
     if html is not None:
         write_file(html, page.encode())
     if as_json:
-        show.print_json(found)
+        show.print_json(report)
         return
-    show.say(f"{found['outcome']}: {found['sentence']}")
-    if failed := found["failed_gate"]:
+    show.say(f"{report['outcome']}: {report['sentence']}")
+    if failed := report["failed_gate"]:
         show.say(f"Failed gate: {failed['gate']}")
         for condition in failed["unmet"]:
             show.say_marked("not met:", "red", f"{condition['name']}: {condition['evidence']}")
-    for sentence in found["proved"]:
+    for sentence in report["proved"]:
         show.say_marked("proved:", "green", sentence)
-    for sentence in found["not_proved"]:
+    for sentence in report["not_proved"]:
         show.say_marked("not proved:", "yellow", sentence)
-    show.say(f"Next action: {found['next_action'] or 'read the report'}")
+    show.say(f"Next action: {report['next_action'] or 'read the report'}")
     show.say(f"report: {history.location('report.html')}" if html is None else f"report: {html}")
 
 
@@ -225,17 +228,17 @@ def runs_compare(
             raise _without_report(cluster, run)
         return ComparedRun(run_id=run, report=report, terms=history.load_plan().terms)
 
-    found = compare_runs(get_cluster(cluster).name, read(first), read(second))
+    comparison = compare_runs(get_cluster(cluster).name, read(first), read(second))
     if as_json:
-        show.print_json(to_json(found))
+        show.print_json(to_json(comparison))
         return
-    for section in found.sections:
+    for section in comparison.sections:
         show.say(f"\n{section.title}")
         rows = [(row.name, row.unit.show(row.first), row.unit.show(row.second), row.change) for row in section.rows]
         show.print_table(("", first, second, "Change"), rows)
-    for title, style, findings in (("new:", "yellow", found.new), ("gone:", "green", found.gone)):
-        for one in findings:
-            show.say_marked(title, style, f"{one.code} {one.subject}: {one.sentence}")
+    for title, style, findings in (("new:", "yellow", comparison.new), ("gone:", "green", comparison.gone)):
+        for finding in findings:
+            show.say_marked(title, style, f"{finding.code} {finding.subject}: {finding.sentence}")
 
 
 def _without_report(cluster: str, run: str) -> UserError:

@@ -55,11 +55,7 @@ class SaslMechanism(StrEnum):
 
 
 class HttpAccess(BaseModel):
-    """How a Prometheus server is reached. `password` without a `username` is a bearer token.
-
-    `ca_location`: PEM file with which its certificate is verified; default: those of the machine. `verify` False: the
-    certificate is not verified.
-    """
+    """How a Prometheus server is reached. `password` without a `username` is a bearer token."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
 
@@ -67,7 +63,9 @@ class HttpAccess(BaseModel):
     username: str | None = None
     password: SecretStr | None = None
     ca_location: str | None = None
+    """PEM file with which its certificate is verified; default: those of the machine."""
     verify: bool = True
+    """False: the certificate is not verified."""
 
     @classmethod
     def from_airflow_connection(cls, connection: Any) -> HttpAccess | None:
@@ -114,15 +112,7 @@ class HttpAccess(BaseModel):
 
 
 class ClientSecurity(BaseModel):
-    """Settings of the broker listener. Paths are PEM files.
-
-    `username` and `password`: with OAUTHBEARER the client id and its secret, for which the server at `token_url` issues
-    tokens (grant type client_credentials). `token_ca_location`: certificates that this server's certificate is verified
-    with. `extensions`: sent with each token (SASL extensions, KIP-342), as `name=value,name=value`. `check_hostname`:
-    librdkafka's ssl.endpoint.identification.algorithm=https. `controllers`: settings of the controller listener,
-    `traffic`: settings of the test traffic, if they differ. `prometheus`: the server with the values of conditions from
-    outside.
-    """
+    """Settings of the broker listener. Paths are PEM files."""
 
     # hide_input_in_errors: a validation error must not print the input.
     model_config = ConfigDict(frozen=True, extra="forbid", hide_input_in_errors=True)
@@ -130,19 +120,29 @@ class ClientSecurity(BaseModel):
     protocol: SecurityProtocol = SecurityProtocol.PLAINTEXT
     mechanism: SaslMechanism | None = None
     username: str | None = None
+    """With OAUTHBEARER the client id and its secret, for which the server at `token_url` issues tokens (grant type
+    client_credentials)."""
     password: SecretStr | None = None
+    """With OAUTHBEARER the client id and its secret, for which the server at `token_url` issues tokens (grant type
+    client_credentials)."""
     token_url: Annotated[str, StringConstraints(pattern=r"^https?://[^\s@]+$")] | None = None
     scope: str | None = None
     token_ca_location: str | None = None
+    """Certificates that this server's certificate is verified with."""
     extensions: str | None = None
+    """Sent with each token (SASL extensions, KIP-342), as `name=value,name=value`."""
     ca_location: str | None = None
     certificate_location: str | None = None
     key_location: str | None = None
     key_password: SecretStr | None = None
     check_hostname: bool = True
+    """librdkafka's ssl.endpoint.identification.algorithm=https."""
     controllers: ClientSecurity | None = None
+    """Settings of the controller listener, if they differ."""
     traffic: ClientSecurity | None = None
+    """Settings of the test traffic, if they differ."""
     prometheus: HttpAccess | None = None
+    """The server with the values of conditions from outside."""
 
     @field_validator("mechanism", mode="before")
     @classmethod

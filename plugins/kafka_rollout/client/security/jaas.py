@@ -16,10 +16,10 @@ _ESCAPED = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v
 
 @dataclass(frozen=True, slots=True)
 class _Token:
-    """`text`: of a word or of a quoted text; None for a number and for a single character. `mark`: that character."""
-
     text: str | None
+    """Of a word or of a quoted text; None for a number and for a single character."""
     mark: str = ""
+    """That character."""
 
 
 def parse_jaas(text: str) -> tuple[str, dict[str, str]]:

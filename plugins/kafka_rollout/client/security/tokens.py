@@ -30,7 +30,7 @@ _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1, as Kafka'
 
 @dataclass(frozen=True, slots=True)
 class TokenClient:
-    """A client of a token server, by its settings. `extensions`: of SASL, as `name=value` with commas."""
+    """A client of a token server, by its settings."""
 
     url: str
     client_id: str
@@ -38,6 +38,7 @@ class TokenClient:
     scope: str | None = None
     ca_location: str | None = None
     extensions: str | None = None
+    """Of SASL, as `name=value` with commas."""
 
 
 @lru_cache(maxsize=16)

@@ -84,15 +84,13 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryLogs:
-    """The partitions that were found, each with the segments of the copy that must be read.
-
-    `damage`: of these copies, what is missing in them.
-    """
+    """The partitions that were found, each with the segments of the copy that must be read."""
 
     ranges: tuple[LogRange, ...]
     segments: dict[LogRange, tuple[Segment, ...]]
     copies: tuple[LogCopy, ...]
     damage: tuple[Damage, ...] = ()
+    """Of these copies, what is missing in them."""
 
     @property
     def log_bytes(self) -> int:

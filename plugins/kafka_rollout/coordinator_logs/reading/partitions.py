@@ -91,16 +91,15 @@ class ParsingChecks:
 
 @dataclass(slots=True, kw_only=True)
 class PartitionReading:
-    """The records of a range of offsets, counted by kind and checked.
-
-    `groups_only`: committed offsets are counted and not parsed; for each other key, `newest` gets the newest record
-    (key → offset, value). `ordered`: key versions whose groups are collected in `groups`.
-    """
+    """The records of a range of offsets, counted by kind and checked."""
 
     log: LogRange
     parsing: ParsingChecks
     ordered: frozenset[int]
+    """Key versions whose groups are collected in `groups`."""
     groups_only: bool = False
+    """Committed offsets are counted and not parsed; for each other key, `newest` gets the newest record (key → offset,
+    value)."""
     counts: KindCounts = field(default_factory=KindCounts)
     commits: PendingCommits = field(default_factory=PendingCommits)
     groups: set[bytes] = field(default_factory=set)

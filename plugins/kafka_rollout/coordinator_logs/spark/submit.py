@@ -99,10 +99,7 @@ def spark_submit() -> Path:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SparkJob:
-    """A scan that spark-submit can run: its script, arguments, environment variables and Spark configuration.
-
-    `problem_file`: gets the sentence of an error.
-    """
+    """A scan that spark-submit can run: its script, arguments, environment variables and Spark configuration."""
 
     submit: Path
     application: Path
@@ -111,6 +108,7 @@ class SparkJob:
     configuration: Mapping[str, str]
     request: ScanRequest
     problem_file: Path
+    """Gets the sentence of an error."""
 
     def problem(self) -> str:
         """Return the sentence of the job's error; empty if the job wrote none."""

@@ -40,7 +40,7 @@ from kafka_rollout.formats.coordinator_records import VERSION_BYTES, RecordLayou
 from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
 from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.formats.messages import MessageFormatError, decode
-from kafka_rollout.groups.records import GroupRecords, alive_by_type
+from kafka_rollout.groups.group_records import GroupRecords, alive_by_type
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CLASSIC
 from kafka_rollout.model.topology import ClusterSpec

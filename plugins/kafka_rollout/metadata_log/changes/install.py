@@ -48,7 +48,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_log,
 )
 from kafka_rollout.metadata_log.log_choice import EPOCHS_ABOVE
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

@@ -33,12 +33,13 @@ _ROOT = 0
 
 @dataclass
 class DiskChanges:
-    """Every change of a node's disk, and what a change must know of it. `fence`: checked right before each change.
+    """Every change of a node's disk, and what a change must know of it.
 
     Tests replace it by one that ends the process at a chosen change, hosts by one that changes their files too.
     """
 
     fence: Fence = field(default=unfenced, kw_only=True)
+    """Checked right before each change."""
 
     def stopped(self, folder: MetadataFolder) -> AbstractContextManager[None]:
         """Keep the node stopped during the block. Raises UserError while it runs."""
@@ -104,12 +105,14 @@ _T = TypeVar("_T")
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Place:
-    """A node's directory. `root`: the folder to read here. `path`: the directory on the node's host. `files`: changes
-    it."""
+    """A node's directory."""
 
     root: Path
+    """The folder to read here."""
     path: str
+    """The directory on the node's host."""
     files: DiskChanges
+    """Changes it."""
 
     def folder(self, cluster_id: str | None = None) -> MetadataFolder:
         """Open the metadata log; errors as `open_folder`."""
@@ -143,10 +146,12 @@ class Places(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class LocalPlaces:
-    """Directories on this machine. `directory_of`: NodeRuntime.metadata_log_dir. `fence`: of each change."""
+    """Directories on this machine."""
 
     directory_of: Callable[[NodeSpec], Path | None]
+    """NodeRuntime.metadata_log_dir."""
     fence: Fence = unfenced
+    """Of each change."""
 
     @contextmanager
     def copy(self, node: NodeSpec) -> Iterator[Place]:
@@ -320,15 +325,15 @@ def remove_remains(log: Path, prefix: str, files: DiskChanges) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Backup:
-    """A complete backup and its manifest.
-
-    `state`: of the change. `sha256`: file name → hex digest before the change. `details`: the other entries.
-    """
+    """A complete backup and its manifest."""
 
     folder: Path
     state: str
+    """Of the change."""
     sha256: Mapping[str, str]
+    """File name → hex digest before the change."""
     details: Mapping[str, Any]
+    """The other entries."""
 
     @classmethod
     def newest(cls, log: Path, prefix: str) -> Self | None:

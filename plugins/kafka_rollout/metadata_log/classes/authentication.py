@@ -55,10 +55,9 @@ class _NotProbedError(Exception):
 
 @dataclass(frozen=True, slots=True)
 class _Way:
-    """`wrong`: name of a credential that must be refused. `right` must be accepted."""
-
     right: str
     wrong: tuple[str, ...]
+    """Name of a credential that must be refused. `right` must be accepted."""
     accepts: Accepts
 
 

@@ -13,7 +13,7 @@ from typing import Any
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.formats.documents.definitions import METADATA_RECORDS, Definitions, read_references
 from kafka_rollout.formats.layouts import MessageSchema
-from kafka_rollout.metadata_log.records import MetadataLogFacts, MetadataRecordFacts
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.documents.catalogue import release_files
 from kafka_rollout.releases.facts import Release, VersionRange
 

@@ -90,11 +90,12 @@ class _Reason:
 
 @dataclass(frozen=True, slots=True)
 class _Broker:
-    """A broker's configuration on the release. `logs`: its defaults for topics (a Java map)."""
+    """A broker's configuration on the release."""
 
     node_id: int
     properties: SettingTexts
     logs: Any
+    """Its defaults for topics (a Java map)."""
 
 
 def find_problems(jvm: Jvm, brokers: Mapping[int, SettingTexts], dynamic: DynamicConfigs) -> tuple[ConfigProblem, ...]:

@@ -28,7 +28,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_log,
     read_start,
 )
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -39,20 +39,21 @@ _MARKERS = (RecordType.BEGIN_TRANSACTION, RecordType.END_TRANSACTION, RecordType
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogContents:
-    """Facts about a whole metadata log: its newest snapshot, if it is loaded, and the log after it.
-
-    `end_offset`, `epoch`, `timestamp` (epoch ms): of the last batch or of the snapshot. `dropped`: offsets of records
-    that are not replayed. `open_transaction`: offset of a BeginTransactionRecord without an end.
-    """
+    """Facts about a whole metadata log: its newest snapshot, if it is loaded, and the log after it."""
 
     snapshot: Checkpoint | None
     from_offset: int
     end_offset: int
+    """Of the last batch or of the snapshot."""
     epoch: int
+    """Of the last batch or of the snapshot."""
     timestamp: int = 0
+    """Of the last batch or of the snapshot (epoch ms)."""
     kraft: KRaft = _NO_KRAFT
     dropped: tuple[range, ...] = ()
+    """Offsets of records that are not replayed."""
     open_transaction: int | None = None
+    """Offset of a BeginTransactionRecord without an end."""
 
 
 def read_contents(folder: MetadataFolder, *, snapshot: Checkpoint | None) -> LogContents:
@@ -142,17 +143,17 @@ def write_plain(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoadedLog:
-    """A metadata log as an image of a release's classes (a Java object in `classes`).
-
-    `level`: its metadata.version; `levels`: level → name; `supported`: the levels that the release supports.
-    """
+    """A metadata log as an image of a release's classes (a Java object in `classes`)."""
 
     classes: ImageClasses
     contents: LogContents
     image: Any
     level: int
+    """Its metadata.version."""
     levels: dict[int, str]
+    """Level → name."""
     supported: VersionRange
+    """The levels that the release supports."""
 
 
 def replay_checkpoint(classes: ImageClasses, checkpoint: Path, work: Path) -> Any:

@@ -33,7 +33,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
     read_log,
 )
-from kafka_rollout.metadata_log.records import MetadataLogFacts, RecordType
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, RecordType
 from kafka_rollout.metadata_log.scan import (
     MetadataScan,
     RemedyFacts,
@@ -54,27 +54,26 @@ _IMAGE_OF = "Kafka {release} replays the metadata, but a node that starts writes
 
 @dataclass(slots=True, kw_only=True)
 class _Replay:
-    """The result for one file or the log: the records as Python decodes them, and the first failure, else the image.
-
-    `counted`: (type, version) → (count, first offset, last offset). `refused`: offset and reason of those that
-    controllers of the release reject.
-    """
+    """The result for one file or the log: the records as Python decodes them, and the first failure, else the image."""
 
     counted: dict[tuple[int, int], tuple[int, int, int]] = field(default_factory=dict)
+    """(type, version) → (count, first offset, last offset)."""
     refused: list[tuple[int, str]] = field(default_factory=list)
+    """Offset and reason of those that controllers of the release reject."""
     failure: ReplayFailure | None = None
     image: Any = None
 
 
 @dataclass(frozen=True, slots=True)
 class ReplayCheck:
-    """Replays logs with a release's classes and the catalogue's rules. `work`: a folder for copies."""
+    """Replays logs with a release's classes and the catalogue's rules."""
 
     classes: ImageClasses
     facts: MetadataLogFacts
     supported: Mapping[str, VersionRange]
     feature_level: MessageSchema
     work: Path
+    """A folder for copies."""
 
     @classmethod
     def of(cls, classes: ImageClasses, cache: ReleaseCache, work: Path) -> ReplayCheck:

@@ -35,7 +35,7 @@ from kafka_rollout.metadata_log.losses import (
     compare,
     says_something,
 )
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from kafka_rollout.model.acls import compare_answers, describe_access, questions_of
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Release, VersionRange
@@ -86,19 +86,19 @@ def write_snapshot(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SnapshotWriter:
-    """A replayed log, and the running classes that write it at a lower level.
-
-    `features`: feature → lower level. `proofs`: the classes of the other releases that must load the snapshot.
-    `source`: the release that runs the cluster. `settings`: of a node, for the authorizers.
-    """
+    """A replayed log, and the running classes that write it at a lower level."""
 
     loaded: LoadedLog
     to_level: int
     features: Mapping[str, int]
+    """Feature → lower level."""
     proofs: tuple[ImageClasses, ...]
+    """The classes of the other releases that must load the snapshot."""
     cache: ReleaseCache
     source: Release
+    """The release that runs the cluster."""
     settings: Mapping[str, str]
+    """Of a node, for the authorizers."""
 
     def write(self, folder: MetadataFolder, out: Path, *, epoch: int, end_offset: int) -> WrittenSnapshot:
         """Write the end of a stopped node's log as `<end offset>-<epoch>.checkpoint` to `out`, as write_snapshot does.
@@ -503,10 +503,11 @@ def _feature_needs(loaded: LoadedLog, to_level: int, cache: ReleaseCache) -> lis
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredRecords:
-    """The records of a snapshot as they are stored, without control records. `release`: wrote it."""
+    """The records of a snapshot as they are stored, without control records."""
 
     path: Path
     release: Release
+    """Wrote it."""
     records: list[MetadataRecord]
 
     @classmethod

@@ -40,12 +40,12 @@ _SIGNATURES = {"RSA": "SHA256withRSA", "EC": "SHA256withECDSA", "EdDSA": "EdDSA"
 
 @dataclass(frozen=True, slots=True)
 class _Loaded:
-    """`config`: KafkaConfig whose paths are those of this machine. `paths`: path on this machine → in the file."""
-
     jvm: Jvm
     config: Any
+    """KafkaConfig whose paths are those of this machine."""
     start: NodeStart
     paths: Mapping[str, str]
+    """Path on this machine → in the file."""
 
     def values(self, listener: Listener) -> Any:
         return self.config.valuesWithPrefixOverride(listener.prefix)

@@ -63,15 +63,15 @@ def checkpoint_of(path: Path) -> Checkpoint | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataFolder:
-    """The folder of a node's metadata log. `root`: its parent with meta.properties, bootstrap.checkpoint and .lock.
-
-    `cluster_id`, `node_id`: None without meta.properties, for example in a copy of the log alone.
-    """
+    """The folder of a node's metadata log."""
 
     log: Path
     root: Path
+    """Its parent with meta.properties, bootstrap.checkpoint and .lock."""
     cluster_id: str | None
+    """None without meta.properties, for example in a copy of the log alone."""
     node_id: int | None
+    """None without meta.properties, for example in a copy of the log alone."""
 
     @property
     def segments(self) -> tuple[Path, ...]:
@@ -93,16 +93,16 @@ class MetadataFolder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecord:
-    """One record. `type` and `version`: −1 if the frame version is not 1; of the key for a control record.
-
-    `value`: with the frame, or the control message.
-    """
+    """One record."""
 
     offset: int
     frame: int
     type: int
+    """−1 if the frame version is not 1; of the key for a control record."""
     version: int
+    """−1 if the frame version is not 1; of the key for a control record."""
     value: bytes
+    """With the frame, or the control message."""
     body_at: int
 
     @property

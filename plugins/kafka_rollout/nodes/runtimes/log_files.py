@@ -23,11 +23,11 @@ _FORM = re.compile(r"(\d+):(\d+):([0-9a-f]{64})")
 
 @dataclass(frozen=True, slots=True)
 class LogPlace:
-    """`inode`: 0 if there was no file yet. `offset` in bytes. `digest`: SHA-256 of the BYTES_BEFORE bytes before."""
-
     inode: int
+    """0 if there was no file yet. `offset` in bytes."""
     offset: int
     digest: str
+    """SHA-256 of the BYTES_BEFORE bytes before."""
 
     def __str__(self) -> str:
         return f"{self.inode}:{self.offset}:{self.digest}"

@@ -41,17 +41,18 @@ def metadata_directory(config: Mapping[str, str]) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WrittenConfiguration:
-    """The newest change of server.properties with a change of release, as the runtime records it.
-
-    `left`, `installed`: releases; the copy of the file has the name of the release that was left. `written`, `copied`:
-    SHA-256 of the file after the change, and of the copy. `is_restored`: the file was written from an older copy.
-    """
+    """The newest change of server.properties with a change of release, as the runtime records it."""
 
     left: Release
+    """Releases; the copy of the file has the name of the release that was left."""
     installed: Release
+    """Releases; the copy of the file has the name of the release that was left."""
     written: str
+    """SHA-256 of the file after the change, and of the copy."""
     copied: str
+    """SHA-256 of the file after the change, and of the copy."""
     is_restored: bool
+    """The file was written from an older copy."""
 
     def dump(self) -> str:
         return json.dumps(to_json(self)) + "\n"

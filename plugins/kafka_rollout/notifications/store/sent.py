@@ -36,25 +36,29 @@ _SETTINGS, _SENDER = "settings", "sender"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ChannelProblem:
-    """A notification that a channel did not accept. `is_final`: it is not tried again. `at`: epoch seconds."""
+    """A notification that a channel did not accept."""
 
     channel: str
     kind: str
     attempts: int
     is_final: bool
+    """It is not tried again."""
     at: float
+    """Epoch seconds."""
     problem: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Delivery:
-    """A notification on one channel. `at`: epoch seconds of the last attempt. `problem`: why it was not accepted."""
+    """A notification on one channel."""
 
     channel: str
     kind: str
     at: float
+    """Epoch seconds of the last attempt."""
     is_sent: bool
     problem: str
+    """Why it was not accepted."""
 
 
 def open_notifications(settings: Settings | None = None) -> SqlNotifications:

@@ -77,15 +77,13 @@ class Applicability(StrEnum):
 
 @dataclass(frozen=True, slots=True)
 class Answered:
-    """`reasons`: why it is unknown. `nodes`: ids of the nodes that meet it; empty: the whole cluster.
-
-    `by_code`: unknown because code that is not Kafka's decides, so no reading makes it known.
-    """
-
     answer: Applicability
     reasons: tuple[str, ...] = ()
+    """Why it is unknown."""
     nodes: tuple[int, ...] = ()
+    """Ids of the nodes that meet it; empty: the whole cluster."""
     by_code: bool = False
+    """Unknown because code that is not Kafka's decides, so no reading makes it known."""
 
 
 _YES, _NO = Answered(Applicability.YES), Answered(Applicability.NO)
@@ -93,26 +91,26 @@ _YES, _NO = Answered(Applicability.YES), Answered(Applicability.NO)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AdvisoryFacts:
-    """What is known about a cluster, for the conditions of known defects.
-
-    `configs`: for each release of the path, the configuration of each node on it. `unknown`: as in `unknown_responses`;
-    a missing need was observed completely. `java`: node id → feature version.
-    """
+    """What is known about a cluster, for the conditions of known defects."""
 
     cluster: ClusterSpec
     finalized: Mapping[str, int]
     state: ClusterState | None = None
     configs: Mapping[Release, NodeConfigs] = field(default_factory=dict)
+    """For each release of the path, the configuration of each node on it."""
     java: Mapping[int, int] = field(default_factory=dict)
+    """Node id → feature version."""
     unknown: Mapping[Need, str] = field(default_factory=dict)
+    """As in `unknown_responses`; a missing need was observed completely."""
 
 
 @dataclass(frozen=True, slots=True)
 class AdvisoryVerdict:
-    """A defect on this cluster. `releases`: the affected ones of the path."""
+    """A defect on this cluster."""
 
     advisory: Advisory
     releases: tuple[Release, ...]
+    """The affected ones of the path."""
     is_ahead: bool
     answered: Answered
 

@@ -108,10 +108,11 @@ Directories = Mapping[int, tuple[DirectoryIdentity, ...]]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NextStart:
-    """What the nodes will read at their next start. `state`: of the running cluster."""
+    """What the nodes will read at their next start."""
 
     cluster: ClusterSpec
     state: ClusterState
+    """Of the running cluster."""
     configs: NodeConfigs
     directories: Directories = field(default_factory=dict)
 

@@ -110,12 +110,13 @@ CHANGED_SETTINGS_CHECK = Check(
 
 @dataclass(frozen=True, slots=True)
 class _Change:
-    """A default that differs between two releases of the path. None: null. `release`: the first with a new default."""
+    """A default that differs between two releases of the path. None: null."""
 
     setting: str
     old: str | None
     new: str | None
     release: Release
+    """The first with a new default."""
 
 
 def changed_setting_findings(

@@ -75,16 +75,15 @@ JVM_PROPERTIES_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Problem:
-    """One reason why a release does not start. `is_certain`: False if a value of it is unknown.
-
-    `is_set`: the property has a list, which cannot be compared with the unknown value.
-    """
+    """One reason why a release does not start."""
 
     sentence: str
     remedy: str
     code: FindingCode = JVM_PROPERTY_MISSING
     is_certain: bool = True
+    """False if a value of it is unknown."""
     is_set: bool = False
+    """The property has a list, which cannot be compared with the unknown value."""
 
 
 def needs_jvm_arguments(config: Mapping[str, str]) -> bool:

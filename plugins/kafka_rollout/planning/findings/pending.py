@@ -106,16 +106,16 @@ _MEMBERSHIP = frozenset(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SinceStart:
-    """What is known about the nodes that restart, by node id. A node whose value is unknown is not in a mapping.
-
-    `configs`: the lines of its file. `in_use`: what its process uses. `files`: what its next start reads; `started_at`:
-    of its process, by the clock of the files.
-    """
+    """What is known about the nodes that restart, by node id. A node whose value is unknown is not in a mapping."""
 
     configs: NodeConfigs
+    """The lines of its file."""
     in_use: Mapping[int, Mapping[str, Setting]] = field(default_factory=dict)
+    """What its process uses."""
     files: Mapping[int, tuple[StartFile, ...]] = field(default_factory=dict)
+    """What its next start reads."""
     started_at: Mapping[int, float] = field(default_factory=dict)
+    """Of its process, by the clock of the files."""
 
 
 class _Change(NamedTuple):

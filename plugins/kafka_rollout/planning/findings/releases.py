@@ -152,12 +152,10 @@ ROLLBACK_END_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClosingRecord:
-    """A record that the newer release writes and that stops the older release while it loads the log.
-
-    `needs`: the feature level from which it is written; None: from the first node with the newer release.
-    """
+    """A record that the newer release writes and that stops the older release while it loads the log."""
 
     needs: FeatureLevel | None
+    """The feature level from which it is written; None: from the first node with the newer release."""
     topic: str
     record: str
     key_version: int

@@ -57,30 +57,33 @@ START_FILES_CHECK = Check(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedPlugin:
-    """A plugin class of a node on a release. `places`: None if the runtime sees no files of nodes."""
+    """A plugin class of a node on a release."""
 
     release: Release
     plugin: PluginClass
     places: ClassPlaces | None
+    """None if the runtime sees no files of nodes."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedFiles:
-    """Files that a node reads at its start. `files`: None if the runtime sees no files of nodes, and `names` has their
-    settings. `started_at`: of the running process, epoch seconds by the clock of its host."""
+    """Files that a node reads at its start."""
 
     names: Collection[str] = ()
     files: Sequence[NamedFile] | None = ()
+    """None if the runtime sees no files of nodes, and `names` has their settings."""
     started_at: float | None = None
+    """Of the running process, epoch seconds by the clock of its host."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservedStarts:
-    """The starts of all nodes on the releases ahead, by node id. `rejected`: errors of Kafka's own classes. `remarks`:
-    about files that they read."""
+    """The starts of all nodes on the releases ahead, by node id."""
 
     rejected: Mapping[int, tuple[str, ...]] = field(default_factory=dict)
+    """Errors of Kafka's own classes."""
     remarks: Mapping[int, tuple[FileRemark, ...]] = field(default_factory=dict)
+    """About files that they read."""
     plugins: Mapping[int, tuple[ObservedPlugin, ...]] = field(default_factory=dict)
     files: Mapping[int, ObservedFiles] = field(default_factory=dict)
 

@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import BLOCKER, NOT_OBSERVABLE, Check, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec

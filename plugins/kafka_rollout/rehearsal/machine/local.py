@@ -58,10 +58,7 @@ _ISOLATED = "In a network namespace of its own: no address outside of the sandbo
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LocalRehearsals:
-    """Rehearsals on this machine, of nodes whose files it can read, also over SSH.
-
-    `limit`: most nodes of a copy. `folder`: where the copies are made; by default in the home folder.
-    """
+    """Rehearsals on this machine, of nodes whose files it can read, also over SSH."""
 
     cluster: ClusterSpec
     admin: ClusterAdmin
@@ -69,7 +66,9 @@ class LocalRehearsals:
     clock: Clock
     settings: Settings
     limit: int = DEFAULT_LIMIT
+    """Most nodes of a copy."""
     folder: Path | None = None
+    """Where the copies are made; by default in the home folder."""
 
     def rehearse(self, job: RehearsalJob, on_progress: Callable[[str], None]) -> RehearsalResult:
         """Rehearse a running cluster (port Rehearsals)."""

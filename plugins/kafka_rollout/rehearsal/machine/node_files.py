@@ -77,14 +77,16 @@ class FilesHere:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeFiles:
-    """The files of one node. `config`: its server.properties. `directories`: each directory in it → where it is read.
+    """The files of one node.
 
     The two paths are equal for a running node; a backup is read elsewhere.
     """
 
     node: NodeSpec
     config: Mapping[str, str]
+    """Its server.properties."""
     directories: Mapping[str, Path]
+    """Each directory in it → where it is read."""
     source: FilesHere | HostFiles = field(default_factory=FilesHere)
 
     def size(self) -> tuple[int, int]:
@@ -315,12 +317,13 @@ class HostFiles:
     """As FilesHere, for a node with the runtime ssh_service: over SSH, file by file, as the user of the node.
 
     The commands are those of `RehearsalRights`, and `cat` for the metadata log. A copy has limits of bytes and of time,
-    because the user of the node can list other sizes than those of the files. `limit`: shared by all nodes.
+    because the user of the node can list other sizes than those of the files.
     """
 
     commands: HostCommands
     node: NodeSpec
     limit: CopyLimit
+    """Shared by all nodes."""
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
         done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)

@@ -62,9 +62,8 @@ class _Vendors(_Strict):
 
 
 class _Advisories(_Strict):
-    """`reviewed_until`: the day until which the issues of Kafka's releases and its CVEs were read."""
-
     reviewed_until: date
+    """The day until which the issues of Kafka's releases and its CVEs were read."""
     advisories: list[Advisory]
 
     @field_validator("advisories")

@@ -44,16 +44,16 @@ class Agents:
 
 @dataclass(frozen=True, slots=True)
 class ReleaseCache:
-    """Jars by release. `cache`: downloaded jars; `include`: the project's folder with the locks (releases/jars/*.json).
-
-    `added`: the folder of the releases added on this machine, with their locks. `plugins`: the folder with the
-    operator's jars of plugins, which are not locked.
-    """
+    """Jars by release."""
 
     cache: Path
+    """Downloaded jars."""
     include: Path
+    """The project's folder with the locks (releases/jars/*.json)."""
     added: Path | None = None
+    """The folder of the releases added on this machine, with their locks."""
     plugins: Path | None = None
+    """The folder with the operator's jars of plugins, which are not locked."""
 
     @classmethod
     def from_settings(cls, settings: Settings) -> ReleaseCache:

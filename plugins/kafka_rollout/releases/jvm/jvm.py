@@ -34,13 +34,11 @@ class MissingClassError(FatalError):
 
 @dataclass(frozen=True, slots=True)
 class Jvm:
-    """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`.
-
-    `libs`: the folder of the jars on its class path.
-    """
+    """A running gateway. `packages` starts a qualified name: `jvm.packages.java.util.HashMap()`."""
 
     gateway: JavaGateway
     libs: Path
+    """The folder of the jars on its class path."""
 
     @property
     def packages(self) -> Any:

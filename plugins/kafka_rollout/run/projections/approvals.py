@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,

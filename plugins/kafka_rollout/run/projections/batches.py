@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Plan, reversed_key
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed, RollbackPlanned, Started, Stopping

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-from kafka_rollout.gates.check import ANSWERS, PROCESS, GateKind
+from kafka_rollout.gates.gate import ANSWERS, PROCESS, GateKind
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event, TaskFailed

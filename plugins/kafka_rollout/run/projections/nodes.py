@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 from enum import StrEnum
 from statistics import median
 
-from kafka_rollout.gates.check import GateCheck, GateKind, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.batches import NODE_S
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event, events_of, has, newest

@@ -8,8 +8,8 @@ from __future__ import annotations
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.leases import SqlChangeLock
-from kafka_rollout.run.store.runs import SqlRunStore
 from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 
 

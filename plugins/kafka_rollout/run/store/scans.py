@@ -23,7 +23,7 @@ from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database
-from kafka_rollout.run.store.runs import sha256
+from kafka_rollout.run.store.history import sha256
 from kafka_rollout.run.store.tables import checks, scans
 
 KEPT = 60  # scans and checks of a cluster: two months of daily ones
@@ -33,15 +33,13 @@ _RESULT, _PAGE, _TABLES = "scan.json", "report.html", "parquet"
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptScan:
-    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z.
-
-    `sha256`: of its result.
-    """
+    """One scan of the history; `name` is its time in UTC, such as 20261121T040000.000Z."""
 
     cluster: str
     name: str
     folder: str
     sha256: str
+    """Of its result."""
     documents: Artifacts = field(repr=False, compare=False)
 
     @property
@@ -215,11 +213,13 @@ def _summary(result: ScanResult) -> dict[str, Any]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class KeptCheck:
-    """One check. `at`: epoch seconds when it was stored. `document`: as `CheckReport.document` returns it."""
+    """One check."""
 
     run_id: str
     at: float
+    """Epoch seconds when it was stored."""
     document: Mapping[str, Any]
+    """As `CheckReport.document` returns it."""
 
 
 class SqlCheckHistory:

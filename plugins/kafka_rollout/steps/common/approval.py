@@ -39,7 +39,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.ports import Answer, Answers, Question
 from kafka_rollout.run.projections.approvals import find_acceptances, find_invalidity, is_invalid, newest_decision
 from kafka_rollout.run.projections.runs import find_dag_id
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.steps.common.lock import keep_lock
 
 OUTAGE_FACTS = "offline/facts.json"
@@ -55,7 +55,7 @@ def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
         ports.run.record(StartedAtShell(starter=starter))
 
 
-def refuse_starter(ports: ClusterPorts, by: str, responder: Responder | None) -> None:
+def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> None:
     """Raise RefusedError if the inventory requires four eyes and `by` started the run, or the starter is unknown.
 
     A DAG's run was started by Airflow's user who triggered it by hand, a run of the shell by the shell's user, who is
@@ -115,7 +115,7 @@ def refuse_claimed_name(cluster: ClusterSpec, by: str, responder: Responder | No
         )
 
 
-def refuse_rejected(ports: ClusterPorts, what: ApprovalOf, plan_hash: str) -> None:
+def refuse_rejected(ports: ReadPorts, what: ApprovalOf, plan_hash: str) -> None:
     """Raise RefusedError if the inventory requires four eyes and an approver rejected this plan before."""
     if not ports.cluster.four_eyes or what not in _NEEDS_THE_PLAN:
         return
@@ -310,7 +310,7 @@ def accept_doubts(
     )
 
 
-def accepted_doubts(ports: ClusterPorts, plan: Plan) -> Mapping[str, str]:
+def accepted_doubts(ports: ReadPorts, plan: Plan) -> Mapping[str, str]:
     """Return doubt → who accepted it and why, for a sentence."""
     found = find_acceptances(ports.run.events(), plan.hash)
     return {doubt: f"{given.by} ({given.reason})" for doubt, given in found.items()}
@@ -372,7 +372,7 @@ def shown_once(ports: ClusterPorts, plan: Plan, name: str, compute: Callable[[],
     return kept
 
 
-def expected_outage_s(ports: ClusterPorts) -> tuple[float, float] | None:
+def expected_outage_s(ports: ReadPorts) -> tuple[float, float] | None:
     """Return the seconds shown in the approval: if every controller stops by itself, and if one must be killed."""
     kept = ports.run.attachment(OUTAGE_FACTS)
     return None if kept is None else (kept["outage_s"], kept["outage_at_most_s"])

@@ -8,13 +8,13 @@ from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field, replace
 from functools import partial, wraps
 from itertools import count
-from typing import Any, TypeVar, cast
+from typing import Any, Protocol, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS
 from kafka_rollout.model.rights import PINNING, need_of, refuse_without_reading
 from kafka_rollout.model.state import (
@@ -39,10 +39,13 @@ from kafka_rollout.planning.findings.clients import has_old_requests
 from kafka_rollout.planning.findings.zookeeper import refuse_zookeeper_mode
 from kafka_rollout.ports.cluster import (
     ClusterAdmin,
+    ClusterQueries,
     CoordinatorLogs,
     KafkaClasses,
+    MetadataLogQueries,
     MetadataLogs,
     Metrics,
+    NodeQueries,
     NodeRuntime,
     OutsideValues,
 )
@@ -50,20 +53,50 @@ from kafka_rollout.rehearsal.job import Rehearsals
 from kafka_rollout.releases.facts import Catalogue
 from kafka_rollout.releases.reported import identify_by_levels
 from kafka_rollout.run.events import Approval
-from kafka_rollout.run.ports import ChangeLock, RunStore
+from kafka_rollout.run.ports import ChangeLock, RunQueries, RunStore
 from kafka_rollout.steps.common.node_logs import read_logged_requests, with_log_errors
+
+
+class ReadPorts(Protocol):
+    """The ports of one cluster for a function that only observes: no call of them changes the cluster or the history.
+
+    `ClusterPorts` are also these.
+    """
+
+    @property
+    def run_id(self) -> str: ...
+    @property
+    def cluster(self) -> ClusterSpec: ...
+    @property
+    def catalogue(self) -> Catalogue: ...
+    @property
+    def admin(self) -> ClusterQueries: ...
+    @property
+    def runtime(self) -> NodeQueries: ...
+    @property
+    def metrics(self) -> Metrics: ...
+    @property
+    def outside(self) -> OutsideValues: ...
+    @property
+    def classes(self) -> KafkaClasses: ...
+    @property
+    def logs(self) -> CoordinatorLogs: ...
+    @property
+    def metadata_logs(self) -> MetadataLogQueries: ...
+    @property
+    def run(self) -> RunQueries: ...
+    @property
+    def clock(self) -> Clock: ...
+    @property
+    def racks(self) -> dict[int, str]: ...
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterPorts:
-    """The ports of one cluster. `run_id`: id of the run and holder of the cluster's lock.
-
-    `confirm_approval`: compares an approval of a DAG's run with Airflow's own record of the answer, and raises if they
-    differ. A shell has no such record: there it does nothing. `racks`: broker.rack of the nodes that the pauses of the
-    plan have compared, because a gate checks them every few seconds.
-    """
+    """The ports of one cluster, to observe and to act. A function that only observes takes `ReadPorts`."""
 
     run_id: str
+    """Id of the run and holder of the cluster's lock."""
     cluster: ClusterSpec
     catalogue: Catalogue
     admin: ClusterAdmin
@@ -78,7 +111,11 @@ class ClusterPorts:
     lock: ChangeLock
     clock: Clock
     confirm_approval: Callable[[Approval], None] = lambda approval: None
+    """Compares an approval of a DAG's run with Airflow's own record of the answer, and raises if they differ. A shell
+    has no such record: there it does nothing."""
     racks: dict[int, str] = field(default_factory=dict, compare=False)
+    """broker.rack of the nodes that the pauses of the plan have compared, because a gate checks them every few seconds.
+    """
 
 
 _T = TypeVar("_T")
@@ -98,7 +135,7 @@ FETCH_TIMEOUT = "controller.quorum.fetch.timeout.ms"
 _NOT_ASKED = RegisteredNodes(brokers=frozenset(), fenced=None, controllers=None)
 
 
-def observe(ports: ClusterPorts) -> ClusterState:
+def observe(ports: ReadPorts) -> ClusterState:
     """Observe the whole cluster.
 
     A value that was not reported is None or empty and listed in `unanswered`. Raises TransientError only if the brokers
@@ -136,7 +173,7 @@ def observe(ports: ClusterPorts) -> ClusterState:
     )
 
 
-def _quorum_in_use(ports: ClusterPorts, state: ClusterState) -> dict[int, dict[str, str]]:
+def _quorum_in_use(ports: ReadPorts, state: ClusterState) -> dict[int, dict[str, str]]:
     """Ask the processes: the leader of a static quorum counts by its own file, and a follower can have read another."""
     answering = [node for node in ports.cluster.nodes if state.nodes[node.node_id].features is not None]
 
@@ -150,7 +187,7 @@ def _quorum_in_use(ports: ClusterPorts, state: ClusterState) -> dict[int, dict[s
     return {node.node_id: in_use for node, in_use in found if in_use}
 
 
-def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterState:
+def with_registered_levels(ports: ReadPorts, state: ClusterState) -> ClusterState:
     """Add the cluster's id, and the registered levels of controllers if the inventory lacks a registered one."""
     state = replace(state, cluster_id=ports.admin.cluster_id())
     if not ports.cluster.manages_nodes or not find_unlisted_controllers(ports.cluster, state):
@@ -159,7 +196,7 @@ def with_registered_levels(ports: ClusterPorts, state: ClusterState) -> ClusterS
     return state if found is None else replace(state, registered_levels=found.controllers)
 
 
-def read_registrations(ports: ClusterPorts, leader_id: int | None, cluster_id: str) -> MetadataRegistrations | None:
+def read_registrations(ports: ReadPorts, leader_id: int | None, cluster_id: str) -> MetadataRegistrations | None:
     """Read the log of the active controller, which is the longest; another one if it cannot be read.
 
     None if no controller's log can be read. `leader_id`: None if it is unknown.
@@ -171,7 +208,7 @@ def read_registrations(ports: ClusterPorts, leader_id: int | None, cluster_id: s
     return None
 
 
-def _with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[NodeSpec]:
+def _with_old_requests(ports: ReadPorts, state: ClusterState) -> Iterator[NodeSpec]:
     """Yield the brokers that counted old request versions."""
     for node in ports.cluster.brokers:
         metrics = state.nodes[node.node_id].metrics
@@ -180,7 +217,7 @@ def _with_old_requests(ports: ClusterPorts, state: ClusterState) -> Iterator[Nod
 
 
 def observe_some(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     nodes: Sequence[NodeSpec],
     *,
     metrics: bool,
@@ -246,12 +283,12 @@ def observe_some(
     )
 
 
-def levels_now(ports: ClusterPorts) -> ClusterState:
+def levels_now(ports: ReadPorts) -> ClusterState:
     """Return every node's own response about features, and nothing else."""
     return observe_some(ports, ports.cluster.nodes, metrics=False, brokers=False)
 
 
-def read_current_levels(ports: ClusterPorts) -> Mapping[str, int]:
+def read_current_levels(ports: ReadPorts) -> Mapping[str, int]:
     """Return the finalized levels that a broker with current metadata reports. Raises TransientError if none does."""
     quorum = ports.admin.quorum()
     for node_id in find_current_brokers(ports.cluster, quorum, {}):
@@ -270,7 +307,7 @@ def _has_applied(quorum: QuorumState, node_id: int, features: NodeFeatures) -> b
     return check_current(quorum, node_id, seen)[0]
 
 
-def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
+def _applied(ports: ReadPorts, quorum: QuorumState | None, current: Sequence[int]) -> tuple[int, ...]:
     """Return up to two of three brokers of `current` that have applied the metadata which they fetched; the next time
     it begins with the next broker.
 
@@ -290,7 +327,7 @@ def _applied(ports: ClusterPorts, quorum: QuorumState | None, current: Sequence[
     return tuple(applied)
 
 
-def _with_fetch_timeout(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:
+def _with_fetch_timeout(ports: ReadPorts, quorum: QuorumState | None) -> QuorumState | None:
     """Add the controllers' own fetch timeout, if a replica is silent for longer than the default allows.
 
     So a check of a cluster in which every replica fetches reads no configuration.
@@ -305,7 +342,7 @@ def _with_fetch_timeout(ports: ClusterPorts, quorum: QuorumState | None) -> Quor
 
 
 def _active_controller(
-    ports: ClusterPorts, quorum: QuorumState | None, seen: Mapping[int, NodeState]
+    ports: ReadPorts, quorum: QuorumState | None, seen: Mapping[int, NodeState]
 ) -> NodeMetrics | None:
     """Return the metrics of the quorum's leader; None if it has no agent or its agents do not respond."""
     leader = next((node for node in ports.cluster.nodes if quorum and node.node_id == quorum.leader_id), None)
@@ -320,7 +357,7 @@ def _active_controller(
         return None  # the gate's own condition reports it
 
 
-def _with_joining_voters(ports: ClusterPorts, quorum: QuorumState | None) -> QuorumState | None:
+def _with_joining_voters(ports: ReadPorts, quorum: QuorumState | None) -> QuorumState | None:
     """Add the voters that replace themselves. A file is read only if another directory of a voter observes."""
     if quorum is None or not quorum.replaced_voters or not ports.cluster.manages_nodes:
         return quorum
@@ -333,7 +370,7 @@ def _with_joining_voters(ports: ClusterPorts, quorum: QuorumState | None) -> Quo
     return replace(quorum, joins_itself=frozenset(joins))
 
 
-def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
+def observe_node(ports: ReadPorts, node: NodeSpec, *, metrics: bool = True) -> NodeState:
     """Observe one node: process, features and metrics. A missing value is None, with the reason in `problem`."""
     problems: list[str] = []
     features = read = None
@@ -353,7 +390,7 @@ def observe_node(ports: ClusterPorts, node: NodeSpec, *, metrics: bool = True) -
 
 
 def _unless_refused(
-    ports: ClusterPorts, question: Callable[[], _T], otherwise: _T, refused: dict[str, Need], need: Need
+    ports: ReadPorts, question: Callable[[], _T], otherwise: _T, refused: dict[str, Need], need: Need
 ) -> Callable[[], _T]:
     """Return the question with `otherwise` as its answer if a cluster without a runtime refuses it.
 
@@ -424,7 +461,7 @@ def around_calls(port: _T, names: Collection[str], around: Around) -> _T:
     return cast(_T, _Around(port, names, around))
 
 
-def named_directories(ports: ClusterPorts, losses: Iterable[Loss]) -> tuple[Loss, ...]:
+def named_directories(ports: ReadPorts, losses: Iterable[Loss]) -> tuple[Loss, ...]:
     """Return the losses with directories also shown by path, if the runtime can read the files."""
     paths = {id_: path for node in ports.cluster.brokers for id_, path in ports.runtime.log_directories(node).items()}
     return with_paths(losses, paths)

@@ -14,7 +14,6 @@ from functools import partial
 from kafka_rollout.base.errors import StoppedError, TransientError
 from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.maintenance import Maintenance, parse_maintenance
-from kafka_rollout.gates.check import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.gates.control import (
     OUTSIDE_CHECK,
     RACK,
@@ -27,6 +26,7 @@ from kafka_rollout.gates.control import (
     waits_for_outside_alone,
     window_condition,
 )
+from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, NodeSpec, OutsideCondition
 from kafka_rollout.planning.batches import NODE_S, find_racks
@@ -41,7 +41,7 @@ from kafka_rollout.run.projections.nodes import (
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.steps.common.node_steps import is_rollback_step
 
 _POINTS: dict[GateKind, AppliesTo] = {
@@ -56,7 +56,7 @@ _NEXT_CHANGE = Gate(kind=GateKind.NEXT_CHANGE)
 
 
 def check_outside(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
+    ports: ReadPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
 ) -> tuple[GateCondition, ...]:
     """Return the conditions from outside that apply before a stop or after a start, with their values now.
 
@@ -70,13 +70,13 @@ def check_outside(
     return tuple(evaluate(one, reading) for one, reading in zip(applying, readings, strict=True))
 
 
-def outside_conditions(ports: ClusterPorts, plan: Plan, gate: Gate) -> tuple[OutsideCondition, ...]:
+def outside_conditions(ports: ReadPorts, plan: Plan, gate: Gate) -> tuple[OutsideCondition, ...]:
     """Return the conditions from outside of a gate."""
     point = _POINTS.get(gate.kind)
     return () if point is None else _applying(ports, plan, gate.release_step, point)
 
 
-def find_outside(ports: ClusterPorts, skipped: Sequence[str] = ()) -> Checked:
+def find_outside(ports: ReadPorts, skipped: Sequence[str] = ()) -> Checked:
     """Evaluate each condition from outside once, for a plan or the check of an inventory."""
     known = [one for one in ports.cluster.conditions if one.name not in skipped]
     findings = (outside_finding(one, reading) for one, reading in zip(known, _read(ports, known), strict=True))
@@ -84,7 +84,7 @@ def find_outside(ports: ClusterPorts, skipped: Sequence[str] = ()) -> Checked:
 
 
 def _applying(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo
+    ports: ReadPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo
 ) -> tuple[OutsideCondition, ...]:
     """A rollback has none: the value can be bad because of the release that it removes."""
     if release_step is not None and is_rollback_step(plan, release_step):
@@ -93,7 +93,7 @@ def _applying(
     return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)
 
 
-def _read(ports: ClusterPorts, conditions: Sequence[OutsideCondition], not_before: float = 0.0) -> list[Reading]:
+def _read(ports: ReadPorts, conditions: Sequence[OutsideCondition], not_before: float = 0.0) -> list[Reading]:
     return at_once(partial(ports.outside.read, not_before=not_before), conditions)
 
 
@@ -105,9 +105,7 @@ class HeldError(TransientError):
         self.gate = gate
 
 
-def due_pause(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
-) -> str:
+def due_pause(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
     """Return why the plan pauses before this node, and asks an approver; empty if it does not.
 
     A batch that is split and has begun ends before the pause.
@@ -138,7 +136,7 @@ def refuse_unproved_pause(ports: ClusterPorts, plan: Plan) -> None:
 
 
 def ask_at_pause(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+    ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
 ) -> str:
     """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
     why = due_pause(ports, plan, release_step, node, events)
@@ -165,7 +163,7 @@ def refuse_held(
     refuse_unsafe_stop(ports, gate, seen, f"{what} cannot begin")
 
 
-def refuse_unsafe_stop(ports: ClusterPorts, gate: Gate, seen: GateCheck, what: str) -> None:
+def refuse_unsafe_stop(ports: ReadPorts, gate: Gate, seen: GateCheck, what: str) -> None:
     """Raise TransientError unless the check passed; HeldError if the run waits in the gate again.
 
     `what`: the begin of the sentence.
@@ -216,7 +214,7 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
 
 
 def _check_window(
-    ports: ClusterPorts, maintenance: Maintenance, gate: Gate, events: Sequence[Event], soak_s: float
+    ports: ReadPorts, maintenance: Maintenance, gate: Gate, events: Sequence[Event], soak_s: float
 ) -> GateCondition:
     now = ports.clock.now()
     if gate.is_prepared:

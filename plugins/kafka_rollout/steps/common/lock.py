@@ -18,7 +18,7 @@ from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.ports.cluster import ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.events import LockedOut
 from kafka_rollout.run.ports import ChangeLock
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, around_calls
 
 
 def acquire_lock(ports: ClusterPorts, purpose: str, *, for_s: float = LEASE_S) -> Lock:
@@ -64,7 +64,7 @@ def shorten_lease(ports: ClusterPorts, purpose: str) -> Lock:
     return ports.lock.acquire(ports.cluster.name, ports.run_id, purpose, for_s=LEASE_S, shorten=True)
 
 
-def _cluster_id(ports: ClusterPorts) -> str:
+def _cluster_id(ports: ReadPorts) -> str:
     try:
         return ports.admin.cluster_id()
     except (TransientError, RefusedError):

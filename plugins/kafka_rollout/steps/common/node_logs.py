@@ -26,7 +26,7 @@ from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LogSeen
 
 if TYPE_CHECKING:
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
 
 _REQUEST_LINES = 2_000
 _RECORD_EVERY_S = 60.0  # the position, so that another process continues there
@@ -38,7 +38,7 @@ class _Positions:
     def __init__(self) -> None:
         self._newest: dict[tuple[str, str, int], SeenLog] = {}
 
-    def load(self, ports: ClusterPorts, node: NodeSpec) -> tuple[SeenLog | None, float]:
+    def load(self, ports: ReadPorts, node: NodeSpec) -> tuple[SeenLog | None, float]:
         """Return what was seen of the log, and when the history got it (epoch seconds)."""
         recorded = [event for event in events_of(ports.run.events(), LogSeen) if event.node_id == node.node_id]
         if not recorded:
@@ -48,10 +48,10 @@ class _Positions:
         # Another process can have recorded more since.
         return (newest if newest is not None and _facts(newest) == _facts(seen) else seen), at
 
-    def keep(self, ports: ClusterPorts, node: NodeSpec, seen: SeenLog) -> None:
+    def keep(self, ports: ReadPorts, node: NodeSpec, seen: SeenLog) -> None:
         self._newest[self._key(ports, node)] = seen
 
-    def _key(self, ports: ClusterPorts, node: NodeSpec) -> tuple[str, str, int]:
+    def _key(self, ports: ReadPorts, node: NodeSpec) -> tuple[str, str, int]:
         return ports.cluster.name, ports.run_id, node.node_id
 
 
@@ -84,7 +84,7 @@ def _facts(seen: SeenLog) -> SeenLog:
     return replace(seen, position="", lines=0)
 
 
-def read_log_excerpt(ports: ClusterPorts, node: NodeSpec) -> LogExcerpt:
+def read_log_excerpt(ports: ReadPorts, node: NodeSpec) -> LogExcerpt:
     """Return the lines of the node's log around its last error. A log that cannot be read is in `problem`."""
     found = LogExcerpt(node_id=node.node_id, name=node.name, at=ports.clock.now())
     try:
@@ -93,7 +93,7 @@ def read_log_excerpt(ports: ClusterPorts, node: NodeSpec) -> LogExcerpt:
         return replace(found, problem=error.sentence)
 
 
-def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
+def read_last_error(ports: ReadPorts, node: NodeSpec) -> str:
     """Return the first error that the node's newest process has logged at its end, else its last line."""
     try:
         shown = _first_error(ports, node)
@@ -102,13 +102,13 @@ def read_last_error(ports: ClusterPorts, node: NodeSpec) -> str:
     return f"its log shows: {shown}" if shown else "its log is empty"
 
 
-def _first_error(ports: ClusterPorts, node: NodeSpec) -> str:
+def _first_error(ports: ReadPorts, node: NodeSpec) -> str:
     """Without lines of the process itself, for example of one that this tool did not start, use the last lines."""
     own = find_first_error(ports.runtime.log_tail(node, lines=READ_LINES, own=True))
     return own or find_first_error(ports.runtime.log_tail(node, lines=80))
 
 
-def with_log_errors(ports: ClusterPorts, state: ClusterState) -> ClusterState:
+def with_log_errors(ports: ReadPorts, state: ClusterState) -> ClusterState:
     """Add the first error in the log of each node that does not respond; none of a log that cannot be read."""
     found = {}
     for node in ports.cluster.nodes if ports.cluster.manages_nodes else ():
@@ -119,7 +119,7 @@ def with_log_errors(ports: ClusterPorts, state: ClusterState) -> ClusterState:
     return replace(state, nodes={**state.nodes, **found}) if found else state
 
 
-def read_logged_requests(ports: ClusterPorts, nodes: Iterable[NodeSpec]) -> tuple[LoggedRequest, ...]:
+def read_logged_requests(ports: ReadPorts, nodes: Iterable[NodeSpec]) -> tuple[LoggedRequest, ...]:
     """Return the requests in the last lines of these brokers' logs; none of a log that cannot be read."""
     found: dict[LoggedRequest, None] = {}
     for node in nodes:

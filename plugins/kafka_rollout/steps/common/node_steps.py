@@ -6,9 +6,9 @@ from collections.abc import Mapping
 from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import BeforeStop, GateCondition
 from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.counters import Unchecked
+from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
@@ -16,7 +16,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.steps.common.registrations import registration_is_complete
 
 
@@ -61,7 +61,7 @@ def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, 
     )
 
 
-def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
+def running_release(ports: ReadPorts, node: NodeSpec) -> Release | None:
     """Return the release of the node's process; None if there is no process, or one of an unfinished installation.
 
     Source: the jars that the process has loaded, or app-info; for a process that is too new to respond, the runtime's
@@ -87,7 +87,7 @@ def running_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
     )
 
 
-def last_started_release(ports: ClusterPorts, node: NodeSpec) -> Release | None:
+def last_started_release(ports: ReadPorts, node: NodeSpec) -> Release | None:
     """Return the release of the node's last start; None if the runtime never started it.
 
     The runtime has no record of a start by an operator or by systemd: such a process counts by its own release.
@@ -144,7 +144,7 @@ def record_start(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec,
     )
 
 
-def previous_release(ports: ClusterPorts, plan: Plan) -> Release:
+def previous_release(ports: ReadPorts, plan: Plan) -> Release:
     """Return the release from which the cluster came, the target of a rollback.
 
     If all nodes already run the target (features are finalized later, by default), source and target of the plan are
@@ -191,7 +191,7 @@ def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseS
     return way[keys.index(release_step.key) :]
 
 
-def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
+def coordinated_by(ports: ReadPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
     """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
 
     Raises RefusedError for a missing right: the gate after the start needs it too.
@@ -205,7 +205,7 @@ def coordinated_by(ports: ClusterPorts, state: ClusterState, node: NodeSpec) -> 
 
 
 def check_coordinators(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     state: ClusterState,
     node: NodeSpec,
     before: BeforeStop | None,
@@ -229,7 +229,7 @@ def check_coordinators(
 
 
 def check_remote_storage(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     state: ClusterState,
     node: NodeSpec,
     release: Release,

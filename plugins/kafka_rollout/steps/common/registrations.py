@@ -11,7 +11,7 @@ from kafka_rollout.model.plan import FeatureChange, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import RegistrationsRead
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, read_registrations
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, read_registrations
 
 
 def observe_registrations(
@@ -31,7 +31,7 @@ def observe_registrations(
 
 
 def read_registered(
-    ports: ClusterPorts, levels: Mapping[str, int], node_ids: Collection[int], *, cluster_id: str
+    ports: ReadPorts, levels: Mapping[str, int], node_ids: Collection[int], *, cluster_id: str
 ) -> SeenRegistrations:
     """Compare the registrations in the metadata log of the active controller with the levels."""
     leader_id = None

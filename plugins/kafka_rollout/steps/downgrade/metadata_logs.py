@@ -11,7 +11,7 @@ from collections.abc import Iterable
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import GateCheck, GateCondition
+from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.scan import (
     LogReadiness,
@@ -42,9 +42,9 @@ from kafka_rollout.run.step_events import (
     ScanStage,
     Trimmed,
 )
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.steps.common.node_steps import is_rollback_step
-from kafka_rollout.steps.planning.check import replace_findings
+from kafka_rollout.steps.planning.frozen_plan import replace_findings
 from kafka_rollout.steps.planning.metadata import read_losses, scan_log
 
 LOSSES = "metadata/losses.json"
@@ -69,7 +69,7 @@ def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
     return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
 
 
-def find_metadata_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+def find_metadata_logs(ports: ReadPorts, plan: Plan) -> Checked:
     """Check every node's log for every release of a downgrade that is not begun. Unknown for those not readable."""
     try:
         scans, unreadable = _scan_all(ports, plan)
@@ -79,7 +79,7 @@ def find_metadata_logs(ports: ClusterPorts, plan: Plan) -> Checked:
     return METADATA_LOGS_CHECK.ran(metadata_findings(plan, scans), unknown=unseen)
 
 
-def find_losses(ports: ClusterPorts, plan: Plan) -> Checked:
+def find_losses(ports: ReadPorts, plan: Plan) -> Checked:
     """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
     try:
         settings = _settings(ports, plan)
@@ -123,7 +123,7 @@ def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | N
     return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
 
 
-def _settings(ports: ClusterPorts, plan: Plan) -> tuple[Finding, ...]:
+def _settings(ports: ReadPorts, plan: Plan) -> tuple[Finding, ...]:
     lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
     if not lacking:
         return ()
@@ -161,7 +161,7 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
     return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
 
 
-def refuse_unreadable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def refuse_unreadable(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the log before the stop; does nothing in an upgrade.
 
     Raises RefusedError if the release cannot start on this log, or only after a trim that was not approved. Raises
@@ -243,7 +243,7 @@ def starts_older_release(plan: Plan, release_step: ReleaseStep) -> bool:
     return plan.direction is Direction.DOWNGRADE and not is_rollback_step(plan, release_step)
 
 
-def _scan_all(ports: ClusterPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
+def _scan_all(ports: ReadPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
     unreadable = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
     asked = [

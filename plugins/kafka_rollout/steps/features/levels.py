@@ -46,6 +46,7 @@ from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import (
     ClusterPorts,
+    ReadPorts,
     levels_now,
     observe,
     observe_some,
@@ -54,7 +55,7 @@ from kafka_rollout.steps.common.cluster_ports import (
 )
 from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.common.registrations import read_registered
-from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
+from kafka_rollout.steps.planning.frozen_plan import check_plan, refuse_new_blockers
 from kafka_rollout.steps.planning.min_isr import refuse_changed_min_isr
 
 # Brokers re-register after metadata.version changes. Until the controller has their new ranges it refuses other
@@ -144,7 +145,7 @@ def find_refusals(
 
 
 def with_dropped_ranges(
-    ports: ClusterPorts, state: ClusterState, found: tuple[Finding, ...], levels: Mapping[str, int]
+    ports: ReadPorts, state: ClusterState, found: tuple[Finding, ...], levels: Mapping[str, int]
 ) -> tuple[Finding, ...]:
     """Return the refusals; those because of registrations as one finding that names every such broker."""
     dropped = [finding for finding in found if finding.code == DROPPED_RANGES.code]
@@ -238,7 +239,7 @@ def _answers(
     return tuple(refused.get(c.feature) or FeatureUpdateResult(feature=c.feature, error="NONE") for c in batch)
 
 
-def _wait_until_there(ports: ClusterPorts, levels: Mapping[str, int]) -> bool:
+def _wait_until_there(ports: ReadPorts, levels: Mapping[str, int]) -> bool:
     """Return whether the levels are finalized, by the newest response.
 
     The controller responds before brokers have read the level. Brokers that lag get some time, because the caller will
@@ -302,7 +303,7 @@ def check_for_narrower_nodes(ports: ClusterPorts) -> Verdict:
     return verdict
 
 
-def _check_nodes(ports: ClusterPorts) -> Verdict:
+def _check_nodes(ports: ReadPorts) -> Verdict:
     state = with_registered_levels(ports, observe_some(ports, ports.cluster.nodes, metrics=True))
     findings: list[Finding] = []
     levels = {feature: level for feature, level in sorted(state.finalized.items()) if level > 0}
@@ -320,7 +321,7 @@ def _check_nodes(ports: ClusterPorts) -> Verdict:
     return Verdict(question="Does every node support the finalized levels?", findings=tuple(findings))
 
 
-def _unresponsive(ports: ClusterPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
+def _unresponsive(ports: ReadPorts, node: NodeSpec, seen: NodeState, levels: Mapping[str, int]) -> Finding:
     """Return a finding for a node that does not respond, with the facts of its installed release."""
     installed = seen.process.installed
     details = f"{seen.problem} {read_last_error(ports, node)}".strip()
@@ -400,7 +401,7 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-def pending_changes(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
+def pending_changes(ports: ReadPorts, plan: Plan) -> tuple[FeatureChange, ...]:
     """Return the changes to request from the controller that are not finalized yet, by the responses of all nodes."""
     return _pending(levels_now(ports), plan)
 
@@ -464,7 +465,7 @@ def undo_by_controller(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, 
 
 
 def _raise_refusals(
-    ports: ClusterPorts, batch: tuple[FeatureChange, ...], results: tuple[FeatureUpdateResult, ...]
+    ports: ReadPorts, batch: tuple[FeatureChange, ...], results: tuple[FeatureUpdateResult, ...]
 ) -> None:
     if all(result.accepted for result in results):
         return
@@ -536,12 +537,12 @@ def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary | None:
     return summary
 
 
-def _newest(ports: ClusterPorts) -> CheckpointFile | None:
+def _newest(ports: ReadPorts) -> CheckpointFile | None:
     seen = [checkpoint for node in ports.cluster.nodes for checkpoint in ports.runtime.checkpoints(node)]
     return max(seen, key=lambda checkpoint: (checkpoint.epoch, checkpoint.end_offset), default=None)
 
 
-def _copy_privately(ports: ClusterPorts, checkpoint: CheckpointFile, to: Path) -> None:
+def _copy_privately(ports: ReadPorts, checkpoint: CheckpointFile, to: Path) -> None:
     """A snapshot contains password verifiers, so the file is private from its first byte."""
     to.unlink(missing_ok=True)
     to.touch(mode=0o600)

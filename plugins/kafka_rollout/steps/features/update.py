@@ -61,15 +61,15 @@ from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, U
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.planning.checks import unknown_responses
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
+from kafka_rollout.planning.plan_checks import unknown_responses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import FeatureResults
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe, observe_some
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe, observe_some
 from kafka_rollout.steps.features.levels import (
     CONTROLLER_CANNOT_VALIDATE,
     CONTROLLER_DISAGREES,
@@ -84,7 +84,7 @@ from kafka_rollout.steps.features.levels import (
     with_disagreement,
     with_dropped_ranges,
 )
-from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.frozen_plan import check_plan
 from kafka_rollout.steps.planning.min_isr import plan_min_isr, refuse_changed_min_isr
 from kafka_rollout.steps.planning.plans import freeze
 
@@ -200,7 +200,7 @@ def plan_features(
     return plan
 
 
-def observe_features(ports: ClusterPorts) -> ClusterState:
+def observe_features(ports: ReadPorts) -> ClusterState:
     """Observe what `describe` needs: every node's response and the registrations, no partitions or groups."""
     state = observe_some(ports, ports.cluster.nodes, metrics=True, brokers=False)
     if not any(node.features for node in state.nodes.values()):
@@ -276,9 +276,7 @@ def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureO
     return tuple(outcomes[c.feature] for c in plan.feature_changes if c.feature in outcomes)
 
 
-def _answered(
-    ports: ClusterPorts, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool
-) -> FeatureOutcome:
+def _answered(ports: ReadPorts, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool) -> FeatureOutcome:
     if answer.accepted:
         return _outcome(change, FeatureUpdateStatus.ALREADY_THERE if already else FeatureUpdateStatus.OK)
     if answer.error == NOT_SENT:
@@ -308,7 +306,7 @@ def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChang
     refuse_changed_min_isr(ports, plan)
 
 
-def _changes(ports: ClusterPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
+def _changes(ports: ReadPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:
     """Return every request as a change. Existing levels are reported and not sent."""
     release = max((r for r in state.releases if r in ports.catalogue), default=max(ports.catalogue))
     facts = ports.catalogue.get(release)

@@ -9,9 +9,10 @@ from functools import cache
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.wording import few
-from kafka_rollout.gates import cluster as cluster_gates
 from kafka_rollout.gates import node as node_gates
-from kafka_rollout.gates.check import (
+from kafka_rollout.gates import whole_cluster as cluster_gates
+from kafka_rollout.gates.counters import ExpectedErrors, expected_errors, no_metadata_errors
+from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
     PROCESS,
     BeforeStop,
@@ -25,10 +26,9 @@ from kafka_rollout.gates.check import (
     WatchState,
     WatchStatus,
 )
-from kafka_rollout.gates.cluster import check_before_controllers_stop
-from kafka_rollout.gates.counters import ExpectedErrors, expected_errors, no_metadata_errors
+from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
 from kafka_rollout.groups.findings import find_unserved_on_path
-from kafka_rollout.groups.records import conversion_conditions, no_members_condition
+from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
@@ -43,7 +43,7 @@ from kafka_rollout.run.projections.offline import describe_lost_disk, describe_u
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import accepted_doubts
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some, read_current_levels
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, observe_some, read_current_levels
 from kafka_rollout.steps.common.control import check_begin, check_outside, outside_conditions
 from kafka_rollout.steps.common.node_logs import read_last_error, read_log, read_log_excerpt, with_log_errors
 from kafka_rollout.steps.common.node_steps import (
@@ -60,7 +60,7 @@ from kafka_rollout.steps.offline.snapshot import nothing_was_stopped
 GATE = "groups"
 
 
-def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
+def check_groups(ports: ReadPorts, plan: Plan) -> GateCheck:
     """Check what the plan's next step needs of groups.
 
     An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
@@ -77,7 +77,7 @@ def check_groups(ports: ClusterPorts, plan: Plan) -> GateCheck:
     return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
 
 
-def check_conversion(ports: ClusterPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
+def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
     """Check whether groups of these types are converted, and whether the releases can load their records."""
     conditions: tuple[GateCondition, ...] = ()
     if kinds or releases:
@@ -161,7 +161,7 @@ def check_gate(
     return seen
 
 
-def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
+def load_before_stop(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
     """Return the state of the node before this run stopped it.
 
     In a rollback, the state before the upgrade counts too, because a node that failed to start was in no ISR.
@@ -172,7 +172,7 @@ def load_before_stop(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep,
     return before
 
 
-def observe_all(ports: ClusterPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
+def observe_all(ports: ReadPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
     """Observe what the gates before a stop need. `min_isr_age_s`: as for `ClusterQueries.partitions`."""
     return with_log_errors(ports, observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s))
 
@@ -213,7 +213,7 @@ def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> Gat
         return nothing
 
 
-def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
+def check_stop_is_safe(ports: ReadPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
     """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded.
 
     `together`: the other nodes that stop at the same time.
@@ -222,7 +222,7 @@ def check_stop_is_safe(ports: ClusterPorts, plan: Plan, node: NodeSpec, together
 
 
 def check_stops_are_safe(
-    ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
+    ports: ReadPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
 ) -> tuple[GateCheck, ...]:
     """Check whether the nodes can be stopped together, one check for each, from one observation; not recorded."""
     seen = state or observe_all(ports)
@@ -230,7 +230,7 @@ def check_stops_are_safe(
 
 
 def _check_stop(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]
+    ports: ReadPorts, plan: Plan, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]
 ) -> GateCheck:
     # A node that is down or hangs can be stopped, even if it does not respond.
     return node_gates.check_before_stop(
@@ -308,7 +308,7 @@ def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
         return None
 
 
-def _with_last_error(ports: ClusterPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
+def _with_last_error(ports: ReadPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """The log of an exited process shows the reason, which the decision request needs."""
     shown = read_last_error(ports, node)
     events = ports.run.events()
@@ -330,7 +330,7 @@ def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: N
         return False  # the gate's own conditions show what runs
 
 
-def _finalized(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _finalized(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
     asked = finalization(ports.run.events())
     # The quorum too: older controllers report no levels, so their logs are compared.
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
@@ -340,12 +340,12 @@ def _finalized(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     )
 
 
-def _all_levels(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _all_levels(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
     state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())  # as in _finalized
     return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=gate.name)
 
 
-def _snapshot(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _snapshot(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
     events = ports.run.events()
     asked = finalization(events)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
@@ -414,7 +414,7 @@ def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
     return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "nothing holds the run")
 
 
-def _groups(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _groups(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
     seen = check_groups(ports, plan)
     return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "no group loses its type by this plan")
 
@@ -435,11 +435,11 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
 }
 
 
-def _nodes_alone(ports: ClusterPorts, *, metrics: bool) -> ClusterState:
+def _nodes_alone(ports: ReadPorts, *, metrics: bool) -> ClusterState:
     return observe_some(ports, ports.cluster.nodes, metrics=metrics, brokers=False)
 
 
-def _nothing_to_wait_for(ports: ClusterPorts, gate: Gate, evidence: str) -> GateCheck:
+def _nothing_to_wait_for(ports: ReadPorts, gate: Gate, evidence: str) -> GateCheck:
     condition = GateCondition(name="nothing to wait for", is_met=True, evidence=evidence)
     return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
 
@@ -447,7 +447,7 @@ def _nothing_to_wait_for(ports: ClusterPorts, gate: Gate, evidence: str) -> Gate
 _GROUPS_INTERVALS = 10  # one check reads a whole log
 
 
-def policy_of(ports: ClusterPorts, kind: GateKind, request: Request, plan: Plan | None = None) -> GatePolicy:
+def policy_of(ports: ReadPorts, kind: GateKind, request: Request, plan: Plan | None = None) -> GatePolicy:
     """Return the policy of a kind of gate, the same for the DAG and the command line.
 
     Only a node that was just started must pass several consecutive checks and soak. A snapshot gets the longest
@@ -467,7 +467,7 @@ def policy_of(ports: ClusterPorts, kind: GateKind, request: Request, plan: Plan 
     )
 
 
-def watch_of(ports: ClusterPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
+def watch_of(ports: ReadPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
     """Return a new watch of a gate. Every check passes at least as long as the conditions from outside require."""
     times = [one.for_s for one in outside_conditions(ports, plan, gate)]
     return GateWatch(policy=replace(policy, soak_s=max(policy.soak_s, *times, 0.0)))

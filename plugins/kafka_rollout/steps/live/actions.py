@@ -21,7 +21,7 @@ from typing import NoReturn, TypeVar
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.metadata_log.log_choice import (
     NodeLog,
     SnapshotUse,
@@ -49,7 +49,7 @@ from kafka_rollout.run.step_events import (
 )
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, until
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once, until
 from kafka_rollout.steps.common.control import refuse_held, refuse_unsafe_stop
 from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.features.levels import pending_changes
@@ -66,7 +66,7 @@ from kafka_rollout.steps.offline.snapshot import (
     snapshot_path,
     write_once,
 )
-from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers
+from kafka_rollout.steps.planning.frozen_plan import check_plan, refuse_new_blockers
 
 # The controllers are killed: the active one would wait in its shutdown for a new leader, which stopped controllers
 # cannot elect. Kafka checks the whole metadata log at every start (KafkaRaftLog.createLog: no clean shutdown).
@@ -151,7 +151,7 @@ def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[Prepared
     )
 
 
-def _readable_controller(ports: ClusterPorts, plan: Plan) -> NodeSpec:
+def _readable_controller(ports: ReadPorts, plan: Plan) -> NodeSpec:
     """Return a controller with a readable log, the active one if there is one."""
     try:
         leader = ports.admin.quorum().leader_id
@@ -296,16 +296,15 @@ def _start_left_behind(ports: ClusterPorts, plan: Plan) -> list[str]:
 
 @dataclass(slots=True)
 class Controllers:
-    """The controllers during one call.
-
-    `silent`: node id → reason, of controllers whose host did not respond. They are not asked again, so that a host is
-    waited for once. `problems`: node id → the last error of a controller, also of those that respond.
-    """
+    """The controllers during one call."""
 
     ports: ClusterPorts
     plan: Plan
     silent: dict[int, str] = field(default_factory=dict)
+    """Node id → reason, of controllers whose host did not respond. They are not asked again, so that a host is waited
+    for once."""
     problems: dict[int, str] = field(default_factory=dict)
+    """Node id → the last error of a controller, also of those that respond."""
 
     @property
     def responding(self) -> tuple[NodeSpec, ...]:
@@ -391,12 +390,12 @@ class Controllers:
         return dict(sorted({**left, **self.silent}.items()))
 
 
-def serves_at_level(ports: ClusterPorts, plan: Plan) -> bool:
+def serves_at_level(ports: ReadPorts, plan: Plan) -> bool:
     """Return whether the active controller reports the planned metadata.version."""
     return served_level(ports) == plan.levels[METADATA_VERSION]
 
 
-def served_level(ports: ClusterPorts) -> int | None:
+def served_level(ports: ReadPorts) -> int | None:
     """Return metadata.version as the active controller reports it; None without a leader or an answer."""
     try:
         leader = ports.admin.quorum(through_brokers=False).leader_id
@@ -577,7 +576,7 @@ def _record_restored(ports: ClusterPorts, node: NodeSpec, found: str) -> None:
     ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {found}"))
 
 
-def _unserved(ports: ClusterPorts) -> str:
+def _unserved(ports: ReadPorts) -> str:
     try:
         return "" if ports.admin.quorum(through_brokers=False).leader_id >= 0 else "the quorum has no leader."
     except TransientError as error:

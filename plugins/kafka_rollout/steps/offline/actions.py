@@ -20,7 +20,7 @@ from typing import NoReturn
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.time_limits import LEASE_OF_LOGS_S, STOP_S, WITHOUT_QUORUM_S
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.gates.node import check_before_stop, state_before_stop
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
@@ -58,7 +58,7 @@ from kafka_rollout.run.step_events import (
 )
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, observe_some, until
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once, observe_some, until
 from kafka_rollout.steps.common.control import refuse_held
 from kafka_rollout.steps.common.node_logs import read_last_error
 from kafka_rollout.steps.common.node_steps import (
@@ -82,7 +82,7 @@ from kafka_rollout.steps.offline.snapshot import (
     silent_hosts,
     write_once,
 )
-from kafka_rollout.steps.planning.check import check_plan, refuse_new_blockers, refuse_new_in_logs
+from kafka_rollout.steps.planning.frozen_plan import check_plan, refuse_new_blockers, refuse_new_in_logs
 
 READY_WITHIN_S = 120.0
 _GATE = Gate(kind=GateKind.NODES_STOP)
@@ -327,7 +327,7 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
     return tuple(acted)
 
 
-def _with_snapshot(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> list[NodeSpec]:
+def _with_snapshot(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> list[NodeSpec]:
     """Return the nodes without those whose hosts did not respond to the installation: they have their old logs."""
     unreached = projections.unreached(ports.run.events())
     return [node for node in chosen if node.node_id not in unreached]
@@ -385,12 +385,12 @@ def _pass_no_return(ports: ClusterPorts) -> None:
         ports.run.record(OfflineNoReturn(sentence=describe_no_return(ports.cluster)))
 
 
-def _refuse_after_undo(ports: ClusterPorts) -> None:
+def _refuse_after_undo(ports: ReadPorts) -> None:
     if projections.is_undoing(ports.run.events()):
         raise RefusedError("The undo of this downgrade has begun.", remedy="Finish it with `kafka-rollout rollback`.")
 
 
-def _refuse_not_installed(ports: ClusterPorts) -> None:
+def _refuse_not_installed(ports: ReadPorts) -> None:
     _refuse_after_undo(ports)
     events = ports.run.events()
     known = projections.installed_on(events).keys() | projections.unreached(events).keys()
@@ -437,7 +437,7 @@ def install_late(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path
         raise TransientError(f"{error.sentence} It was started on its old release to fetch the snapshot.") from error
 
 
-def has_fetched_snapshot(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> bool:
+def has_fetched_snapshot(ports: ReadPorts, plan: Plan, node: NodeSpec) -> bool:
     """Return whether a stopped node's log continues the snapshot of this try."""
     chosen = projections.chosen_log(ports.run.events())
     try:
@@ -540,7 +540,7 @@ def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) ->
     )
 
 
-def gates_after_undo(ports: ClusterPorts, plan: Plan) -> tuple[Gate, ...]:
+def gates_after_undo(ports: ReadPorts, plan: Plan) -> tuple[Gate, ...]:
     """Return one gate per node, in the rollback of the plan's release step."""
     back = offline_release_step(plan).reversed()
     return tuple(
@@ -549,7 +549,7 @@ def gates_after_undo(ports: ClusterPorts, plan: Plan) -> tuple[Gate, ...]:
     )
 
 
-def _refuse_used(ports: ClusterPorts, plan: Plan, reached: Sequence[NodeSpec]) -> None:
+def _refuse_used(ports: ReadPorts, plan: Plan, reached: Sequence[NodeSpec]) -> None:
     """Raise RefusedError if a broker has registered on the snapshot.
 
     The registration is a committed record, so it is in a log of any majority of the controllers. Raises TransientError
@@ -573,7 +573,7 @@ def _refuse_used(ports: ClusterPorts, plan: Plan, reached: Sequence[NodeSpec]) -
     )
 
 
-def _runs_target(ports: ClusterPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
+def _runs_target(ports: ReadPorts, node: NodeSpec, release_step: ReleaseStep) -> bool:
     is_up = ports.runtime.process(node).pid is not None
     return is_up and last_started_release(ports, node) == release_step.to_release
 

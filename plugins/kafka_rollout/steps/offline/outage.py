@@ -32,7 +32,7 @@ from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.offline import outages, unwritable_before
 from kafka_rollout.run.step_events import OfflineServed, OfflineWritable
 from kafka_rollout.steps.common.approval import OUTAGE_FACTS, shown_once
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, observe_some, until
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, observe, observe_some, until
 
 
 def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
@@ -93,14 +93,14 @@ def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | N
     return f"{seen[-1].sentence}{approved}"
 
 
-def estimate_outage(ports: ClusterPorts) -> OutageEstimate:
+def estimate_outage(ports: ReadPorts) -> OutageEstimate:
     """Estimate the outage of an offline downgrade from the metadata logs and the replicas of the cluster."""
     replicas = sum(len(partition.replicas) for partition in ports.admin.partitions())
     sizes = log_sizes(ports, ports.cluster.nodes)
     return outage_estimate(len(ports.cluster.nodes), sizes, replicas, forced_after_s=WITHOUT_QUORUM_S)
 
 
-def log_sizes(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> list[int]:
+def log_sizes(ports: ReadPorts, nodes: Sequence[NodeSpec]) -> list[int]:
     """Return the bytes of each node's metadata log. A node without a readable log is left out.
 
     The choice of the log reports such a node.
@@ -116,7 +116,7 @@ def log_sizes(ports: ClusterPorts, nodes: Sequence[NodeSpec]) -> list[int]:
     return sizes
 
 
-def offline_facts(ports: ClusterPorts, plan: Plan, estimated: OutageEstimate) -> tuple[str, ...]:
+def offline_facts(ports: ReadPorts, plan: Plan, estimated: OutageEstimate) -> tuple[str, ...]:
     """Return the facts for the approval, true at any time of the run."""
     return (
         estimated.sentence,
@@ -149,12 +149,12 @@ def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
 FACTS = "live/facts.json"
 
 
-def estimate_absence(ports: ClusterPorts) -> AbsenceEstimate:
+def estimate_absence(ports: ReadPorts) -> AbsenceEstimate:
     """Estimate the time without an active controller from the controllers' metadata logs."""
     return absence_estimate(log_sizes(ports, ports.cluster.controllers))
 
 
-def live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
+def live_facts(ports: ReadPorts, plan: Plan) -> Sequence[str]:
     """Compute the facts from the current state of the controllers."""
     change = next(c for c in plan.snapshot_changes if c.feature == METADATA_VERSION)
     return (
@@ -191,7 +191,7 @@ def shown_level_undos(ports: ClusterPorts, plan: Plan, changes: Iterable[Feature
     return tuple(from_json(LevelUndo, one) for one in kept)
 
 
-def _with_time(ports: ClusterPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
+def _with_time(ports: ReadPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
     if undo.lowering not in {Lowering.LIVE, Lowering.OFFLINE}:
         return undo
     if not log_sizes(ports, ports.cluster.controllers):

@@ -21,14 +21,14 @@ from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.run.step_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once, named_directories
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once, named_directories
 
 SNAPSHOTS = "offline"  # folder of the run's private path
 NO_NODES: Mapping[int, str] = MappingProxyType({})
 T = TypeVar("T")
 
 
-def stopped_nodes(ports: ClusterPorts, plan: Plan) -> tuple[NodeSpec, ...]:
+def stopped_nodes(ports: ReadPorts, plan: Plan) -> tuple[NodeSpec, ...]:
     """Return the nodes whose logs the snapshot replaces: all, or in a live downgrade only the controllers."""
     return ports.cluster.controllers if plan.lowering is Lowering.LIVE else ports.cluster.nodes
 
@@ -169,13 +169,13 @@ def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) 
     return OfflineInstalled(node_id=node.node_id, sentence=sentence, had_log=True)
 
 
-def chosen_node(ports: ClusterPorts) -> NodeSpec | None:
+def chosen_node(ports: ReadPorts) -> NodeSpec | None:
     """Return the node whose log was chosen, a voter; None before the choice."""
     chosen = projections.chosen_log(ports.run.events())
     return None if chosen is None else ports.cluster.node(chosen.node_id)
 
 
-def quorum_lacks(ports: ClusterPorts, plan: Plan) -> str:
+def quorum_lacks(ports: ReadPorts, plan: Plan) -> str:
     """Return why the controllers do not serve at the planned metadata.version yet; empty if they do."""
     level = plan.levels[METADATA_VERSION]
     try:
@@ -189,7 +189,7 @@ def quorum_lacks(ports: ClusterPorts, plan: Plan) -> str:
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
-def refuse_running(ports: ClusterPorts, plan: Plan, chosen: Sequence[NodeSpec]) -> None:
+def refuse_running(ports: ReadPorts, plan: Plan, chosen: Sequence[NodeSpec]) -> None:
     """Raise RefusedError if one of these nodes, whose logs are replaced, is running."""
 
     def refuse(node: NodeSpec) -> None:
@@ -201,7 +201,7 @@ def refuse_running(ports: ClusterPorts, plan: Plan, chosen: Sequence[NodeSpec]) 
     at_once(refuse, chosen)
 
 
-def silent_hosts(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> dict[int, str]:
+def silent_hosts(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> dict[int, str]:
     """Return node id → reason, of the nodes whose hosts do not respond now. Other errors are raised."""
     failed = on_each(ports.runtime.process, chosen).failed
     for error in failed.values():
@@ -210,7 +210,7 @@ def silent_hosts(ports: ClusterPorts, chosen: Sequence[NodeSpec]) -> dict[int, s
     return {node_id: error.sentence for node_id, error in failed.items()}
 
 
-def nothing_was_stopped(ports: ClusterPorts) -> bool:
+def nothing_was_stopped(ports: ReadPorts) -> bool:
     """Return whether this try of a live downgrade has stopped no controller yet, also if it was killed right before.
 
     Then the gate is checked again, because the state of the cluster can have changed since.

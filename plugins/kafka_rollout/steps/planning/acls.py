@@ -10,7 +10,6 @@ from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.model.acls import AUTHORIZER, Acl, describe_access
 from kafka_rollout.model.contents import Difference
 from kafka_rollout.model.plan import Direction
-from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.acls import (
     ACL_NOT_KEPT,
     ACLS_CHECK,
@@ -19,17 +18,18 @@ from kafka_rollout.planning.findings.acls import (
     acl_findings,
     other_authorizers,
 )
+from kafka_rollout.planning.plan_checks import NO_RESTART
 
 if TYPE_CHECKING:
     from kafka_rollout.model.configs import NodeConfigs
     from kafka_rollout.model.plan import Plan
     from kafka_rollout.releases.facts import Release
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+    from kafka_rollout.steps.common.cluster_ports import ReadPorts
 
 _NO_AUTHORIZER = "The cluster has no authorizer."
 
 
-def check_acls(ports: ClusterPorts, plan: Plan, configs: NodeConfigs) -> Checked:
+def check_acls(ports: ReadPorts, plan: Plan, configs: NodeConfigs) -> Checked:
     """Compare the decisions of the source's authorizer with those of each release of the path.
 
     It is unknown for ACLs that cannot be listed, and for an authorizer of another kind.
@@ -61,7 +61,7 @@ def authorizer_settings(configs: NodeConfigs) -> Mapping[str, str]:
 
 
 def access_differences(
-    ports: ClusterPorts, plan: Plan, acls: Sequence[Acl], configs: NodeConfigs
+    ports: ReadPorts, plan: Plan, acls: Sequence[Acl], configs: NodeConfigs
 ) -> tuple[Difference, ...]:
     """Return what the target decides otherwise about the ACLs than the source of a plan.
 
@@ -84,7 +84,7 @@ def access_differences(
     )
 
 
-def unkept_acls(ports: ClusterPorts, source: Release, target: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
+def unkept_acls(ports: ReadPorts, source: Release, target: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
     """Return the finding about ACLs that a release to roll back to does not know. Raises TransientError."""
     if other_authorizers(configs):
         return ()

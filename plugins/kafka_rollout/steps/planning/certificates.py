@@ -12,11 +12,11 @@ from kafka_rollout.planning.findings.certificates import (
     certificate_findings,
     unread_certificates,
 )
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.cluster_ports import ReadPorts, at_once
 
 
 def check_certificates(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     configs: Mapping[int, Mapping[str, str]],
     *,
     lasts_s: float,

@@ -35,7 +35,7 @@ from kafka_rollout.run.projections.approvals import (
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.steps.common.approval import refuse_unproved
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, until
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
 from kafka_rollout.steps.planning.acls import access_differences
 from kafka_rollout.steps.planning.hosts import dropped_settings, node_configs
 from kafka_rollout.steps.step import SkippedStepError
@@ -106,12 +106,12 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
     return found
 
 
-def _access(ports: ClusterPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
+def _access(ports: ReadPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
     """Return what equal ACLs allow or deny otherwise, on the release that runs now."""
     return access_differences(ports, plan, now.acls, node_configs(ports)) if now.acls else ()
 
 
-def _accepted(ports: ClusterPorts, plan: Plan) -> frozenset[str]:
+def _accepted(ports: ReadPorts, plan: Plan) -> frozenset[str]:
     """Return the sentences of the differences after the roll that an approver accepted."""
     compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
     if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
@@ -124,7 +124,7 @@ def counts(difference: Mapping[str, Any]) -> bool:
     return not (difference["foretold"] or difference["by_clients"] or difference["accepted"])
 
 
-def needs_no_acceptance(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str | None:
+def needs_no_acceptance(ports: ReadPorts, plan: Plan, after: ComparedAfter) -> str | None:
     """Return why no approver is needed; None if the newest comparison found a difference that counts."""
     events = ports.run.events()
     compared = newest_comparison(events, after)

@@ -24,7 +24,6 @@ from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
 from kafka_rollout.planning.findings.authentication import (
     AUTHENTICATION_CHECK,
@@ -33,7 +32,7 @@ from kafka_rollout.planning.findings.authentication import (
     has_sasl,
 )
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
-from kafka_rollout.planning.findings.cluster import NODE_DOWN
+from kafka_rollout.planning.findings.cluster_state import NODE_DOWN
 from kafka_rollout.planning.findings.configuration import (
     config_findings,
     effective_config,
@@ -71,15 +70,16 @@ from kafka_rollout.planning.findings.not_observable import not_observable, unres
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK, unclean_election_findings
 from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
+from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.steps.common.control import find_outside
 from kafka_rollout.steps.planning.certificates import check_certificates
 from kafka_rollout.steps.planning.starts import fingerprint, observe_starts
 
 
-def node_configs(ports: ClusterPorts) -> dict[int, Mapping[str, str]]:
+def node_configs(ports: ReadPorts) -> dict[int, Mapping[str, str]]:
     """Return the current configuration of every node; without nodes whose configuration is not observable."""
 
     def read(node: NodeSpec) -> Mapping[str, str] | None:
@@ -100,7 +100,7 @@ def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str
     return directories
 
 
-def _directories(ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str]) -> tuple[DirectoryIdentity, ...]:
+def _directories(ports: ReadPorts, node: NodeSpec, config: Mapping[str, str]) -> tuple[DirectoryIdentity, ...]:
     with suppress(TransientError, RefusedError, UserError, NotObservableError):
         formats = ports.runtime.directory_formats(node, config) or {}
         return tuple(one.identity for one in formats.values() if one.identity is not None)
@@ -108,7 +108,7 @@ def _directories(ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str])
 
 
 def recheck_agreement(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, release: Release, stops: NodeSpec | None = None
+    ports: ReadPorts, plan: Plan, state: ClusterState, release: Release, stops: NodeSpec | None = None
 ) -> tuple[Finding, ...]:
     """Compare the nodes' files again, because one can have changed since the plan. `release`: of the next start.
 
@@ -127,7 +127,7 @@ def recheck_agreement(
     return agreement_findings(NextStart(cluster=ports.cluster, state=state, configs=configs, directories=directories))
 
 
-def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
+def java_versions(ports: ReadPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
     """Return Java's feature version by node; default: all nodes."""
     versions = {}
     for node in ports.cluster.nodes if nodes is None else nodes:
@@ -137,13 +137,13 @@ def java_versions(ports: ClusterPorts, nodes: Sequence[NodeSpec] | None = None) 
     return versions
 
 
-def check_java(ports: ClusterPorts, release: Release) -> tuple[Finding, ...]:
+def check_java(ports: ReadPorts, release: Release) -> tuple[Finding, ...]:
     """Return the findings for the Java of all nodes, which start on `release` with their current files."""
     return java_maximum_findings(ports.cluster, ports.catalogue, {release: node_configs(ports)}, java_versions(ports))
 
 
 def check_hosts(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     releases: Sequence[Release],
     nodes: Sequence[NodeSpec] | None = None,
     *,
@@ -171,7 +171,7 @@ def check_hosts(
 
 
 def check_jvm(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     releases: Sequence[Release],
     configs: Mapping[int, Mapping[str, str]],
     changes: Sequence[ConfigChange],
@@ -210,7 +210,7 @@ def check_jvm(
     )
 
 
-def check_authentication(ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]) -> Checked:
+def check_authentication(ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]) -> Checked:
     """Give wrong credentials to the classes of each release on which nodes will start, with the nodes' configuration.
 
     `configs`: the current configuration by node.
@@ -226,7 +226,7 @@ def check_authentication(ports: ClusterPorts, plan: Plan, configs: Mapping[int, 
 
 
 def _authentication(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     source: Release,
     planned: Mapping[Release, Mapping[int, Mapping[str, str]]],
     running: Mapping[int, Mapping[str, str]],
@@ -249,7 +249,7 @@ def _authentication(
 
 
 def check_new_settings(
-    ports: ClusterPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]
+    ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]
 ) -> Checked:
     """Find the settings that only the target has and that take effect. `configs`: the current configuration by node."""
     if plan.target == plan.source or not plan.release_steps:
@@ -261,7 +261,7 @@ def check_new_settings(
     return NEW_SETTINGS_CHECK.ran(new_setting_findings(ports.catalogue, plan.source, plan.target, found, said))
 
 
-def host_findings(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
+def host_findings(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
     alone = replace(ports.cluster, nodes=(node,))
@@ -372,7 +372,7 @@ def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -
     return found
 
 
-def dropped_settings(ports: ClusterPorts) -> Mapping[str, Sequence[str]]:
+def dropped_settings(ports: ReadPorts) -> Mapping[str, Sequence[str]]:
     """Return what `find_dropped` found when the run was planned; empty for a plan of an earlier version."""
     return dict(ports.run.attachment(_DROPPED) or {})
 
@@ -384,7 +384,7 @@ def _save_dropped(ports: ClusterPorts, found: Mapping[str, Sequence[str]]) -> No
     ports.run.attach(_DROPPED, union)
 
 
-def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:
+def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
     try:
         return ports.admin.dynamic_configs()
     except (TransientError, RefusedError) as error:
@@ -392,7 +392,7 @@ def _read_dynamic(ports: ClusterPorts) -> DynamicConfigs | Finding:
 
 
 def _dynamic_problems(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     plan: Plan,
     release: Release,
     configs: Mapping[int, Mapping[str, str]],
@@ -410,7 +410,7 @@ def _dynamic_problems(
 
 
 def _dynamic_findings(
-    ports: ClusterPorts, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
+    ports: ReadPorts, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
 ) -> tuple[Finding, ...]:
     return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
 
@@ -432,7 +432,7 @@ class CheckedNode:
     findings: tuple[Finding, ...] = ()
 
 
-def check_inventory(ports: ClusterPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
+def check_inventory(ports: ReadPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
     """Return every node and all findings. `releases`: those that the nodes must have."""
     nodes = tuple(at_once(lambda node: _check_node(ports, node, releases), ports.cluster.nodes))
     of_nodes = (finding for node in nodes for finding in node.findings)
@@ -469,7 +469,7 @@ def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdi
     return InventoryReadiness(ok=True, sentence=sentence, commands=tuple(commands))
 
 
-def read_configurations(ports: ClusterPorts) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:
+def read_configurations(ports: ReadPorts) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:
     """Return the configuration of each node, and the reason for those that cannot be read.
 
     It is the file on the host, or, while sudo does not permit to read it, what the node itself reports.
@@ -489,14 +489,14 @@ def read_configurations(ports: ClusterPorts) -> tuple[dict[int, Mapping[str, str
     return configs, {node.node_id: one for node, one in found.items() if isinstance(one, str)}
 
 
-def _rights(ports: ClusterPorts) -> tuple[Finding, ...]:
+def _rights(ports: ReadPorts) -> tuple[Finding, ...]:
     try:
         return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
     except RolloutError as error:
         return (NODE_DOWN.found("brokers", error.sentence, error.remedy),)
 
 
-def _check_node(ports: ClusterPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
+def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
     """The first error of the runtime ends the check of a node, because the others would repeat it."""
     process: ProcessState | None = None
     java: int | None = None

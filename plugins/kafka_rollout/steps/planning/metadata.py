@@ -14,7 +14,6 @@ from kafka_rollout.metadata_log.losses import ACCESS, LossReport
 from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.downgrade_scans import (
     METADATA_LOGS_CHECK,
     loss_findings,
@@ -22,11 +21,12 @@ from kafka_rollout.planning.findings.downgrade_scans import (
     rollback_settings_findings,
     upgrade_metadata_findings,
 )
+from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, named_directories
+from kafka_rollout.steps.common.cluster_ports import ReadPorts, named_directories
 
 
-def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
+def check_metadata(ports: ReadPorts, plan: Plan) -> Checked:
     """Check whether each release of an upgrade can start with the metadata, on the log of one controller, and what a
     rollback would lose of it.
 
@@ -52,7 +52,7 @@ def check_metadata(ports: ClusterPorts, plan: Plan) -> Checked:
     return METADATA_LOGS_CHECK.ran(after, unknown=unknown)
 
 
-def unkept_metadata(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+def unkept_metadata(ports: ReadPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
     """Return why a release to roll back to cannot start with the metadata, or what it does not keep of it.
 
     By the log of one controller.
@@ -73,7 +73,7 @@ def unkept_metadata(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) 
 
 
 def read_losses(
-    ports: ClusterPorts,
+    ports: ReadPorts,
     plan: Plan,
     level: int | None,
     features: Mapping[str, int],
@@ -95,7 +95,7 @@ def read_losses(
     return replace(report, losses=named[0], default_only=named[1])
 
 
-def _readable_controller(ports: ClusterPorts) -> NodeSpec:
+def _readable_controller(ports: ReadPorts) -> NodeSpec:
     """Return the active controller, whose log is the longest; another one if its log cannot be read.
 
     Raises RefusedError if no controller's log can be read.
@@ -110,5 +110,5 @@ def _readable_controller(ports: ClusterPorts) -> NodeSpec:
     )
 
 
-def scan_log(ports: ClusterPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
+def scan_log(ports: ReadPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
     return ports.metadata_logs.scan(node, release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node))

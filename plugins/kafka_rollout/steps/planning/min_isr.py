@@ -27,8 +27,8 @@ from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import DefaultSet
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import refuse_blockers, require_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, until
-from kafka_rollout.steps.planning.check import check_plan, refuse_as_invalid
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
+from kafka_rollout.steps.planning.frozen_plan import check_plan, refuse_as_invalid
 
 _PATIENCE_S = 30.0  # a broker applies a new default some milliseconds after the controller's response
 
@@ -63,7 +63,7 @@ def plan_min_isr(
 
 
 def observe_min_isr(
-    ports: ClusterPorts, partitions: Sequence[PartitionState], configs: Mapping[int, Mapping[str, str]]
+    ports: ReadPorts, partitions: Sequence[PartitionState], configs: Mapping[int, Mapping[str, str]]
 ) -> MinIsr:
     """Return min.insync.replicas of brokers, topics and controllers.
 
@@ -84,7 +84,7 @@ def observe_min_isr(
     return found if values.default is not None else _with_files(ports, found, configs)
 
 
-def _with_files(ports: ClusterPorts, found: MinIsr, configs: Mapping[int, Mapping[str, str]]) -> MinIsr:
+def _with_files(ports: ReadPorts, found: MinIsr, configs: Mapping[int, Mapping[str, str]]) -> MinIsr:
     files: dict[int, set[str]] = {}
     unread: list[str] = []
     for node in ports.cluster.controllers:
@@ -166,6 +166,6 @@ def _listed(seen: SettingValues) -> str:
     return ", ".join(f"broker {node_id}: {value}" for node_id, value in sorted(seen.brokers.items()))
 
 
-def _pending(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
+def _pending(ports: ReadPorts, plan: Plan) -> tuple[FeatureChange, ...]:
     finalized = levels_now(ports).finalized
     return tuple(c for c in plan.feature_changes if finalized.get(c.feature, 0) != c.target)

@@ -13,14 +13,14 @@ from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.checks import NO_RESTART
 from kafka_rollout.planning.findings.pending import NEEDS_APPROVAL, PENDING_CHECK, SinceStart, pending_findings
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.planning.plan_checks import NO_RESTART
+from kafka_rollout.steps.common.cluster_ports import ReadPorts, at_once
 
 _T = TypeVar("_T")
 
 
-def check_pending(ports: ClusterPorts, plan: Plan, configs: NodeConfigs, state: ClusterState) -> Checked:
+def check_pending(ports: ReadPorts, plan: Plan, configs: NodeConfigs, state: ClusterState) -> Checked:
     """Compare the files of the nodes that restart with what their processes use."""
     if not ports.cluster.manages_nodes:
         return PENDING_CHECK.ran(unknown=f"The runtime {ports.cluster.runtime} sees no files.")
@@ -35,7 +35,7 @@ def check_pending(ports: ClusterPorts, plan: Plan, configs: NodeConfigs, state: 
     )
 
 
-def unapproved_changes(ports: ClusterPorts, plan: Plan, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
+def unapproved_changes(ports: ReadPorts, plan: Plan, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
     """Return the changes of the node's file that delete data or change membership, and that the plan does not have."""
     if not ports.cluster.manages_nodes:
         return ()
@@ -49,7 +49,7 @@ def unapproved_changes(ports: ClusterPorts, plan: Plan, node: NodeSpec, state: C
     )
 
 
-def _observe(ports: ClusterPorts, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState) -> SinceStart:
+def _observe(ports: ReadPorts, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState) -> SinceStart:
     running = [
         node for node in chosen if (seen := state.nodes.get(node.node_id)) is not None and seen.process.pid is not None
     ]

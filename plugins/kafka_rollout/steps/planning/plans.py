@@ -18,12 +18,12 @@ from kafka_rollout.model.plan import Direction, Lowering, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
-from kafka_rollout.planning.checks import unknown_values
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, snapshot_findings
 from kafka_rollout.planning.findings.zookeeper import can_migrate
-from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.observation import PlanObservation
+from kafka_rollout.planning.plan_checks import unknown_values
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.release_path import (
     find_release_steps,
@@ -39,12 +39,12 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import Rehearsed
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe, read_registrations
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, observe, read_registrations
 from kafka_rollout.steps.common.control import find_outside
 from kafka_rollout.steps.common.registrations import observe_registrations
 from kafka_rollout.steps.planning.acls import check_acls
 from kafka_rollout.steps.planning.certificates import check_certificates
-from kafka_rollout.steps.planning.check import check_logs, planned_overrides, replace_findings
+from kafka_rollout.steps.planning.frozen_plan import check_logs, planned_overrides, replace_findings
 from kafka_rollout.steps.planning.hosts import (
     check_authentication,
     check_dynamic_configs,
@@ -88,7 +88,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     return plan
 
 
-def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> Observation:
+def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> PlanObservation:
     """Return the state with the nodes' files, for the releases on which the nodes will start."""
     down = run_of is RunOf.DOWNGRADE
     configs, java = node_configs(ports), java_versions(ports)
@@ -100,7 +100,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         with suppress(UserError):  # a target that no rolling change reaches: the plan refuses it, or is offline
             steps = find_release_steps(ports.cluster, catalogue, state, request.target_release, down=down)
             ahead = [step.to_release for step in steps]
-    return Observation(
+    return PlanObservation(
         cluster=ports.cluster,
         catalogue=catalogue,
         state=state,
@@ -114,7 +114,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
     )
 
 
-def check_files(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> tuple[Checked, ...]:
+def check_files(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> tuple[Checked, ...]:
     """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
     ahead = plan.path[1:]
     planned = planned_configs(plan.path, observed.configs, plan.config_changes)
@@ -140,7 +140,7 @@ def _expected_s(plan: Plan) -> float:
     return sum(expected_s(len(step.order), plan.terms.soak_s if plan.terms else 0.0) for step in plan.release_steps)
 
 
-def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
+def _windows(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
     maintenance = parse_maintenance(request.window, request.freeze_days)
     if maintenance is None:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
@@ -151,13 +151,13 @@ def _windows(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
     return WINDOWS_CHECK.ran(window_findings(plan, ports.cluster, maintenance, soak_s, ports.clock.now()))
 
 
-def _outside(ports: ClusterPorts, plan: Plan, request: Request) -> Checked:
+def _outside(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
     if not plan.release_steps:
         return OUTSIDE_CHECK.ran(unless="The run stops no node.")
     return find_outside(ports, request.skip_conditions)
 
 
-def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: Observation, request: Request) -> MinIsrEffects:
+def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> MinIsrEffects:
     """Return what raising eligible.leader.replicas.version changes, in this run or in a later one."""
     next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
     configs = next_start if plan.release_steps else {}
@@ -217,7 +217,7 @@ def rehearse_plan(
     return result
 
 
-def planned_releases(ports: ClusterPorts, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+def planned_releases(ports: ReadPorts, target: Release) -> tuple[Direction, tuple[Release, ...]]:
     """Return the direction and the releases of all release steps, the source first.
 
     Raises UserError if the nodes run different releases: a copy starts on one release.

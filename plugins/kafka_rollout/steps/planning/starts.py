@@ -15,7 +15,7 @@ from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, Plugin
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.findings.starts import ObservedFiles, ObservedPlugin, ObservedStarts
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, at_once
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once
 
 _UNKNOWN = (TransientError, UserError, RefusedError, NotObservableError)
 
@@ -38,7 +38,7 @@ def observe_path(
 
 
 def observe_starts(
-    ports: ClusterPorts, release: Release, configs: Mapping[int, Mapping[str, str]], *, down: bool
+    ports: ReadPorts, release: Release, configs: Mapping[int, Mapping[str, str]], *, down: bool
 ) -> ObservedStarts:
     """Observe the starts on one release. `configs`: by node id, with the changes of the run.
 
@@ -67,7 +67,7 @@ def observe_starts(
 
 
 def _observe(
-    ports: ClusterPorts, node: NodeSpec, config: Mapping[str, str], *, down: bool
+    ports: ReadPorts, node: NodeSpec, config: Mapping[str, str], *, down: bool
 ) -> tuple[NodeStart, ObservedFiles]:
     formats = ports.runtime.directory_formats(node, config)
     if down and formats is not None:
@@ -90,7 +90,7 @@ def _observe(
     return start, _files(ports, node, names, files)
 
 
-def _named_files(ports: ClusterPorts, node: NodeSpec, names: Mapping[str, str]) -> Sequence[NamedFile] | None:
+def _named_files(ports: ReadPorts, node: NodeSpec, names: Mapping[str, str]) -> Sequence[NamedFile] | None:
     try:
         return ports.runtime.named_files(node, names)
     except _UNKNOWN as error:
@@ -98,7 +98,7 @@ def _named_files(ports: ClusterPorts, node: NodeSpec, names: Mapping[str, str]) 
 
 
 def _find_classes(
-    ports: ClusterPorts, node: NodeSpec, release: Release, classes: Sequence[PluginClass]
+    ports: ReadPorts, node: NodeSpec, release: Release, classes: Sequence[PluginClass]
 ) -> ClassPlaces | None:
     try:
         return ports.runtime.find_classes(node, release, classes)
@@ -107,7 +107,7 @@ def _find_classes(
 
 
 def _files(
-    ports: ClusterPorts, node: NodeSpec, names: Mapping[str, str], files: Sequence[NamedFile] | None
+    ports: ReadPorts, node: NodeSpec, names: Mapping[str, str], files: Sequence[NamedFile] | None
 ) -> ObservedFiles:
     started_at = None
     if any(one.readable_at is None for one in files or ()):

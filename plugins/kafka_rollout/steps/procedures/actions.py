@@ -14,7 +14,7 @@ from kafka_rollout.features.requests import FeatureUpdateStatus
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.run.events import Observed, Rolled, newest
 from kafka_rollout.run.projections.observations import observed_of
@@ -27,7 +27,7 @@ from kafka_rollout.steps.downgrade import metadata_logs
 from kafka_rollout.steps.features import levels, update
 from kafka_rollout.steps.features.levels import check_for_narrower_nodes
 from kafka_rollout.steps.planning import comparison, min_isr, plans
-from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
+from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.steps.report import SCAN_VERDICT
 from kafka_rollout.steps.step import StepCall
 

@@ -27,7 +27,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import LOSSES
 from kafka_rollout.steps.features import levels
 from kafka_rollout.steps.features.update import requires_approval
 from kafka_rollout.steps.offline.outage import shown_facts, shown_level_undos, shown_live_facts
-from kafka_rollout.steps.planning import check, comparison
+from kafka_rollout.steps.planning import comparison, frozen_plan
 from kafka_rollout.steps.planning.min_isr import refuse_changed_min_isr
 from kafka_rollout.steps.step import ApprovalRequest, StepCall
 
@@ -467,7 +467,7 @@ def _check_roll(call: StepCall) -> str | None:
     if plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
         return f"The run has begun to stop {_stopped(plan)}: it cannot be approved again."
     if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
-        check.refuse_new_blockers(call.ports, plan, waits=True)
+        frozen_plan.refuse_new_blockers(call.ports, plan, waits=True)
     return None
 
 
@@ -477,7 +477,7 @@ def _stopped(plan: Plan) -> str:
 
 def _check_finalize(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    check.refuse_new_blockers(call.ports, call.plan)
+    frozen_plan.refuse_new_blockers(call.ports, call.plan)
     refuse_changed_min_isr(call.ports, call.plan, before_pin=True)
     return None if levels.pending_changes(call.ports, call.plan) else "Every planned level is already finalized."
 
@@ -499,7 +499,7 @@ def _check_levels(call: StepCall) -> str | None:
     if not levels.pending_changes(call.ports, call.plan):
         return "The controller has no level to lower."
     if not has_stopped_nodes(call.ports.run.events()):
-        check.refuse_new_blockers(call.ports, call.plan, waits=True)
+        frozen_plan.refuse_new_blockers(call.ports, call.plan, waits=True)
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import partial
 
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Plan, ReleaseStepPosition
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.fields import fields_of

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import asdict, replace
 from typing import Any
 
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import ReleaseStepPosition
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.actions import undo_offline
-from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.planning.plans import REHEARSAL_RESULT
 from kafka_rollout.steps.procedures import actions, approval_requests, conditions
 from kafka_rollout.steps.step import (

@@ -34,7 +34,7 @@ from itertools import groupby
 
 from kafka_rollout.base import wording as words
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.gates.check import (
+from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
     Gate,
     GateCheck,

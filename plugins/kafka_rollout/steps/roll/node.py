@@ -35,7 +35,7 @@ from kafka_rollout.steps.common.node_steps import (
 )
 from kafka_rollout.steps.downgrade.metadata_logs import make_readable
 from kafka_rollout.steps.gates.checks import check_stop_is_safe, load_before_stop, observe_all
-from kafka_rollout.steps.planning.check import check_plan
+from kafka_rollout.steps.planning.frozen_plan import check_plan
 from kafka_rollout.steps.roll.stop import check_batch, prepare_stop, refuse_unsafe_node_stop
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM

@@ -9,7 +9,7 @@ from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.features.requests import range_findings
-from kafka_rollout.gates.check import Gate, GateCheck, GateKind
+from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
@@ -37,7 +37,7 @@ from kafka_rollout.steps.downgrade.metadata_logs import refuse_unreadable, start
 from kafka_rollout.steps.features.levels import pending_changes
 from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.steps.planning.acls import unkept_acls
-from kafka_rollout.steps.planning.check import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
+from kafka_rollout.steps.planning.frozen_plan import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
 from kafka_rollout.steps.planning.hosts import check_java, node_configs, recheck_agreement, recheck_dynamic_configs
 from kafka_rollout.steps.planning.metadata import unkept_metadata
 from kafka_rollout.steps.planning.pending import unapproved_changes

@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field, replace
 
 from kafka_rollout.base.errors import StoppedError, TransientError
-from kafka_rollout.gates.check import Gate, GateCheck, GateKind, GatePolicy, WatchState
+from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy, WatchState
 from kafka_rollout.model.plan import BatchStep, Plan
 from kafka_rollout.run.events import ApprovalOf, Event, Rolled, RolledBack, StoppedByOperator, newest
 from kafka_rollout.run.step_events import Rehearsed

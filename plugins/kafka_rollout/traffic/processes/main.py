@@ -52,7 +52,6 @@ from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
-from kafka_rollout.traffic.check import Position, ProducerMark, with_earlier
 from kafka_rollout.traffic.processes.of_run import Heartbeat
 from kafka_rollout.traffic.processes.traffic import (
     TOPICS,
@@ -66,6 +65,7 @@ from kafka_rollout.traffic.processes.traffic import (
     read_samples,
     transactional_producer,
 )
+from kafka_rollout.traffic.traffic_check import Position, ProducerMark, with_earlier
 
 log = logging.getLogger(__name__)
 

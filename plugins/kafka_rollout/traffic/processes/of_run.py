@@ -37,7 +37,7 @@ from kafka_rollout.run.ports import ChangeLock
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.opening import database_of, open_run
 from kafka_rollout.run.traffic import TrafficVerdict
-from kafka_rollout.traffic.check import not_compared, with_earlier
+from kafka_rollout.traffic.traffic_check import not_compared, with_earlier
 
 log = logging.getLogger(__name__)
 
@@ -65,15 +65,13 @@ class Life(Enum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BackgroundControl:
-    """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting.
-
-    `bootstrap_servers`: of the inventory, not of the database, because the process sends its credentials there. "": the
-    process reads the inventory itself.
-    """
+    """One background process of one run. `on_progress` gets a sentence every `progress_every_s` of waiting."""
 
     key: BackgroundKey
     settings: Settings
     bootstrap_servers: str = ""
+    """Of the inventory, not of the database, because the process sends its credentials there. "": the process reads the
+    inventory itself."""
     on_progress: Callable[[str], None] = lambda _: None
     progress_every_s: float = 10.0
 

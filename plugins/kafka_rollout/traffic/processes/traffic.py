@@ -36,7 +36,7 @@ from kafka_rollout.run.traffic import (
     TransactionOutcome,
     condense,
 )
-from kafka_rollout.traffic.check import (
+from kafka_rollout.traffic.traffic_check import (
     CONSUMER_GROUP,
     UNKNOWN_OFFSET,
     Position,
@@ -67,30 +67,30 @@ _OLD_S = 30.0
 
 @dataclass(slots=True)
 class SampleWindow:
-    """What a client experienced since the last sample. `latency_s`: of each acknowledged record."""
+    """What a client experienced since the last sample."""
 
     latency_s: list[float] = field(default_factory=list)
+    """Of each acknowledged record."""
     failed: int = 0
     silent_s: float = 0.0
 
 
 @dataclass(slots=True)
 class Client:
-    """One thread of traffic; `count` of records acknowledged or consumed, for the progress line.
-
-    `longest_s`: the longest time between two acknowledgements or records, `silent_s`: since the last one.
-    `read_to`: the offset at which a consumer last reached the end, by (topic, partition). `reached`: the offset after
-    the last record that was acknowledged or consumed, or at which a consumer last reached the end.
-    """
+    """One thread of traffic; `count` of records acknowledged or consumed, for the progress line."""
 
     name: str
     body: Callable[[Client], None]
     stop: Event = field(default_factory=Event)
     clock: Callable[[], float] = time.monotonic
     longest_s: float = 0.0
+    """The longest time between two acknowledgements or records."""
     count: int = 0
     read_to: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The offset at which a consumer last reached the end, by (topic, partition)."""
     reached: dict[tuple[str, int], int] = field(default_factory=dict)
+    """The offset after the last record that was acknowledged or consumed, or at which a consumer last reached the end.
+    """
     window: SampleWindow = field(default_factory=SampleWindow)
     _last: float | None = None
     _thread: Thread | None = None

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import NEVER
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.conftest import Asked, answer_at_once
 from tests.dags.runs.dag_run import run_dag
 from tests.records import run_history

@@ -19,7 +19,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NEVER, NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
 from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser

@@ -8,7 +8,7 @@ from pathlib import Path
 _CODE = """
 import fcntl, os, signal
 from pathlib import Path
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 _record = SqlRunStore.record
 def _about(event):
     ref = getattr(event, "ref", None)

@@ -16,12 +16,12 @@ from sqlalchemy import select
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.gates.check import GateCheck, GateKind
+from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.releases.jvm.jvm import Jvm
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.run.store.event_json import decode
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.store.tables import events
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until

@@ -13,9 +13,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.traffic.check import Position, TrafficRecord, compare
 from kafka_rollout.traffic.processes.main import read_marks
 from kafka_rollout.traffic.processes.traffic import producer_settings
+from kafka_rollout.traffic.traffic_check import Position, TrafficRecord, compare
 from tests.integration.harness.cluster_contents import wait_until_all_know
 from tests.waiting import wait_until
 

@@ -22,9 +22,9 @@ from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import batches
+from kafka_rollout.groups.group_records import conversion_conditions
 from kafka_rollout.groups.reading import live as coordinator_logs
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
-from kafka_rollout.groups.records import conversion_conditions
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import make_spec

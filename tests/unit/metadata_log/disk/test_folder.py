@@ -21,7 +21,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
     read_log,
 )
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from tests.paths import FIXTURES
 from tests.unit.metadata_log.changes.test_trimmer import split
 

@@ -22,7 +22,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_log,
 )
 from kafka_rollout.metadata_log.node_logs.directories import read_registrations
-from kafka_rollout.metadata_log.records import RecordType
+from kafka_rollout.metadata_log.record_types import RecordType
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.paths import FIXTURES

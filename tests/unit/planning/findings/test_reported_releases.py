@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.base.findings import Finding, Severity, all_findings
 from kafka_rollout.model.state import NodeState
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.findings.releases import reported_release_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release

@@ -6,7 +6,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.planning.findings.zookeeper import MIGRATION, refuse_zookeeper_mode, zookeeper_findings
 from tests.unit.builders import R391, R431, SEPARATE, cluster, node_state, state
 

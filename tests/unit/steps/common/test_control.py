@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import StoppedError, UserError
-from kafka_rollout.gates.check import GateKind
 from kafka_rollout.gates.control import Reading
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec

@@ -11,7 +11,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.features.requests import FeatureAction
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import ApprovalPolicy, Request

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.features.requests import FeatureUpdateResult
-from kafka_rollout.gates.check import Gate, GateKind
+from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.run.events import ApprovalOf, Decision

@@ -6,8 +6,8 @@ import pytest
 
 from kafka_rollout.base.errors import LockHeldError, RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateRef
 from kafka_rollout.gates.coordinators import LOADING, ids_for
+from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of

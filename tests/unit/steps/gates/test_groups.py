@@ -6,13 +6,13 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.gates.check import Gate, GateKind
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.gates.gate import Gate, GateKind
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.check import recheck
+from kafka_rollout.steps.planning.frozen_plan import recheck
 from tests.fakes.cluster import FakeCluster
 
 GATE = Gate(kind=GateKind.GROUPS)

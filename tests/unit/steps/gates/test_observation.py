@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.gates.check import PROCESS, Gate, GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
+from kafka_rollout.gates.gate import PROCESS, Gate, GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes

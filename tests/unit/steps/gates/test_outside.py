@@ -11,8 +11,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
-from kafka_rollout.gates.check import GateKind, GatePolicy
 from kafka_rollout.gates.control import Reading
+from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import OutsideCondition

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError
-from kafka_rollout.gates.check import GateKind, GatePolicy
+from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
@@ -20,7 +20,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.offline import can_be_undone
 from kafka_rollout.run.step_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.store.artifacts import Artifacts
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.step_events import OfflineUndone

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.time_limits import WITHOUT_QUORUM_S
-from kafka_rollout.gates.check import GateKind, GatePolicy
+from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.model.topology import Role
 from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of

@@ -12,7 +12,7 @@ from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK, MARGIN_S
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.steps.planning.certificates import check_certificates
-from kafka_rollout.steps.planning.check import refuse_new_blockers
+from kafka_rollout.steps.planning.frozen_plan import refuse_new_blockers
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade

@@ -13,10 +13,10 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.check_registry import CHECKS
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.planning.check import replace_coordinator_log_findings
+from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_downgrade, plan_upgrade

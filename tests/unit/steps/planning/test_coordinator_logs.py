@@ -12,15 +12,15 @@ from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import GateKind, GateRef
-from kafka_rollout.groups.records import GroupRecords
+from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import IncrementalScan
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import check_gate
-from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL, find_new_in_logs
+from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL, find_new_in_logs
 from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step

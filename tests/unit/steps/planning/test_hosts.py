@@ -16,9 +16,9 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.checks import check_release, checks_of
+from kafka_rollout.steps.check_registry import check_release, checks_of
 from kafka_rollout.steps.common.cluster_ports import observe
-from kafka_rollout.steps.planning.check import refuse_new_blockers
+from kafka_rollout.steps.planning.frozen_plan import refuse_new_blockers
 from kafka_rollout.steps.planning.hosts import host_findings
 from kafka_rollout.steps.planning.pending import unapproved_changes
 from kafka_rollout.steps.planning.plans import plan_change

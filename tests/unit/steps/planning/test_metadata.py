@@ -13,7 +13,7 @@ from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER, AccessChan
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.report.check_report import Result
-from kafka_rollout.steps.checks import check_release
+from kafka_rollout.steps.check_registry import check_release
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster

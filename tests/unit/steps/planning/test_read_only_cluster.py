@@ -14,7 +14,7 @@ from kafka_rollout.model.plan import Lowering
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.checks import verify
+from kafka_rollout.steps.check_registry import verify
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
 from kafka_rollout.steps.downgrade.metadata_logs import report_losses, scan_metadata_logs

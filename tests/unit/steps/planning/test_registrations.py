@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Severity
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.steps.common.cluster_ports import observe

@@ -10,9 +10,9 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight, Right, grant_commands
 from kafka_rollout.model.topology import Role
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.checks import verify
+from kafka_rollout.steps.check_registry import verify
 from kafka_rollout.steps.common.cluster_ports import observe
-from kafka_rollout.steps.planning.check import refuse_new_blockers
+from kafka_rollout.steps.planning.frozen_plan import refuse_new_blockers
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.plans import plan_downgrade, plan_upgrade

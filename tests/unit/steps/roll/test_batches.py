@@ -12,7 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
+from kafka_rollout.gates.gate import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState

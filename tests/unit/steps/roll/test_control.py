@@ -12,7 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.wording import nodes
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec

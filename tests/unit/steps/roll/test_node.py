@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError
-from kafka_rollout.gates.check import GateKind, GateRef
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ProcessState

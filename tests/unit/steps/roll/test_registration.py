@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.gates.check import GatePolicy
-from kafka_rollout.metadata_log.records import MetadataRegistrations
+from kafka_rollout.gates.gate import GatePolicy
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
-from kafka_rollout.gates.check import BeforeStop, GateKind, GatePolicy
+from kafka_rollout.gates.gate import BeforeStop, GateKind, GatePolicy
 from kafka_rollout.gates.node import NEW_PROCESS, state_before_stop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf

@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
-from kafka_rollout.gates.check import GatePolicy
+from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
@@ -20,7 +20,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import GatePassed
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.check import SCAN_BEFORE_ROLL
+from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.acls import read_acl

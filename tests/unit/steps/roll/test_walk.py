@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import Gate, GateKind, GatePolicy
+from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan

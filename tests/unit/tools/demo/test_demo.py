@@ -16,7 +16,7 @@ from rich.console import Console
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
+from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.unit.tools.demo.examples import NEW, plan

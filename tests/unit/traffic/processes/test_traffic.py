@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.traffic import TrafficVerdict, TransactionOutcome
-from kafka_rollout.traffic.check import (
+from kafka_rollout.traffic.processes.traffic import Journal, compare_journals
+from kafka_rollout.traffic.traffic_check import (
     UNKNOWN_OFFSET,
     Position,
     ProducerMark,
@@ -16,7 +17,6 @@ from kafka_rollout.traffic.check import (
     compare,
     together,
 )
-from kafka_rollout.traffic.processes.traffic import Journal, compare_journals
 
 
 def at(offset: int, partition: int = 0) -> Position:

@@ -55,8 +55,7 @@ class Loader:
     """The functions with which a release loads one log.
 
     `read` reads key and value like a coordinator, raises its errors and returns the simple name of the key's class.
-    `replay` also replays the record (4.x), also with a null value. `checks`: returns the message about a single record
-    (None: the record is only read). `refusal`: returns the message about several records (None: no message).
+    `replay` also replays the record (4.x), also with a null value.
     """
 
     read: Callable[[bytes, bytes], str]
@@ -64,10 +63,12 @@ class Loader:
     writes: Callable[[], Iterator[Written]]
     replay: Callable[[bytes, bytes | None], str | None] = _never_refuses
     checks: Callable[[bytes, bytes], str | None] | None = None
+    """Returns the message about a single record (None: the record is only read)."""
     loaded: bool = True
     goes_on_by_known_keys: bool = False
     deleted_while_pending: str = ""
     refusal: Refusal | None = None
+    """Returns the message about several records (None: no message)."""
 
 
 def default_group_loader(

@@ -24,11 +24,12 @@ _BOXED_LONG = 1 << 40  # py4j passes a smaller number as java.lang.Integer
 
 @dataclass(frozen=True, slots=True)
 class Written:
-    """One record as the release wrote it. `needs`: the feature level at which it was written, None for the lowest."""
+    """One record as the release wrote it."""
 
     key_version: int
     value_version: int
     needs: FeatureLevel | None
+    """The feature level at which it was written, None for the lowest."""
 
 
 def has_old_group_coordinator(jvm: Jvm) -> bool:

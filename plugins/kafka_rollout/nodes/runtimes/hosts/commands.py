@@ -33,13 +33,15 @@ MISSING = "No such file"
 
 
 class HostCommands:
-    """A base of runtimes on hosts. `fence`: checked before each change. `uptimes`: host → when it was read, seconds."""
+    """A base of runtimes on hosts."""
 
     __slots__ = ()
     shell: Shell
     fence: Fence
+    """Checked before each change."""
     monotonic: Callable[[], float]
     uptimes: dict[str, tuple[float, int]]
+    """Host → when it was read, seconds."""
 
     def act(self, node: NodeSpec, right: HostRight, **values: object) -> Done:
         """Run a command with sudo that changes nothing; raises if it fails."""
@@ -153,9 +155,10 @@ def rights_of(node: NodeSpec) -> HostRights:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Entry:
-    """A file or folder. `name`: below the directory. `size` in bytes, `modified_at` in epoch seconds."""
+    """A file or folder."""
 
     name: str
+    """Below the directory. `size` in bytes, `modified_at` in epoch seconds."""
     is_folder: bool
     size: int
     modified_at: float

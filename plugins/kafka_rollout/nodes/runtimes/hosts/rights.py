@@ -53,14 +53,16 @@ _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the c
 
 @dataclass(frozen=True, slots=True)
 class HostRight:
-    """One command. `program`: a name in /usr/bin, or a path. `arguments` can contain placeholders; `purpose`: the end
-    of "the tool cannot …". `versions`: all values of `{version}`; empty: every release."""
+    """One command."""
 
     as_user: str
     program: str
+    """A name in /usr/bin, or a path. `arguments` can contain placeholders."""
     arguments: tuple[str, ...]
     purpose: str
+    """The end of "the tool cannot …"."""
     versions: tuple[str, ...] = ()
+    """All values of `{version}`; empty: every release."""
 
     @property
     def path(self) -> str:
@@ -307,10 +309,12 @@ def sudoers_file(login: str, rights: Iterable[HostRight]) -> str:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeDirectories:
-    """Absolute paths. `metadata`: metadata.log.dir of a node. `log_dirs`: its log.dirs."""
+    """Absolute paths."""
 
     metadata: str
+    """metadata.log.dir of a node."""
     log_dirs: tuple[str, ...]
+    """Its log.dirs."""
 
 
 def sudoers_files(

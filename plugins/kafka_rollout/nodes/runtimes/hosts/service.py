@@ -85,11 +85,12 @@ _START_S = 10.0
 
 @dataclass(slots=True)
 class SshServiceRuntime(HostCommands):
-    """NodeRuntime of systemd units on hosts. `identify`: version in the name of a jar → its release."""
+    """NodeRuntime of systemd units on hosts."""
 
     cluster: ClusterSpec
     shell: Shell
     identify: Callable[[str], Release | None]
+    """Version in the name of a jar → its release."""
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time

@@ -80,10 +80,11 @@ class RevokedKeyError(paramiko.SSHException):
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """A finished command. `content`: its output, empty if it went to a sink."""
+    """A finished command."""
 
     code: int
     content: bytes
+    """Its output, empty if it went to a sink."""
     err: str
 
     @property
@@ -120,15 +121,13 @@ class Shell(Protocol):
 
 @dataclass(slots=True)
 class SshShell:
-    """Shell over SSH. Threads can use it at the same time.
-
-    `long_wait_s`, `silent_for_s`: a host that did not connect, and only said so after the one, is not asked again for
-    the other.
-    """
+    """Shell over SSH. Threads can use it at the same time."""
 
     connect: Connect
     long_wait_s: float = _LONG_WAIT_S
+    """A host that did not connect, and only said so after the one, is not asked again for the other."""
     silent_for_s: float = _SILENT_FOR_S
+    """A host that did not connect, and only said so after the one, is not asked again for the other."""
     _is_short: bool = False
     _clients: dict[str, paramiko.SSHClient] = field(default_factory=dict)
     _silent: dict[str, tuple[float, TransientError]] = field(default_factory=dict)

@@ -55,23 +55,25 @@ _CHAIN = f'while :; do {STAT} "$path" || exit 1; test "$path" != / || break; pat
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class UnitState:
-    """A unit. `pid`: its main process, None without one. `last_pid`, `started_at` (epoch seconds): its newest main
-    process, which can have exited. `restarts`: by systemd itself, since the last start that a run or an operator
-    requested. `stop_s`: TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported.
-    `is_root`: its process runs as root. `masked`: until the next boot, so that nothing can start it. `stop_commands`:
-    the words of each ExecStop=, as systemd shows them."""
-
     exists: bool
     active: str
     sub: str
     pid: int | None
+    """Its main process, None without one."""
     last_pid: int | None
+    """Its newest main process, which can have exited."""
     started_at: float | None
+    """Its newest main process, which can have exited (epoch seconds)."""
     restarts: int
+    """By systemd itself, since the last start that a run or an operator requested."""
     stop_s: float | None
+    """TimeoutStopSec, after which systemd kills the process; infinity: never; None: not reported."""
     is_root: bool
+    """Its process runs as root."""
     masked: bool = False
+    """Until the next boot, so that nothing can start it."""
     stop_commands: tuple[str, ...] = ()
+    """The words of each ExecStop=, as systemd shows them."""
 
     @property
     def waits_for_restart(self) -> bool:

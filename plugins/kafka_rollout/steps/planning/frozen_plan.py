@@ -21,14 +21,14 @@ from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.planning.checks import NO_RESTART
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.lowering import OF_ROLLS
+from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Voided
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, observe
 from kafka_rollout.steps.planning.hosts import host_findings, recheck_agreement, recheck_dynamic_configs
 from kafka_rollout.steps.planning.pending import unapproved_changes
 
@@ -36,7 +36,7 @@ SCAN_BEFORE_ROLL = "scan/before-roll.json"
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
 
-def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
+def check_plan(ports: ReadPorts, plan_hash: str) -> Plan:
     """Return the run's plan. Raises RefusedError if its hash differs or the inventory changed after the plan."""
     plan = ports.run.load_plan()
     again = "Start a new run: it plans from the current state."
@@ -67,7 +67,7 @@ def check_plan(ports: ClusterPorts, plan_hash: str) -> Plan:
     return plan
 
 
-def planned_overrides(ports: ClusterPorts, plan: Plan) -> dict[Release, dict[str, str]]:
+def planned_overrides(ports: ReadPorts, plan: Plan) -> dict[Release, dict[str, str]]:
     """Return the configuration that the run sets with each release, from the inventory."""
     releases = [release_step.to_release for release_step in plan.release_steps]
     return {release: dict(ports.cluster.release_overrides.get(str(release), {})) for release in releases}
@@ -164,13 +164,13 @@ def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseSte
         refuse_as_invalid(ports, plan, new)
 
 
-def scan_before_roll(ports: ClusterPorts) -> ScanResult | None:
+def scan_before_roll(ports: ReadPorts) -> ScanResult | None:
     """Return the run's scan from before the first stop; None if it has none."""
     scan: ScanResult | None = ports.run.attachment(SCAN_BEFORE_ROLL, ScanResult)
     return scan
 
 
-def logs_findings(ports: ClusterPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+def logs_findings(ports: ReadPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
     """Return the findings of a scan for the plan.
 
     Only in a downgrade the gate of the groups checks the logs, and the releases can be older than those that wrote
@@ -231,7 +231,7 @@ def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
     return replace_findings(ports, check_logs(ports, plan))
 
 
-def check_logs(ports: ClusterPorts, plan: Plan) -> Checked:
+def check_logs(ports: ReadPorts, plan: Plan) -> Checked:
     """Check the run's scan from before the first stop for the plan."""
     return LOGS_CHECK.ran(
         logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.changes_release else NO_RESTART

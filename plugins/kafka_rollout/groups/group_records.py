@@ -19,7 +19,7 @@ from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdi
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import RecordKind
-from kafka_rollout.gates.check import GateCondition
+from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.model.state import GroupState
@@ -30,22 +30,24 @@ _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STR
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GroupRecords:
-    """One read of the log. `alive`: group type → groups with a current record; `classes`: kinds of all records.
-
-    `broken`: records that some release cannot parse, without committed offsets. `damage`: what could not be read.
-    `offsets`: number of offsets in the log. `cleaning`: topic configuration, if the cluster reports it. `newest`:
-    newest record of each key, tombstones included, without committed offsets; empty if Spark read the log.
-    """
+    """One read of the log."""
 
     read_at: float
     offsets: int
+    """Number of offsets in the log."""
     alive: Mapping[str, frozenset[str]] = field(default_factory=dict)
+    """Group type → groups with a current record."""
     newest: tuple[StateRecord, ...] = ()
+    """Newest record of each key, tombstones included, without committed offsets; empty if Spark read the log."""
     classes: tuple[RecordKind, ...] = ()
+    """Kinds of all records."""
     broken: tuple[BrokenRecords, ...] = ()
+    """Records that some release cannot parse, without committed offsets."""
     partitions: tuple[tuple[str, int], ...] = ()
     damage: tuple[Damage, ...] = ()
+    """What could not be read."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
+    """Topic configuration, if the cluster reports it."""
 
     def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
         """Return the groups of these types that have current records."""

@@ -22,10 +22,10 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.features.requests import RANGES_CHECK, ROLLBACK_LEVELS_CHECK
 from kafka_rollout.features.rules import HELD_BACK_CHECK, LEVELS_CHECK, USERS_CHECK
-from kafka_rollout.gates import cluster as cluster_gates
-from kafka_rollout.gates.check import GateCheck
+from kafka_rollout.gates import whole_cluster as cluster_gates
 from kafka_rollout.gates.control import OUTSIDE_CHECK
 from kafka_rollout.gates.counters import COUNTER_CHECK
+from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
 from kafka_rollout.groups.migration import MIGRATION_CHECK
@@ -34,7 +34,6 @@ from kafka_rollout.model.rights import RIGHTS_CHECK, find_rights_of_checks
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.planning.batches import WINDOWS_CHECK
-from kafka_rollout.planning.checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
 from kafka_rollout.planning.findings.acls import ACLS_CHECK
 from kafka_rollout.planning.findings.advisories import ADVISORIES_CHECK
@@ -43,7 +42,7 @@ from kafka_rollout.planning.findings.authentication import AUTHENTICATION_CHECK
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK
 from kafka_rollout.planning.findings.clients import CLIENTS_CHECK, USE_CHECK
-from kafka_rollout.planning.findings.cluster import (
+from kafka_rollout.planning.findings.cluster_state import (
     AGENTS_CHECK,
     AGREEMENT_CHECK,
     HIDDEN_CHECK,
@@ -73,7 +72,8 @@ from kafka_rollout.planning.findings.starts import START_FILES_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLES_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
-from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.observation import PlanObservation
+from kafka_rollout.planning.plan_checks import NO_RESTART, examined_text, nodes_text, unknown_values
 from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
@@ -82,11 +82,11 @@ from kafka_rollout.rehearsal.result import REHEARSAL_CHECK
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.report.check_report import CheckEntry, CheckReport
 from kafka_rollout.run.projections.observations import observed_of
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, around_calls, observe
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, around_calls, observe
 from kafka_rollout.steps.downgrade.metadata_logs import find_losses, find_metadata_logs
 from kafka_rollout.steps.features.levels import RACE_CHECK
 from kafka_rollout.steps.features.update import CONTROLLER_CHECK
-from kafka_rollout.steps.planning.check import logs_findings
+from kafka_rollout.steps.planning.frozen_plan import logs_findings
 from kafka_rollout.steps.planning.metadata import check_metadata
 from kafka_rollout.steps.planning.plans import check_files, check_min_isr, min_isr_effects, observe_files
 
@@ -277,7 +277,7 @@ def direction_to(target: Release, state: ClusterState) -> RunOf:
 def _more(
     ports: ClusterPorts,
     plan: Plan,
-    observed: Observation,
+    observed: PlanObservation,
     request: Request,
     chosen: Collection[Check],
 ) -> Iterator[Checked]:
@@ -296,7 +296,7 @@ def _more(
             yield find_losses(ports, plan)
 
 
-def _check_logs(ports: ClusterPorts, plan: Plan, scanned: ScanResult | None) -> Checked:
+def _check_logs(ports: ReadPorts, plan: Plan, scanned: ScanResult | None) -> Checked:
     if not plan.changes_release:
         return LOGS_CHECK.ran(unless=NO_RESTART)
     if scanned is not None and not scanned.standing.keys() >= set(plan.path[1:]):
@@ -448,7 +448,7 @@ class Verification:
         return self.finalized.passes and self.metadata_version.passes and self.verdict.ok
 
 
-def verify(ports: ClusterPorts) -> Verification:
+def verify(ports: ReadPorts) -> Verification:
     """Compare every node's response with the finalized levels of the highest epoch, and return the findings."""
     state = observe(ports)
     levels = state.finalized

@@ -2,8 +2,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from kafka_rollout.gates.check import GateCheck
-from kafka_rollout.gates.cluster import check_finalized, check_metadata_version, check_snapshots
+from kafka_rollout.gates.gate import GateCheck
+from kafka_rollout.gates.whole_cluster import check_finalized, check_metadata_version, check_snapshots
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from tests.unit.builders import (

@@ -26,20 +26,18 @@ ANSWERS = "answers"  # name of the condition that the node responds
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCondition:
-    """One condition of a gate in one check. `evidence`: the measured fact as a sentence.
-
-    `left`: the number of objects that do not meet it, `objects`: the first OBJECTS of them; 0 and empty if it is not
-    about objects, and in records of earlier versions.
-
-    `doubts`: if they alone hold the condition: what an approver can accept, as sentences without texts of clients.
-    """
+    """One condition of a gate in one check."""
 
     name: str
     is_met: bool
     evidence: str
+    """The measured fact as a sentence."""
     left: int = 0
+    """The number of objects that do not meet it; 0 if it is not about objects."""
     objects: tuple[str, ...] = ()
+    """The first OBJECTS of them."""
     doubts: tuple[str, ...] = ()
+    """If they alone hold the condition: what an approver can accept, as sentences without texts of clients."""
 
     def listing(self, objects: Collection[str]) -> GateCondition:
         """Return the condition with the objects that do not meet it."""
@@ -67,16 +65,16 @@ def doubtful(
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateCheck:
-    """One check of a gate. `gate`: `before node 3`, `after node 3`, `finalized`, …; `at`: epoch seconds.
-
-    `is_held`: the run pauses before the node (`gates/control.py`), and the cluster was not observed.
-    """
+    """One check of a gate."""
 
     gate: str
+    """`before node 3`, `after node 3`, `finalized`, …"""
     at: float
+    """Epoch seconds."""
     conditions: tuple[GateCondition, ...]
     details: Mapping[str, str] = field(default_factory=dict)
     is_held: bool = False
+    """The run pauses before the node (`gates/control.py`), and the cluster was not observed."""
 
     @property
     def passes(self) -> bool:
@@ -96,24 +94,26 @@ class GateCheck:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BeforeStop:
-    """State of a node before its stop. It is stored because it cannot be observed afterwards.
-
-    `in_isr` and `leads`: partitions as `topic-partition`. `groups` and `transactional_ids`: those that it coordinated;
-    empty if it did not answer (`has_answered`). `was_voter`: of the metadata quorum; a controller can also be an
-    observer (KIP-853). `pid` and `started_at` (epoch seconds): of its process; None in records of earlier versions.
-    """
+    """State of a node before its stop. It is stored because it cannot be observed afterwards."""
 
     node_id: int
     release: str
     at: float
     in_isr: frozenset[str]
+    """Partitions as `topic-partition`."""
     leads: frozenset[str]
+    """Partitions as `topic-partition`."""
     was_active_controller: bool
     was_voter: bool = True
+    """Of the metadata quorum; a controller can also be an observer (KIP-853)."""
     groups: frozenset[str] = frozenset()
+    """Those that it coordinated; empty if it did not answer (`has_answered`)."""
     transactional_ids: frozenset[str] = frozenset()
+    """Those that it coordinated; empty if it did not answer (`has_answered`)."""
     pid: int | None = None
+    """Of its process; None in records of earlier versions."""
     started_at: float | None = None
+    """Of its process; None in records of earlier versions (epoch seconds)."""
     has_answered: bool = True
 
     @property
@@ -185,20 +185,19 @@ class GateRef:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Gate:
-    """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None.
-
-    `together`: the other nodes that restart at the same time, and are down on purpose. `has_begun`: the commands before
-    the stop of one of them have run, and what can hold the batch is checked again after those of the last one.
-    `is_prepared`: all of them have run, and the stop follows. Then the window must be open, without time to spare: a
-    node that its commands drained would else be held, and drained again in each window.
-    """
+    """One gate with what it is about: `release_step` and `node` for the two gates of a node, else None."""
 
     kind: GateKind
     release_step: ReleaseStep | None = None
     node: NodeSpec | None = None
     together: tuple[NodeSpec, ...] = ()
+    """The other nodes that restart at the same time, and are down on purpose."""
     has_begun: bool = False
+    """The commands before the stop of one of them have run, and what can hold the batch is checked again after those of
+    the last one."""
     is_prepared: bool = False
+    """All of them have run, and the stop follows. Then the window must be open, without time to spare: a node that its
+    commands drained would else be held, and drained again in each window."""
 
     @property
     def ref(self) -> GateRef:
@@ -246,15 +245,16 @@ GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GatePolicy:
-    """Number of consecutive passing checks (`checks`), the interval between them in seconds, and the soak in seconds.
-
-    `timeout_s`: gate timeout in seconds, without the soak. A node without a process fails the gate after GONE_S.
-    """
+    """When a gate passes, and when it gives up."""
 
     checks: int = 3
+    """Number of consecutive checks that must pass."""
     interval_s: float = 1.0
+    """Seconds between two checks."""
     timeout_s: float = 600.0
+    """Gate timeout in seconds, without the soak. A node without a process fails the gate after GONE_S."""
     soak_s: float = 0.0
+    """Seconds for which the checks must pass."""
 
     def __post_init__(self) -> None:
         if self.checks < 1:
@@ -275,10 +275,11 @@ class WatchState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class WatchStatus:
-    """Status of a watch after a check. `message`: one line for the log and the page of the task."""
+    """Status of a watch after a check."""
 
     state: WatchState
     message: str
+    """One line for the log and the page of the task."""
 
     @property
     def done(self) -> bool:

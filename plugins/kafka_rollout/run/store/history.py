@@ -21,7 +21,7 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.base.wording import few
-from kafka_rollout.gates.check import BeforeStop
+from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Asked, Event
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key

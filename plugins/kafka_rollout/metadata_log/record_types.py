@@ -27,31 +27,29 @@ class RecordType(IntEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRecordFacts:
-    """One record type of a release. `reads`: the versions that its classes parse.
-
-    `controller`, `broker`: whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) accept
-    it.
-    """
+    """One record type of a release."""
 
     type: int
     name: str
     reads: VersionRange
+    """The versions that its classes parse."""
     controller: bool
+    """Whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) accept it."""
     broker: bool
+    """Whether a controller (QuorumController.replay) and a broker (MetadataDelta.replay) accept it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataLogFacts:
-    """How a release reads the metadata log. `names`: all record types of all releases of the catalogue.
-
-    `starts_from_snapshot`: a starting node loads its newest snapshot even if its log begins at 0. Otherwise it replays
-    such a log from 0 and loads the snapshot only if the log begins above 0.
-    """
+    """How a release reads the metadata log."""
 
     release: Release
     records: Mapping[int, MetadataRecordFacts]
     names: Mapping[int, str]
+    """All record types of all releases of the catalogue."""
     starts_from_snapshot: bool
+    """A starting node loads its newest snapshot even if its log begins at 0. Otherwise it replays such a log from 0 and
+    loads the snapshot only if the log begins above 0."""
 
     @property
     def knows_transactions(self) -> bool:
@@ -79,17 +77,16 @@ _ZK_CLOSED = frozenset({0, 3})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataRegistrations:
-    """Registrations in a metadata log, which no response of a node contains.
-
-    `brokers`, `controllers`: id → range by feature, as the broker (RegisterBrokerRecord) or the controller (KIP-919)
-    registered. `migrating_brokers`: registered in ZooKeeper mode. `zk_migration`: the newest ZkMigrationStateRecord, 0
-    without one.
-    """
+    """Registrations in a metadata log, which no response of a node contains."""
 
     brokers: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
+    """Id → range by feature, as the broker (RegisterBrokerRecord) or the controller (KIP-919) registered."""
     controllers: Mapping[int, Mapping[str, VersionRange]] = field(default_factory=dict)
+    """Id → range by feature, as the broker (RegisterBrokerRecord) or the controller (KIP-919) registered."""
     migrating_brokers: frozenset[int] = frozenset()
+    """Registered in ZooKeeper mode."""
     zk_migration: int = 0
+    """The newest ZkMigrationStateRecord, 0 without one."""
 
     @property
     def migrates_from_zookeeper(self) -> bool:

@@ -20,14 +20,14 @@ from sqlalchemy import Table, delete, update
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.gates.check import BeforeStop, GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
-from kafka_rollout.planning.findings.cluster import RF_ONE_TOPIC
+from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
 from kafka_rollout.run.step_events import GateChecked
 from kafka_rollout.run.store.event_json import decode
-from kafka_rollout.run.store.runs import SqlRunStore, list_run_versions, list_runs
+from kafka_rollout.run.store.history import SqlRunStore, list_run_versions, list_runs
 from kafka_rollout.run.store.tables import before_stops, events, plans, runs
 from tests.contract.store.conftest import Store
 from tests.paths import ROOT
@@ -172,7 +172,7 @@ import sys, itertools
 from pathlib import Path
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database
-from kafka_rollout.run.store.runs import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.run.events import Unknown
 home = Path(sys.argv[2])
 run = SqlRunStore(Database(sys.argv[1]), Artifacts(str(home)), home / "private", "demo", "run")
@@ -218,7 +218,7 @@ def test_a_document_is_part_of_the_run_with_its_row_and_no_sooner(
     assert run.attachment("scan/verdict.json") is None
     run.attach("scan/verdict.json", {"a": 1})
     with monkeypatch.context() as patch:  # killed between the document and its row
-        patch.setattr("kafka_rollout.run.store.runs.put", _killed)
+        patch.setattr("kafka_rollout.run.store.history.put", _killed)
         with pytest.raises(KeyboardInterrupt):
             run.attach("scan/other.json", {"a": 2})
     assert run.attachment("scan/other.json") is None
@@ -271,7 +271,7 @@ def test_a_writer_killed_while_it_replaces_a_document_leaves_one_that_can_be_rea
     run.attach("scan.json", {"attempt": 1})
     with monkeypatch.context() as patch:
         if written:
-            patch.setattr("kafka_rollout.run.store.runs.put", _killed)
+            patch.setattr("kafka_rollout.run.store.history.put", _killed)
         else:
             patch.setattr(run._documents, "write", _killed)
         with pytest.raises(KeyboardInterrupt):
@@ -299,7 +299,7 @@ def test_a_second_writer_killed_after_a_killed_one_leaves_a_document_that_can_be
     run.attach("scan.json", {"attempt": 1})
     with monkeypatch.context() as patch:
         if written:
-            patch.setattr("kafka_rollout.run.store.runs.put", _killed)
+            patch.setattr("kafka_rollout.run.store.history.put", _killed)
         else:
             patch.setattr(run._documents, "write", _killed)
         with pytest.raises(KeyboardInterrupt):
@@ -397,7 +397,7 @@ def decoded(monkeypatch: pytest.MonkeyPatch) -> list[str]:
         kinds.append(kind)
         return decode(kind, *rest)
 
-    monkeypatch.setattr("kafka_rollout.run.store.runs.decode", counted)
+    monkeypatch.setattr("kafka_rollout.run.store.history.decode", counted)
     return kinds
 
 

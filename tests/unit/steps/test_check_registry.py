@@ -22,7 +22,7 @@ from kafka_rollout.base.findings import (
     Need,
     sort_findings,
 )
-from kafka_rollout.steps.checks import CHECKS
+from kafka_rollout.steps.check_registry import CHECKS
 
 ROOT = Path(kafka_rollout.__file__).parent
 LAG = FindingCode("LAG", (WARNING, BLOCKER), "A node lags.", "Wait.")

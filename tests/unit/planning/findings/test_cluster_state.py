@@ -17,7 +17,7 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
-from kafka_rollout.planning.findings.cluster import check_cluster
+from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.releases.facts import Release, VersionRange
 from tests.unit.builders import (
     COMBINED,

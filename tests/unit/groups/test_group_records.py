@@ -6,8 +6,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.contents import StateRecord
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import RecordKind
-from kafka_rollout.gates.check import GateCondition
-from kafka_rollout.groups.records import GroupRecords, alive_by_type, conversion_conditions
+from kafka_rollout.gates.gate import GateCondition
+from kafka_rollout.groups.group_records import GroupRecords, alive_by_type, conversion_conditions
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release

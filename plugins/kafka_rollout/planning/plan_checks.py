@@ -51,14 +51,14 @@ from kafka_rollout.planning.findings.releases import (
 )
 from kafka_rollout.planning.findings.starts import START_FILES_CHECK, start_findings
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
-from kafka_rollout.planning.observation import Observation
+from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
 from kafka_rollout.releases.facts import Release
 
 NO_RESTART = "No node changes its release."
 
 
-def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
+def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     """Yield the checks of a plan that are not about its cluster alone (`check_cluster`), in their order."""
     cluster, catalogue, state, configs = observed.cluster, observed.catalogue, observed.state, observed.configs
     path, ahead, finalized, down = plan.path, plan.path[1:], state.finalized, plan.direction is Direction.DOWNGRADE
@@ -118,7 +118,7 @@ def check_change(observed: Observation, plan: Plan) -> Iterator[Checked]:
 
 
 def _check_advisories(
-    observed: Observation, path: Sequence[Release], planned: Mapping[Release, NodeConfigs]
+    observed: PlanObservation, path: Sequence[Release], planned: Mapping[Release, NodeConfigs]
 ) -> Checked:
     cluster, catalogue, state = observed.cluster, observed.catalogue, observed.state
     facts = AdvisoryFacts(
@@ -140,7 +140,7 @@ def _check_advisories(
     )
 
 
-def unknown_values(observed: Observation, path: Iterable[Release]) -> dict[Need, str]:
+def unknown_values(observed: PlanObservation, path: Iterable[Release]) -> dict[Need, str]:
     """Return need → sentence about what was not observed: a check that needs it has not passed.
 
     `path`: the releases of the plan. Needs that were observed completely are left out.
@@ -208,7 +208,7 @@ def _nodes(cluster: ClusterSpec, state: ClusterState) -> list[int]:
     return [*(node.node_id for node in cluster.nodes), *sorted(find_unlisted_controllers(cluster, state))]
 
 
-def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
+def examined_text(what: Examined, observed: PlanObservation, plan: Plan) -> str:
     """Return the examined objects with their numbers: `3 brokers, 3 controllers`."""
     cluster, state = observed.cluster, observed.state
     match what:
@@ -240,7 +240,7 @@ def examined_text(what: Examined, observed: Observation, plan: Plan) -> str:
             return "records of groups and transactions"
 
 
-def nodes_text(observed: Observation) -> str:
+def nodes_text(observed: PlanObservation) -> str:
     """Return the number of nodes by role; a combined node counts as both. Controllers without an address are named."""
     cluster = observed.cluster
     controllers = count(len(cluster.controllers), "controller")

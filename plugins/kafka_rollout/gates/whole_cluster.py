@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from kafka_rollout.base.wording import count
-from kafka_rollout.gates.check import GateCheck, GateCondition, none_left
+from kafka_rollout.gates.gate import GateCheck, GateCondition, none_left
 from kafka_rollout.gates.node import answered
 from kafka_rollout.model.state import CheckpointFile, ClusterState, Movements, NodeFeatures, NodeState, check_current
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec

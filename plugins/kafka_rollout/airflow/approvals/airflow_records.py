@@ -65,7 +65,7 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
         options = {"record_id": self.record_id, "pause_s": self.pause_s, "carried": self.carried}
-        return ("kafka_rollout.airflow.approvals.records.AnswerTrigger", options)
+        return ("kafka_rollout.airflow.approvals.airflow_records.AnswerTrigger", options)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(self.pause_s)

@@ -53,7 +53,7 @@ ReadMarks = Callable[[Collection[Position]], Mapping[Position, ProducerMark]]
 
 @dataclass(frozen=True, slots=True)
 class TrafficRecord:
-    """An acknowledged or consumed record. `transaction`: of an acknowledged one; None without a transaction.
+    """An acknowledged or consumed record.
 
     With UNKNOWN_OFFSET it is compared only by its id.
     """
@@ -61,6 +61,7 @@ class TrafficRecord:
     position: Position
     record_id: str
     transaction: str | None = None
+    """Of an acknowledged one; None without a transaction."""
 
 
 def compare(
