@@ -76,7 +76,7 @@ def build(root: Path) -> Fleet:
 
 
 def copy_runs(clusters: list[str]) -> None:
-    """Copy the rows of the two runs. The chain of a history does not contain its name, so a copy is a valid one."""
+    """Copy the rows of the two runs. A history does not contain its name, so a copy is a valid one."""
     with database_of().begin() as connection:
         known = {row.run_id: row for row in connection.execute(text("SELECT * FROM runs"))}
         for cluster in clusters:
@@ -88,7 +88,7 @@ def copy_runs(clusters: list[str]) -> None:
                 made = connection.execute(insert(runs).values(values).returning(runs.c.id)).scalar_one()
                 copied = {"made": made, "row": row.id}
                 connection.execute(
-                    text("INSERT INTO events SELECT :made, number, body, hash FROM events WHERE run = :row"), copied
+                    text("INSERT INTO events SELECT :made, number, body FROM events WHERE run = :row"), copied
                 )
 
 

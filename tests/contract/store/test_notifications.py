@@ -6,9 +6,12 @@ from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 
 import pytest
+from sqlalchemy import insert
 
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan, of_scheduled_run
 from kafka_rollout.notifications.store.sent import MOST_ATTEMPTS, SILENT_S, STALE_S, SqlNotifications
+from kafka_rollout.run.store.tables import alerts
 from tests.contract.store.conftest import Store
 
 FAILED = Notification(
@@ -115,3 +118,11 @@ def test_a_run_has_one_alert_and_a_cluster_has_its_own(store: Store) -> None:
     assert [(one.run_id, one.at) for one in sent.alerts("demo")] == [("run-1", 10.0), ("run-2", 20.0)]
     assert sent.alerts("demo")[0] == of_scheduled_run(failed, "demo", "run-1", 10.0)
     assert sent.alerts("other") == ()
+
+
+def test_a_damaged_alert_is_named(store: Store) -> None:
+    with store.database().begin() as connection:
+        connection.execute(insert(alerts).values(cluster="demo", run_id="x", at=0.0, body="{}"))
+    with pytest.raises(FatalError, match="An alert of cluster demo is damaged"):
+        store.notifications().alerts("demo")
+    assert store.notifications().alerts("other") == ()

@@ -14,7 +14,7 @@ from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Asked, Begun, CanaryAsked
 from kafka_rollout.run.step_events import Started, Stopping
-from kafka_rollout.run.store.history import SqlRunStore
+from kafka_rollout.run.store.history import SqlRunStore, sha256
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
 from tests.dags.conftest import spec_with_homes
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
@@ -157,7 +157,7 @@ def _damage_later_events(home: Path, run: SqlRunStore) -> None:
 
 def _damage_plan(home: Path, run: SqlRunStore) -> None:
     ours = select(runs.c.id).where(runs.c.cluster == "damaged").scalar_subquery()
-    _sql(home, insert(plans).values(run=ours, body="{"))
+    _sql(home, insert(plans).values(run=ours, body="{", sha256=sha256(b"{")))
 
 
 def _damage_report(home: Path, run: SqlRunStore) -> None:

@@ -16,6 +16,7 @@ from typing import Any
 from sqlalchemy import Row, delete, insert, select, update
 
 from kafka_rollout.base.durations import duration
+from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.notifications.due import Notification
@@ -173,9 +174,14 @@ class SqlNotifications:
                 connection.execute(insert(alerts).values(**key, at=alert.at, body=body))
 
     def alerts(self, cluster: str) -> tuple[Notification, ...]:
-        """Return the alerts of a cluster's scheduled runs, oldest first."""
+        """Return the alerts of a cluster's scheduled runs, oldest first. Raises FatalError for a damaged one."""
         rows = self._database.read(select(alerts.c.body).filter_by(cluster=cluster).order_by(alerts.c.at))
-        return tuple(from_json(Notification, json.loads(row.body)) for row in rows)
+        try:
+            return tuple(from_json(Notification, json.loads(row.body)) for row in rows)
+        except ValueError:
+            raise FatalError(
+                f"An alert of cluster {cluster} is damaged.", remedy="Restore the database from a backup."
+            ) from None
 
     def remove_old(self) -> None:
         """Remove rows that are so old that their notifications cannot be due any more."""
