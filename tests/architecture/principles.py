@@ -66,7 +66,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "A check that could not be made is unknown, and the exit code shows it.",
-        "report/check_report.py:CheckReport",
+        "report/check_report.py:ClusterCheckReport",
         "unit/report/test_check_report.py",
     ),
     _of(

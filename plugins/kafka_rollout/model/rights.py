@@ -267,27 +267,27 @@ def _remedies(
     """
     alike: dict[tuple[object, ...], list[Right]] = {}
 
-    def key(one: MissingRight) -> tuple[object, ...]:
-        return one.principal, one.right.resource, one.right.name, severity(one)
+    def key(gap: MissingRight) -> tuple[object, ...]:
+        return gap.principal, gap.right.resource, gap.right.name, severity(gap)
 
-    for one in missing:
-        if not one.denied_to:
-            alike.setdefault(key(one), []).append(one.right)
+    for gap in missing:
+        if not gap.denied_to:
+            alike.setdefault(key(gap), []).append(gap.right)
     remedies = []
-    for one in missing:
-        if one.denied_to:
-            remedies.append(_removal(cluster, one))
+    for gap in missing:
+        if gap.denied_to:
+            remedies.append(_removal(cluster, gap))
         else:
-            commands = grant_commands(alike[key(one)], cluster.bootstrap_servers, one.principal or "User:NAME")
+            commands = grant_commands(alike[key(gap)], cluster.bootstrap_servers, gap.principal or "User:NAME")
             remedies.append(f"Run: {commands[0]}")
     return remedies
 
 
-def _removal(cluster: ClusterSpec, one: MissingRight) -> str:
-    where = _where(one.right.resource, one.right.name)
+def _removal(cluster: ClusterSpec, gap: MissingRight) -> str:
+    where = _where(gap.right.resource, gap.right.name)
     return (
         f"Remove the ACL that denies it: list them with kafka-acls.sh --bootstrap-server {cluster.bootstrap_servers} "
-        f"--command-config ADMIN.properties --list {where} (principals: {', '.join(one.denied_to)})."
+        f"--command-config ADMIN.properties --list {where} (principals: {', '.join(gap.denied_to)})."
     )
 
 
@@ -312,8 +312,8 @@ def right_findings(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tup
 
 def find_rights_of_checks(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
     """Return a warning for each right to read that a check needs; without it, checks are unknown."""
-    needed = [one for one in missing if one.is_to_read or one.right == CONTROLLERS_CONFIGS]
-    return _findings(cluster, needed, lambda one: WARNING)
+    needed = [gap for gap in missing if gap.is_to_read or gap.right == CONTROLLERS_CONFIGS]
+    return _findings(cluster, needed, lambda gap: WARNING)
 
 
 def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> tuple[Finding, ...]:
@@ -322,34 +322,34 @@ def find_rights_of_runs(cluster: ClusterSpec, missing: Sequence[MissingRight]) -
     A warning: only a run with one option needs it. Info: no run manages the nodes of this cluster.
     """
 
-    def severity(one: MissingRight) -> Severity:
-        return INFO if not cluster.manages_nodes else WARNING if one.right in PINNING else BLOCKER
+    def severity(gap: MissingRight) -> Severity:
+        return INFO if not cluster.manages_nodes else WARNING if gap.right in PINNING else BLOCKER
 
     return _findings(cluster, missing, severity)
 
 
 def refuse_without_reading(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
     """Raise RefusedError with all missing rights if one of them is needed to observe the cluster."""
-    if any(one.is_to_read for one in missing):
+    if any(gap.is_to_read for gap in missing):
         refuse_missing_rights(cluster, missing)
 
 
 def refuse_missing_rights(cluster: ClusterSpec, missing: Sequence[MissingRight]) -> None:
     """Raise RefusedError with all missing rights, if there are any."""
     if missing:
-        found = _findings(cluster, missing)
+        findings = _findings(cluster, missing)
         raise RefusedError(
-            " ".join(f"{finding.code}: {finding.sentence}" for finding in found),
-            remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
+            " ".join(f"{finding.code}: {finding.sentence}" for finding in findings),
+            remedy=" ".join(dict.fromkeys(finding.remedy for finding in findings)),
         )
 
 
 def _findings(
     cluster: ClusterSpec,
     missing: Sequence[MissingRight],
-    severity: Callable[[MissingRight], Severity] = lambda one: BLOCKER,
+    severity: Callable[[MissingRight], Severity] = lambda gap: BLOCKER,
 ) -> tuple[Finding, ...]:
     return tuple(
-        RIGHT_MISSING.found(f"{one.right} ({one.listener} listener)", one.sentence, remedy, severity=severity(one))
-        for one, remedy in zip(missing, _remedies(cluster, missing, severity), strict=True)
+        RIGHT_MISSING.found(f"{gap.right} ({gap.listener} listener)", gap.sentence, remedy, severity=severity(gap))
+        for gap, remedy in zip(missing, _remedies(cluster, missing, severity), strict=True)
     )

@@ -100,7 +100,7 @@ class CheckEntry:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class CheckReport:
+class ClusterCheckReport:
     """All checks of one cluster for one release.
 
     `cluster`: name in the inventory; the id of a discovered cluster. `change`: upgrade, downgrade or restart. `path`:

@@ -60,7 +60,7 @@ class Row:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Section:
+class ComparisonSection:
     title: str
     rows: tuple[Row, ...]
 
@@ -83,7 +83,7 @@ class RunComparison:
     cluster: str
     first: str
     second: str
-    sections: tuple[Section, ...]
+    sections: tuple[ComparisonSection, ...]
     new: tuple[FoundIn, ...]
     gone: tuple[FoundIn, ...]
 
@@ -121,7 +121,7 @@ def compare_runs(cluster: str, first: ComparedRun, second: ComparedRun) -> RunCo
 Values = Iterable[tuple[str, Value, Unit]]
 
 
-def _section(title: str, first: Values, second: Values) -> Section:
+def _section(title: str, first: Values, second: Values) -> ComparisonSection:
     """Join the values of both runs by their names, in the order of the first run, then of the second."""
     before = {name: (value, unit) for name, value, unit in first}
     after = {name: (value, unit) for name, value, unit in second}
@@ -134,7 +134,9 @@ def _section(title: str, first: Values, second: Values) -> Section:
         )
         for name in dict.fromkeys((*before, *after))
     )
-    return Section(title=title, rows=tuple(row for row in rows if row.first is not None or row.second is not None))
+    return ComparisonSection(
+        title=title, rows=tuple(row for row in rows if row.first is not None or row.second is not None)
+    )
 
 
 def _facts(report: Mapping[str, Any]) -> Iterator[tuple[str, Value, Unit]]:

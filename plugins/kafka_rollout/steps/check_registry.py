@@ -80,7 +80,7 @@ from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.report.check_report import CheckEntry, CheckReport
+from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, around_calls, observe
 from kafka_rollout.steps.downgrade.metadata_logs import find_losses, find_metadata_logs
@@ -201,7 +201,7 @@ def check_release(
     on_progress: Callable[[str], None] = lambda line: None,
     by_levels: str = "",
     scan: ScanResult | None = None,
-) -> CheckReport:
+) -> ClusterCheckReport:
     """Observe the cluster and run the `chosen` checks for its change to `target`, up or down.
 
     `complete_with`: how more results become known. `by_levels`: remedy where no node reports its patch release;
@@ -243,7 +243,7 @@ def check_release(
         for one in sorted(checked, key=lambda one: CHECKS.index(one.check))
         if one.check in chosen
     )
-    return CheckReport(
+    return ClusterCheckReport(
         cluster=ports.cluster.name,
         bootstrap_servers=ports.cluster.bootstrap_servers,
         cluster_id=state.cluster_id,

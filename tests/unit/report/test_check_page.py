@@ -8,7 +8,7 @@ import jsonschema
 import pytest
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, FindingCode, Need
-from kafka_rollout.report.check_report import CheckEntry, CheckReport
+from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport
 from kafka_rollout.report.page.pages import render_check
 from tests.outside_texts import HOSTILE
 from tests.paths import ROOT
@@ -20,10 +20,10 @@ HOSTS = Check("hosts", "Hosts", "upgrade.md", (), needs=(Need.JAVA,))
 
 
 @pytest.fixture
-def report() -> CheckReport:
+def report() -> ClusterCheckReport:
     found = TOPICS.ran(ALONE.found(f"topic {name}", f"{name} has one replica.") for name in ("orders", *HOSTILE))
     unknown = {Need.JAVA: "The Java version of node 1 is unknown."}
-    return CheckReport(
+    return ClusterCheckReport(
         cluster="orders",
         bootstrap_servers="b:9092",
         cluster_id="<b>id</b>",
@@ -43,7 +43,7 @@ def report() -> CheckReport:
     )
 
 
-def test_the_page_shows_blockers_first_and_every_object(report: CheckReport) -> None:
+def test_the_page_shows_blockers_first_and_every_object(report: ClusterCheckReport) -> None:
     page = render_check(report)
     assert page.index('id="topics"') < page.index('id="hosts"') < page.index("All checks")
     assert 'id="quorum"' not in page  # only in the list of all checks
@@ -53,14 +53,14 @@ def test_the_page_shows_blockers_first_and_every_object(report: CheckReport) -> 
     assert "The Java version of node 1 is unknown." in page
 
 
-def test_nothing_from_outside_is_markup(report: CheckReport) -> None:
+def test_nothing_from_outside_is_markup(report: ClusterCheckReport) -> None:
     page = render_check(report)
     for forbidden in ("<script", "<b>id</b>", "\u202e", "\x1b", 'src="'):
         assert forbidden not in page
     assert "&lt;script&gt;" in page
 
 
-def test_the_document_follows_the_published_schema(report: CheckReport) -> None:
+def test_the_document_follows_the_published_schema(report: ClusterCheckReport) -> None:
     schema = json.loads((ROOT / "docs" / "check.schema.json").read_text())
     jsonschema.Draft202012Validator.check_schema(schema)
     document = json.loads(json.dumps(report.document()))

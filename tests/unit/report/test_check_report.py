@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.base.findings import BLOCKER, INFO, NOT_OBSERVABLE, WARNING, Check, FindingCode, Need
-from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result
 
 LAG = FindingCode("LAG", (WARNING, BLOCKER, INFO), "A node lags.", "Wait.")
 LAGS = Check("lag", "Lag", "upgrade.md", (LAG,), needs=(Need.METRICS,))
@@ -17,8 +17,8 @@ def _entry(*severities: object, unknown: dict[Need, str] | None = None, **option
     return CheckEntry.of(checked, unknown or {}, examined="1 broker", seconds=0.25)
 
 
-def _report(*entries: CheckEntry, path: tuple[str, ...] = ("3.9.1", "4.3.1")) -> CheckReport:
-    return CheckReport(
+def _report(*entries: CheckEntry, path: tuple[str, ...] = ("3.9.1", "4.3.1")) -> ClusterCheckReport:
+    return ClusterCheckReport(
         cluster="orders",
         bootstrap_servers="b:9092",
         cluster_id="id",

@@ -14,7 +14,7 @@ from kafka_rollout.model.rights import LIST_PARTITIONS, READING, MissingRight
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result
+from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of, direction_to
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -35,11 +35,11 @@ def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
     return fence_cluster_ports(replace(stored, run=MemoryRunStore(), lock=NoLock()))
 
 
-def _check(ports: ClusterPorts, target: Release = R431, **options: object) -> CheckReport:
+def _check(ports: ClusterPorts, target: Release = R431, **options: object) -> ClusterCheckReport:
     return check_release(ports, target, options.pop("chosen", ALL), complete_with="Add metrics.", **options)
 
 
-def _entry(report: CheckReport, check: str) -> CheckEntry:
+def _entry(report: ClusterCheckReport, check: str) -> CheckEntry:
     return next(entry for entry in report.entries if entry.check.id == check)
 
 

@@ -23,7 +23,7 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
-from kafka_rollout.report.check_report import CheckEntry, CheckReport, Result, find_worse
+from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result, find_worse
 from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
@@ -214,7 +214,7 @@ def _write(path: Path, text: str) -> None:
         ) from None
 
 
-def _print(report: CheckReport, *, details: bool) -> None:
+def _print(report: ClusterCheckReport, *, details: bool) -> None:
     show.say(f"Cluster {report.cluster} ({report.bootstrap_servers}): {report.way}")
     show.say(f"{report.nodes}; {report.contents}")
     show.say("")

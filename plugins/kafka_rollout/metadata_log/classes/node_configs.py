@@ -104,11 +104,11 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, SettingTexts], dynamic: Dynami
     `brokers`: the file of each broker. A file that KafkaConfig rejects is not reported here. Settings of brokers with
     references to config providers are not checked. No sentence contains a secret of a file.
     """
-    found: list[ConfigProblem] = []
+    problems: list[ConfigProblem] = []
     loaded: list[_Broker] = []
-    with _reporting(found, ConfigKind.BROKER):
+    with _reporting(problems, ConfigKind.BROKER):
         for node_id, static in sorted(brokers.items()):
-            loaded += _load_broker(jvm, node_id, static, dynamic, found)
+            loaded += _load_broker(jvm, node_id, static, dynamic, problems)
     checks: tuple[tuple[ConfigKind, Callable[[], Callable[[SettingTexts], Iterable[_Reason]]]], ...] = (
         (ConfigKind.TOPIC, lambda: _topic_check(jvm, loaded)),
         (ConfigKind.CLIENT_METRICS, lambda: _subscription_check(jvm)),
@@ -118,27 +118,29 @@ def find_problems(jvm: Jvm, brokers: Mapping[int, SettingTexts], dynamic: Dynami
     drops = _drops_settings(jvm)
     for kind, check in checks:
         if resources := dynamic.of(kind):
-            with _reporting(found, kind):
-                found += _each_once(kind, _without_unknown(jvm, kind, resources, found, drops=drops), check())
-    secrets = secret_values(jvm, brokers.values()) if found else frozenset()
-    return tuple(dict.fromkeys(replace(one, reason=without_secrets(one.reason, secrets)) for one in found))
+            with _reporting(problems, kind):
+                problems += _each_once(kind, _without_unknown(jvm, kind, resources, problems, drops=drops), check())
+    secrets = secret_values(jvm, brokers.values()) if problems else frozenset()
+    return tuple(
+        dict.fromkeys(replace(problem, reason=without_secrets(problem.reason, secrets)) for problem in problems)
+    )
 
 
 @contextmanager
-def _reporting(found: list[ConfigProblem], kind: ConfigKind) -> Iterator[None]:
+def _reporting(problems: list[ConfigProblem], kind: ConfigKind) -> Iterator[None]:
     """Report a missing class as a problem of the whole kind. Other errors pass."""
     try:
         yield
     except Py4JJavaError as error:
         if _class_of_cause(error) not in _LINKAGE:
             raise
-        found.append(_not_checked(kind, f"{_class_of_cause(error)}: {sentence_of(error)}"))
+        problems.append(_not_checked(kind, f"{_class_of_cause(error)}: {sentence_of(error)}"))
     except MissingClassError as error:
-        found.append(_not_checked(kind, error.sentence))
+        problems.append(_not_checked(kind, error.sentence))
     except Py4JError as error:
         if type(error) is not Py4JError:  # the process is gone
             raise
-        found.append(_not_checked(kind, str(error).strip().splitlines()[0]))
+        problems.append(_not_checked(kind, str(error).strip().splitlines()[0]))
 
 
 def _class_of_cause(error: Py4JJavaError) -> str:
@@ -150,7 +152,7 @@ def _not_checked(kind: ConfigKind, reason: str) -> ConfigProblem:
 
 
 def _without_unknown(
-    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, SettingTexts], found: list[ConfigProblem], *, drops: bool
+    jvm: Jvm, kind: ConfigKind, resources: Mapping[str, SettingTexts], problems: list[ConfigProblem], *, drops: bool
 ) -> Mapping[str, SettingTexts]:
     """Report the settings that the release does not define, and return the others.
 
@@ -172,7 +174,7 @@ def _without_unknown(
         return resources
     for name, settings in resources.items():
         if own := {key: settings[key] for key in sorted(unknown & settings.keys())}:
-            found.append(_problem(kind, name, _Reason(own, check, f"{sentence} {', '.join(own)}")))
+            problems.append(_problem(kind, name, _Reason(own, check, f"{sentence} {', '.join(own)}")))
     return {
         name: {key: value for key, value in settings.items() if key not in unknown}
         for name, settings in resources.items()
@@ -238,7 +240,7 @@ def _rejection(call: Callable[[], object]) -> str | None:
 
 
 def _load_broker(
-    jvm: Jvm, node_id: int, static: SettingTexts, dynamic: DynamicConfigs, found: list[ConfigProblem]
+    jvm: Jvm, node_id: int, static: SettingTexts, dynamic: DynamicConfigs, problems: list[ConfigProblem]
 ) -> Iterator[_Broker]:
     """Load the configuration of a broker as its start does. Yields nothing if KafkaConfig rejects its file."""
 
@@ -255,12 +257,12 @@ def _load_broker(
         own = kind is ConfigKind.BROKER
         kept = config.dynamicConfig().fromPersistentProps(plain_properties(jvm, settings), own)
         layers[kind, name] = {key: value for key, value in settings.items() if kept.containsKey(key)}
-        found += [
+        problems += [
             _problem(kind, name, _Reason({key: value}, ConfigCheck.VALUE, _why_dropped(jvm, key, value, own=own)))
             for key, value in settings.items()
             if not kept.containsKey(key)
         ]
-    found += _layer_problems(static, layers, ConfigCheck.TOGETHER, load)
+    problems += _layer_problems(static, layers, ConfigCheck.TOGETHER, load)
     merged = _merged(static, layers)
     properties = merged if _rejection(lambda: load(merged)) is None else static
     yield _Broker(node_id, properties, _log_defaults(jvm, load(properties)))
@@ -271,7 +273,7 @@ def _load_broker(
             logs = _log_defaults(jvm, load(settings))
             log_config.validateBrokerLogConfigValues(logs, _is_on(settings, _REMOTE_STORAGE))
 
-        found += _layer_problems(static, layers, ConfigCheck.STARTUP, start_logs)
+        problems += _layer_problems(static, layers, ConfigCheck.STARTUP, start_logs)
 
 
 def _merged(static: SettingTexts, layers: Mapping[tuple[ConfigKind, str], SettingTexts]) -> dict[str, str]:
@@ -326,10 +328,10 @@ def _clamped(jvm: Jvm, settings: SettingTexts) -> dict[str, str]:
 
 
 def _applies_before_logs(jvm: Jvm) -> bool:
-    found = jvm.find_class(_DYNAMIC_BROKER_CONFIG)
-    if found is None:
+    java_class = jvm.find_class(_DYNAMIC_BROKER_CONFIG)
+    if java_class is None:
         raise MissingClassError(f"The class {_DYNAMIC_BROKER_CONFIG} does not exist.")
-    return any(method.getName() == _BEFORE_LOGS for method in found.getMethods())
+    return any(method.getName() == _BEFORE_LOGS for method in java_class.getMethods())
 
 
 def _log_defaults(jvm: Jvm, config: Any) -> Any:
@@ -342,9 +344,9 @@ def _topic_check(jvm: Jvm, brokers: Iterable[_Broker]) -> Callable[[SettingTexts
     empty = jvm.packages.java.util.HashMap()
     defaults: list[tuple[Any, bool]] = []
     for broker in brokers:
-        known = (broker.logs, _is_on(broker.properties, _REMOTE_STORAGE))
-        if not any(known[0].equals(logs) and known[1] == remote for logs, remote in defaults):
-            defaults.append(known)
+        of_broker = (broker.logs, _is_on(broker.properties, _REMOTE_STORAGE))
+        if not any(of_broker[0].equals(logs) and of_broker[1] == remote for logs, remote in defaults):
+            defaults.append(of_broker)
 
     def load(logs: Any, settings: SettingTexts) -> Any:
         return log_config.fromProps(logs, plain_properties(jvm, settings))
@@ -470,8 +472,10 @@ def plain_properties(jvm: Jvm, settings: Mapping[str, str]) -> Any:
 def config_definitions(jvm: Jvm) -> Any:
     """Return the ConfigDef of KafkaConfig. Before 3.5 only the Scala object itself shows it, in 3.3 not to others."""
     config = jvm.packages.java.lang.Class.forName(f"{KAFKA_CONFIG}$")
-    methods = (one for one in config.getDeclaredMethods() if one.getReturnType().getSimpleName() == "ConfigDef")
-    definition = next(one for one in methods if one.getParameterCount() == 0)
+    methods = (
+        method for method in config.getDeclaredMethods() if method.getReturnType().getSimpleName() == "ConfigDef"
+    )
+    definition = next(method for method in methods if method.getParameterCount() == 0)
     definition.setAccessible(True)
     return jvm.call(definition, config.getField("MODULE$").get(None))
 
@@ -482,9 +486,9 @@ def secret_values(jvm: Jvm, configs: Iterable[Mapping[str, str]]) -> frozenset[s
     keys = config_definitions(jvm).configKeys()
     types: dict[str, str | None] = {}
     for name in {name for name, _ in pairs}:
-        found = keys.get(_OF_LISTENER.sub("", name))
+        key = keys.get(_OF_LISTENER.sub("", name))
         # The types of Kafka's own ConfigDef: PASSWORD is the only one whose values are hidden.
-        types[name] = None if found is None else str(found.type().name())
+        types[name] = None if key is None else str(key.type().name())
     return frozenset(
         value
         for name, value in pairs

@@ -91,16 +91,16 @@ class NodeFiles:
 
     def size(self) -> tuple[int, int]:
         """Return the number of partition folders and the bytes that would be copied."""
-        found = [self.source.folders(path) for path in self.directories.values()]
-        copied = (files[name] for one in found for files in one.values() for name in _copied(files))
-        return sum(map(len, found)), sum(copied)
+        of_each = [self.source.folders(path) for path in self.directories.values()]
+        copied = (files[name] for folders in of_each for files in folders.values() for name in _copied(files))
+        return sum(map(len, of_each)), sum(copied)
 
     def cluster_id(self) -> str:
         """Return the cluster id in meta.properties.
 
         Raises UserError for directories of different clusters, or of another node.
         """
-        found: dict[str, Path] = {}
+        ids: dict[str, Path] = {}
         for path in self.directories.values():
             with reading(path):
                 meta = server_properties.parse(self.source.read(path, META))
@@ -109,8 +109,8 @@ class NodeFiles:
                     f"{path} belongs to node {meta.get('node.id')}, not to {self.node.name} ({self.node.node_id}).",
                     remedy="Name the directory of each node. Nothing was copied.",
                 )
-            found[meta.get("cluster.id", "")] = path
-        return _only(found)
+            ids[meta.get("cluster.id", "")] = path
+        return _only(ids)
 
     def copy(self, home: Path, on_progress: Callable[[int], None]) -> dict[str, str]:
         """Copy the files into `home` and return each directory in the configuration → its copy.
@@ -132,22 +132,22 @@ class NodeFiles:
     def _copy(self, directory: Path, target: Path) -> Iterator[int]:
         """Copy one directory. Yield numbers of partition folders that were copied."""
         _write(target / META, self.source.read(directory, META))
-        found = self.source.folders(directory)
-        if METADATA_LOG in found:
+        folders = self.source.folders(directory)
+        if METADATA_LOG in folders:
             with suppress(FileNotFoundError):
                 _write(target / BOOTSTRAP, self.source.read(directory, BOOTSTRAP))
-        logs = [name for name in found if is_copied(name)]
-        empty = found.keys() - logs
+        logs = [name for name in folders if is_copied(name)]
+        empty = folders.keys() - logs
         metadata = self.source.partition_metadata(directory, empty)
         for name in empty:
             (target / name).mkdir()
             if name in metadata:
                 _write(target / name / PARTITION_METADATA, metadata[name])
         yield len(empty)
-        yield from self._copy_logs(directory, target, logs, found)
+        yield from self._copy_logs(directory, target, logs, folders)
 
     def _copy_logs(
-        self, directory: Path, target: Path, logs: Sequence[str], found: Mapping[str, Mapping[str, int]]
+        self, directory: Path, target: Path, logs: Sequence[str], folders: Mapping[str, Mapping[str, int]]
     ) -> Iterator[int]:
         for _ in range(_TRIES):
             gone = set[str]()
@@ -155,16 +155,16 @@ class NodeFiles:
                 shutil.rmtree(target / name, ignore_errors=True)
                 (target / name).mkdir()
                 try:
-                    for file in _copied(found[name]):
-                        self.source.fetch(directory, f"{name}/{file}", found[name][file], target / name / file)
+                    for file in _copied(folders[name]):
+                        self.source.fetch(directory, f"{name}/{file}", folders[name][file], target / name / file)
                 except FileNotFoundError:
                     gone.add(name)
-            before, found = found, self.source.folders(directory)
+            before, folders = folders, self.source.folders(directory)
             changed = [
-                name for name in logs if name in gone or not {*_copied(before[name])} <= found.get(name, {}).keys()
+                name for name in logs if name in gone or not {*_copied(before[name])} <= folders.get(name, {}).keys()
             ]
             yield len(logs) - len(changed)
-            logs = [name for name in changed if name in found]
+            logs = [name for name in changed if name in folders]
             if not logs:
                 return
         raise TransientError(
@@ -225,17 +225,17 @@ def backup_release(node: NodeSpec, backup: Path) -> str | None:
 
 def same_cluster(files: Sequence[NodeFiles]) -> str:
     """Return the cluster id of all nodes. Raises UserError for copies of different clusters."""
-    return _only({one.cluster_id(): next(iter(one.directories.values())) for one in files})
+    return _only({of_node.cluster_id(): next(iter(of_node.directories.values())) for of_node in files})
 
 
-def _only(found: Mapping[str, Path]) -> str:
-    if len(found) > 1:
-        (first, a), (second, b) = list(found.items())[:2]
+def _only(directories: Mapping[str, Path]) -> str:
+    if len(directories) > 1:
+        (first, a), (second, b) = list(directories.items())[:2]
         raise UserError(
             f"{a} belongs to cluster {first}, and {b} to cluster {second}.",
             remedy="Name directories of one cluster. Nothing was copied.",
         )
-    return next(iter(found))
+    return next(iter(directories))
 
 
 def is_copied(folder: str) -> bool:
@@ -264,8 +264,8 @@ def _copied(files: Collection[str]) -> list[str]:
 
     Segments include those between two renames of the log cleaner: the node of the copy decides about them as it starts.
     """
-    found = [checkpoint for name in files if (checkpoint := checkpoint_of(Path(name))) is not None]
-    snapshots = sorted(found, key=lambda one: (one.end_offset, one.epoch))
+    checkpoints = [checkpoint for name in files if (checkpoint := checkpoint_of(Path(name))) is not None]
+    snapshots = sorted(checkpoints, key=lambda one: (one.end_offset, one.epoch))
     # One with end offset 0 has the voters with which a dynamic quorum was formatted.
     kept = {one.path.name for one in (*snapshots[-1:], *(one for one in snapshots if one.end_offset == 0))}
     names = {*_ALWAYS, QUORUM_STATE, *kept}
@@ -329,16 +329,16 @@ class HostFiles:
         done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)
         if MISSING not in done.err:  # a file disappeared while its folder was read
             self.commands.expect(self.node, self._rights(directory).list, done)
-        found: defaultdict[str, dict[str, int]] = defaultdict(dict)
+        sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
         for match in filter(None, map(_ENTRY.fullmatch, done.out.split("|"))):
             kind, size, folder, file = match.groups()
             if PARTITION.fullmatch(folder) is None:
                 continue
             if kind == "d" and file is None:
-                found[folder].update()
+                sizes[folder].update()
             elif kind == "f" and file is not None and is_copied(folder):
-                found[folder][file] = int(size)
-        return found
+                sizes[folder][file] = int(size)
+        return sizes
 
     def partition_metadata(self, directory: Path, folders: Collection[str]) -> Mapping[str, bytes]:
         """Return what Kafka writes (PartitionMetadataFile): the version 0 and the topic id."""
@@ -348,8 +348,8 @@ class HostFiles:
             self.commands.expect(self.node, right, done)
         self.commands.refuse_missing_right(self.node, right, done)
         line = re.compile(rf"{re.escape(str(directory))}/([^/]+)/{re.escape(PARTITION_METADATA)}:(topic_id: \S+)")
-        found = {match[1]: match[2] for match in filter(None, map(line.fullmatch, done.out.splitlines()))}
-        return {name: f"version: 0\n{found[name]}\n".encode() for name in folders if name in found}
+        topic_ids = {match[1]: match[2] for match in filter(None, map(line.fullmatch, done.out.splitlines()))}
+        return {name: f"version: 0\n{topic_ids[name]}\n".encode() for name in folders if name in topic_ids}
 
     def read(self, directory: Path, name: str) -> bytes:
         right = (

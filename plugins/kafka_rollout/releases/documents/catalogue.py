@@ -69,11 +69,11 @@ class _Advisories(_Strict):
     @field_validator("advisories")
     @classmethod
     def _are_complete(cls, advisories: list[Advisory]) -> list[Advisory]:
-        for one in advisories:
-            if not (one.affected and one.source):
-                raise ValueError(f"{one.id} needs affected releases and a source")
-            if one.severity == "blocker" and any(_is_unobservable(condition) for condition in one.when):
-                raise ValueError(f"{one.id} is a blocker, so its conditions must be observable")
+        for advisory in advisories:
+            if not (advisory.affected and advisory.source):
+                raise ValueError(f"{advisory.id} needs affected releases and a source")
+            if advisory.severity == "blocker" and any(_is_unobservable(condition) for condition in advisory.when):
+                raise ValueError(f"{advisory.id} is a blocker, so its conditions must be observable")
         return advisories
 
 
@@ -92,14 +92,14 @@ def release_files(*folders: Path, of: str = "releases") -> dict[Release, Path]:
 
     The files are not read.
     """
-    found: dict[Release, Path] = {}
+    files: dict[Release, Path] = {}
     for folder in folders:
         for path in (folder / of).glob("*.json"):
             try:
-                found.setdefault(Release.parse(path.stem), path)
+                files.setdefault(Release.parse(path.stem), path)
             except UserError:
                 continue
-    return dict(sorted(found.items()))
+    return dict(sorted(files.items()))
 
 
 def get_catalogue(settings: Settings | None = None) -> Catalogue:
@@ -113,12 +113,12 @@ def list_releases(settings: Settings | None = None) -> list[str]:
 
 def load_catalogue(*folders: Path) -> Catalogue:
     """Every release of the folders; raises UserError with the name of an invalid file."""
-    found = release_files(*folders)
-    if not found:
+    files = release_files(*folders)
+    if not files:
         raise UserError(f"The catalogue {folders[0] / 'releases'} contains no release.", remedy=_REMEDY)
     advisories = tuple(_read_all(folders, "advisories.json", _Advisories))
     return Catalogue(
-        {release: load_facts(path) for release, path in found.items()},
+        {release: load_facts(path) for release, path in files.items()},
         tuple(rule for file in _read_all(folders, "vendors.json", _Vendors) for rule in file.rules),
         tuple(one for file in advisories for one in file.advisories),
         max((file.reviewed_until for file in advisories), default=None),

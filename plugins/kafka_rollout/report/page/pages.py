@@ -26,7 +26,7 @@ from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.html import page_environment
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
-from kafka_rollout.report.check_report import FORMAT, CheckReport, Result
+from kafka_rollout.report.check_report import FORMAT, ClusterCheckReport, Result
 from kafka_rollout.report.run_report import (
     Document,
     DowngradeReport,
@@ -114,7 +114,7 @@ def render_run(report: RunReport) -> str:
     )
 
 
-def render_check(report: CheckReport) -> str:
+def render_check(report: ClusterCheckReport) -> str:
     """Return the page: first what needs attention, the most severe first, then all checks."""
     open_entries = [entry for entry in report.entries if entry.result not in (Result.OK, Result.NOT_APPLICABLE)]
     in_order = sorted(open_entries, key=lambda entry: list(Result).index(entry.result))

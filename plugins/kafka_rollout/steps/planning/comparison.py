@@ -57,10 +57,10 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError("The run changed the cluster before this step existed: an earlier version began it.")
         return kept
-    found = read_inventory(ports.admin, ports.clock)
-    ports.run.attach(BEFORE, found)
-    ports.run.record(ContentsTaken(counts=found.counts))
-    return found
+    inventory = read_inventory(ports.admin, ports.clock)
+    ports.run.attach(BEFORE, inventory)
+    ports.run.record(ContentsTaken(counts=inventory.counts))
+    return inventory
 
 
 def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> tuple[Difference, ...]:
@@ -76,34 +76,42 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
         now = read_inventory(ports.admin, ports.clock, configured_groups=before.group_configs)
-        found = compare_states(before, now, expected)
-        return now, tuple(replace(one, accepted=one.fails and one.sentence in accepted) for one in found)
+        differences = compare_states(before, now, expected)
+        return now, tuple(
+            replace(difference, accepted=difference.fails and difference.sentence in accepted)
+            for difference in differences
+        )
 
-    now, found = until(ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S)
-    found = (*found, *(replace(one, accepted=one.sentence in accepted) for one in _access(ports, plan, now)))
+    now, differences = until(
+        ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S
+    )
+    differences = (
+        *differences,
+        *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(ports, plan, now)),
+    )
     ports.run.attach(
         COMPARED[after],
         {
             "before": before.counts,
             "after_counts": now.counts,
             "unasked": {PARTS.get(part, part): why for part, why in now.unasked.items()},
-            "new_settings": new_settings(found),
-            "digest": digest(found),
-            "differences": found,
+            "new_settings": new_settings(differences),
+            "digest": digest(differences),
+            "differences": differences,
         },
     )
-    failing = [one.sentence for one in found if one.fails]
+    failing = [difference.sentence for difference in differences if difference.fails]
     ports.run.record(
         ContentsCompared(
             counts=now.counts,
-            differences=len(found),
+            differences=len(differences),
             after=after,
             failing=len(failing),
             first=tuple(failing[:_RECORDED]),
-            digest=digest(found),
+            digest=digest(differences),
         )
     )
-    return found
+    return differences
 
 
 def _access(ports: ReadPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
@@ -116,7 +124,7 @@ def _accepted(ports: ReadPorts, plan: Plan) -> frozenset[str]:
     compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
     if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
         return frozenset()
-    return frozenset(one["sentence"] for one in compared["differences"] if counts(one))
+    return frozenset(difference["sentence"] for difference in compared["differences"] if counts(difference))
 
 
 def counts(difference: Mapping[str, Any]) -> bool:
@@ -144,9 +152,9 @@ def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
     given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
     if given is not None and given.decision == Decision.APPROVED:
         refuse_unproved(ports, given)
-    if found := find_unaccepted(events, plan.hash):
+    if unaccepted := find_unaccepted(events, plan.hash):
         raise RefusedError(
-            f"The cluster differs from its state before the run: {few(found.first)}",
+            f"The cluster differs from its state before the run: {few(unaccepted.first)}",
             remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",
         )
 
@@ -163,10 +171,10 @@ def take_inventory(ports: ClusterPorts) -> ClusterInventory:
     kept: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
     if kept is not None and has_acted(ports.run.events()):
         return kept
-    found = ports.admin.inventory()
-    ports.run.attach(CONTENTS_BEFORE, found)
-    ports.run.record(ContentsTaken(counts=found.counts))
-    return found
+    inventory = ports.admin.inventory()
+    ports.run.attach(CONTENTS_BEFORE, inventory)
+    ports.run.record(ContentsTaken(counts=inventory.counts))
+    return inventory
 
 
 def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
@@ -176,16 +184,16 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
         raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
     after = ports.admin.inventory(configured_groups=before.group_configs)
     unserved = find_unserved_types(levels_now(ports).finalized)
-    found = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
-    found = (*found, *_access(ports, ports.run.load_plan(), after))
+    differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
+    differences = (*differences, *_access(ports, ports.run.load_plan(), after))
     ports.run.attach(
         CONTENTS_COMPARED,
         {
             "before": before.counts,
             "after": after.counts,
             "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
-            "differences": found,
+            "differences": differences,
         },
     )
-    ports.run.record(ContentsCompared(counts=after.counts, differences=len(found)))
-    return found
+    ports.run.record(ContentsCompared(counts=after.counts, differences=len(differences)))
+    return differences
