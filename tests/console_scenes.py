@@ -15,7 +15,18 @@ from kafka_rollout.model.plan import Direction, Lowering, NodeStep, Plan, Releas
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Event, Planned, StepDone, StepSkipped
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Asked,
+    Begun,
+    Decision,
+    Event,
+    Planned,
+    StepBegan,
+    StepEnded,
+    StepOutcome,
+)
 from kafka_rollout.run.step_events import (
     GateChecked,
     GateFailed,
@@ -122,11 +133,12 @@ class Scene:
         self.at += seconds
         return self.at
 
-    def begin(self, run_of: RunOf = RunOf.UPGRADE) -> None:
+    def begin(self, run_of: RunOf = RunOf.UPGRADE, approval: str = "approve_plan") -> None:
         digest = self.plan.hash
         self.add(Begun(at=self.at, dag_id=DAG, triggered_by="anna"))
-        self.add(StepDone(at=self.tick(4), step="observe"))
-        self.add(StepDone(at=self.tick(30), step="scan_before_roll"))
+        self.do("observe", 4)
+        self.do("scan_before_roll", 30)
+        self.add(StepBegan(at=self.at, step="plan"))
         self.add(
             Planned(
                 at=self.tick(5),
@@ -138,8 +150,9 @@ class Scene:
                 blockers=(),
             )
         )
-        self.add(StepDone(at=self.at, step="plan"))
-        self.add(StepSkipped(at=self.tick(1), step="rehearse", reason="The run was started without a rehearsal."))
+        self.add(StepEnded(at=self.at, step="plan", outcome=StepOutcome.DONE))
+        self.do("rehearse", 1, StepOutcome.SKIPPED, "The run was started without a rehearsal.")
+        self.add(StepBegan(at=self.at, step=approval))
         self.add(
             Approval(
                 at=self.tick(60),
@@ -150,7 +163,12 @@ class Scene:
                 plan_hash=digest,
             )
         )
-        self.add(StepDone(at=self.tick(5), step="start_traffic"))
+        self.add(StepEnded(at=self.at, step=approval, outcome=StepOutcome.DONE))
+        self.do("start_traffic", 5)
+
+    def do(self, step: str, seconds: float, outcome: StepOutcome = StepOutcome.DONE, reason: str = "") -> None:
+        self.add(StepBegan(at=self.at, step=step))
+        self.add(StepEnded(at=self.tick(seconds), step=step, outcome=outcome, reason=reason))
 
     def check(self, kind: GateKind, node_id: int, *conditions: GateCondition, is_held: bool = False) -> None:
         name = f"{'before' if kind is GateKind.BEFORE_STOP else 'after'} node {node_id}"
@@ -160,6 +178,8 @@ class Scene:
 
     def restart(self, node_id: int) -> None:
         step = self.step.key
+        if not any(isinstance(one, StepBegan) and one.step == "roll" for one in self.events):
+            self.add(StepBegan(at=self.at, step="roll"))
         self.check(
             GateKind.BEFORE_STOP, node_id, GateCondition(name="min ISR without it", is_met=True, evidence="kept")
         )
@@ -248,7 +268,7 @@ def stopped_downgrade(cluster: ClusterSpec, *, now: float) -> Scene:
         release_steps=(down,),
         lowering=Lowering.OFFLINE,
     )
-    scene.begin(RunOf.DOWNGRADE)
+    scene.begin(RunOf.DOWNGRADE, "approve_roll")
     scene.at = now - 120
     voters = tuple(node.node_id for node in cluster.controllers)
     sentence = "All nodes are requested to stop."
@@ -258,7 +278,8 @@ def stopped_downgrade(cluster: ClusterSpec, *, now: float) -> Scene:
         scene.add(Stopping(at=scene.at, **where))  # type: ignore[arg-type]
         scene.add(Stopped(at=scene.at + 3, **where, seconds=3.0, forced=False))  # type: ignore[arg-type]
     scene.at = now - 60
-    scene.add(StepDone(at=scene.at, step="offline.stop_all"))
+    scene.add(StepEnded(at=scene.at, step="offline.stop_all", outcome=StepOutcome.DONE))
+    scene.add(StepBegan(at=scene.at, step="offline.choose_log"))
     text = (
         "orders: the offline step choose_log failed. How to continue?\n\n"
         "**At 03:04:31 UTC:** The metadata logs of 1 of 3 voters are available.\n\n"

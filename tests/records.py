@@ -5,12 +5,13 @@ from __future__ import annotations
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
 from pathlib import Path
 
 from kafka_rollout.notifications.due import Notification, NotificationKind, alert_of_scan, of_scheduled_run
 from kafka_rollout.notifications.store.sent import SqlNotifications
+from kafka_rollout.run.events import Event, StepEnded, StepOutcome, events_of
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
 from kafka_rollout.run.store.history import SqlRunStore, list_runs
@@ -69,3 +70,11 @@ def _empty_database() -> bytes:
         file = Path(folder) / FILE
         Database(f"sqlite:///{file}").upgrade()
         return file.read_bytes()
+
+
+def failed_step(step: str, reason: str, at: float = 0.0) -> StepEnded:
+    return StepEnded(at=at, step=step, outcome=StepOutcome.FAILED, reason=reason)
+
+
+def failed_steps(events: Iterable[Event]) -> list[StepEnded]:
+    return [one for one in events_of(events, StepEnded) if one.outcome is StepOutcome.FAILED]

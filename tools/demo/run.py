@@ -324,7 +324,7 @@ class _Demo:
             if plan is None:
                 with suppress(RolloutError):
                     plan = store.load_plan()
-            for line in progress.lines(plan, store.events(), tasks):
+            for line in progress.lines(plan, store.events()):
                 self.say(line)
                 last_news = time.monotonic()
             if state in ("success", "failed"):

@@ -32,6 +32,7 @@ from kafka_rollout.run.projections.nodes import (
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.step_events import LiveLowered
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import (
     accept_doubts,
@@ -323,7 +324,7 @@ class ShellServices:
         say(f"report: {page}")
         say(data)
         if plan.lowering is Lowering.OFFLINE and (
-            took := outage_sentence(self.ports.run.events(), expected_outage_s(self.ports))
+            took := outage_sentence(RunView.of(self.ports.run.events()), expected_outage_s(self.ports))
         ):
             say(took, err)
         if lowered := newest(self.ports.run.events(), LiveLowered):

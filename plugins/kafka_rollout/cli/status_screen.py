@@ -113,7 +113,7 @@ class StatusScreen:
 
     def show(self, found: ClusterStatus, run: RunState) -> None:
         """Show the run as it is now."""
-        new = list(self._progress.lines(run.plan, run.events, {}))
+        new = list(self._progress.lines(run.plan, run.view.events))
         self._newest.extend(new)
         if self._live is not None:
             progress = (show.marked("", "", line) for line in ("", *self._newest))

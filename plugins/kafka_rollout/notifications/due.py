@@ -13,21 +13,12 @@ from enum import StrEnum
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
-from kafka_rollout.run.events import (
-    Approval,
-    Asked,
-    Begun,
-    Event,
-    TakenOver,
-    TaskFailed,
-    has,
-    newest,
-)
-from kafka_rollout.run.projections.approvals import asks_for_decision, open_question, subject_of, who_can_answer
-from kafka_rollout.run.projections.nodes import find_last_node_event, gate_is_passed, stop_is_unfinished
-from kafka_rollout.run.projections.runs import QUIET_S, RunEnd, ended_by_operator, find_dag_id, has_acted
-from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
+from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.run.events import Approval, Asked, Begun, StepEnded, StepOutcome, TakenOver
+from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
+from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
+from kafka_rollout.run.step_events import GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.view import GateHistory, GateState, RunView, subject_of
 
 
 class NotificationKind(StrEnum):
@@ -167,7 +158,7 @@ class RunHistory:
     """A run as it was read."""
 
     run_id: str
-    events: tuple[Event, ...]
+    view: RunView
     end: RunEnd | None = None
     """None without a report."""
     has_lock: bool = False
@@ -224,25 +215,24 @@ def of_scheduled_run(alert: Notification, cluster: str, run_id: str, at: float) 
 
 
 def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:
-    events = [event for event in run.events if event.at]
-    question = open_question(events, None if run.end is None else run.end.ended_at, has_lock=run.has_lock)
-    if question is None and not (has(events, Begun, TakenOver) or has_acted(events)):
+    view = run.view
+    question = view.question(None if run.end is None else run.end.ended_at, has_lock=run.has_lock)
+    if view.last_at is None or (question is None and not (view.has(Begun, TakenOver) or view.has_acted)):
         return  # a plan or a dry run of the command line
-    made = _Maker(cluster=cluster, run=run, events=tuple(events))
+    made = _Maker(cluster=cluster, run=run)
     yield from made.failed_nodes()
     if question is not None:
         yield from made.of_question(question, now, times)
-        return
-    if (end := made.end()) is not None:
+    elif (end := made.end()) is not None:
         if end.outcome != "dry_run":  # its starter looks at it
             yield made.of_end(end)
-    elif isinstance(events[-1], TaskFailed):
-        if now - events[-1].at >= QUIET_S:  # the report follows in a moment
-            yield made.failed(events[-1].at, f"Task {events[-1].task} failed: {events[-1].sentence}")
-    elif run.has_lock or now - events[-1].at < QUIET_S:
+    elif view.failed is not None:
+        if now - view.failed.at >= QUIET_S:  # the report follows in a moment
+            yield made.failed(view.failed.at, f"Step {view.failed.step} failed: {view.failed.reason}")
+    elif run.has_lock or now - view.last_at < QUIET_S:
         yield from made.slow_gates(now)
-    elif has_acted(events):
-        yield made.paused(events[-1].at, "It does not hold the lock, records nothing, and has no report.")
+    elif view.has_acted:
+        yield made.paused(view.last_at, "It does not hold the lock, records nothing, and has no report.")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -251,23 +241,26 @@ class _Maker:
 
     cluster: str
     run: RunHistory
-    events: tuple[Event, ...]
 
-    def make(self, kind: NotificationKind, number: int, at: float, headline: str, **more: object) -> Notification:
+    @property
+    def view(self) -> RunView:
+        return self.run.view
+
+    def make(self, kind: NotificationKind, number: int | str, at: float, headline: str, **more: object) -> Notification:
         """`number`: tells this event of the run from others of its kind."""
-        fields = {"dag_id": find_dag_id(self.events), "run_id": self.run.run_id, "page": Page.RUN, **more}
+        fields = {"dag_id": self.view.dag_id, "run_id": self.run.run_id, "page": Page.RUN, **more}
         key = f"{kind}:{self.run.run_id}:{number}"
         return Notification(key=key, kind=kind, cluster=self.cluster, at=at, headline=headline, **fields)  # type: ignore[arg-type]
 
     def attempt(self) -> int:
         """Return a number that grows when the run acts, asks or fails again, but not while it writes its report."""
-        kinds = Approval | Asked | GateFailed | Started | Stopping | TaskFailed
-        return sum(isinstance(event, kinds) for event in self.events)
+        kinds = Approval | Asked | GateFailed | Started | Stopping
+        return sum(isinstance(event, kinds) or _is_failure(event) for event in self.view.events)
 
     def end(self) -> RunEnd | None:
         """Return the report's end, if nothing happened since."""
         end = self.run.end
-        return end if end is not None and end.is_newest(self.events) else None
+        return end if end is not None and end.is_newest(self.view.last_at) else None
 
     def of_question(self, found: tuple[int, Asked], now: float, times: NotificationTimes) -> Iterator[Notification]:
         number, asked = found
@@ -276,8 +269,8 @@ class _Maker:
             yield self.failed(asked.answer_by, f"There was no answer in time: {subject}")
             return
         decides = asks_for_decision(asked)
-        last = find_last_node_event(self.events) if decides else None
-        failed = newest(self.events, GateFailed) if decides else None
+        last = self.view.last_act if decides else None
+        failed = self.view.newest(GateFailed) if decides else None
         until = f"{datetime.fromtimestamp(asked.answer_by, UTC):%Y-%m-%d %H:%M} UTC"
         deadline = f"Without an answer until {until}, the task fails." if asked.answer_by else ""
         where = "Open the page" if asked.terminal is None else f"Go to the terminal of {asked.terminal}"
@@ -286,7 +279,7 @@ class _Maker:
                 subject,
                 f"Gate {failed.gate}: {failed.message}." if failed is not None else "",
                 deadline,
-                f"Can answer: {', '.join(who_can_answer(asked, find_dag_id(self.events)))}.",
+                f"Can answer: {', '.join(who_can_answer(asked, self.view.dag_id))}.",
             ),
             "remedy": f"{where} and answer: {', '.join(asked.options)}.",
             "page": Page.ANSWER if asked.terminal is None else Page.CLUSTERS,
@@ -301,13 +294,17 @@ class _Maker:
             yield self.make(NotificationKind.APPROVAL_EXPIRES, number, asked.answer_by - reminds, left, **more)
 
     def failed_nodes(self) -> Iterator[Notification]:
-        for number, event in enumerate(self.events):
+        last: Stopping | Started | None = None
+        for number, event in enumerate(self.view.events):
             match event:
+                case Stopping() | Started():
+                    last = event
+                    continue
                 case GateFailed(ref=GateRef(node_id=int(node_id))):
                     headline, why = f"The gate of node {node_id} failed.", f"Gate {event.gate}: {event.message}."
-                case TaskFailed() if (stopped := self._unfinished_stop(number)) is not None:
-                    node_id = stopped
-                    headline, why = f"Node {node_id} was stopped and not started again.", event.sentence
+                case StepEnded(outcome=StepOutcome.FAILED) if isinstance(last, Stopping):
+                    node_id = last.node_id
+                    headline, why = f"Node {node_id} was stopped and not started again.", event.reason
                 case _:
                     continue
             remedy = f"Read the log of node {node_id}. The run changes no other node until you answer or continue it."
@@ -316,37 +313,28 @@ class _Maker:
             )
 
     def slow_gates(self, now: float) -> Iterator[Notification]:
-        waiting: dict[GateRef, tuple[int, float, GateCheck]] = {}
-        for number, event in enumerate(self.events):
-            match event:
-                case GateChecked(ref=ref, check=check) if not check.is_held:
-                    first, since, _ = waiting.get(ref, (number, check.at, check))
-                    waiting[ref] = (first, since, check)
-                case GateChecked(ref=ref) | GatePassed(ref=ref) | GateFailed(ref=ref):  # held: the timeout does not run
-                    waiting.pop(ref, None)
-                case Stopping(node_id=node_id) | Stopped(node_id=node_id) | Started(node_id=node_id):
-                    waiting = {ref: one for ref, one in waiting.items() if ref.node_id != node_id}
         timeout_s = self.run.gate_timeout_s
-        for ref, (number, since, check) in waiting.items():
-            if check.passes or now - since < timeout_s / 2:
+        for gate in self.view.open_gates:
+            since = _waits_since(gate)
+            if since is None or now - since < timeout_s / 2:
                 continue
+            ref, check = gate.ref, gate.checks[-1]
             sentences = (
                 f"Gate {check.gate} has waited for {duration(now - since)}. Its timeout is {duration(timeout_s)}.",
                 f"It waits for {check.waits_for}.",
             )
             after = "the run asks an approver, or stops in a shell."
             # The stop of all nodes or controllers waits in its own task, that of the controllers after their gate.
-            if ref.kind is GateKind.NODES_STOP or (
-                ref.kind is GateKind.CONTROLLERS_STOP and gate_is_passed(self.events, ref)
-            ):
+            has_passed = any(one.ref == ref for one in self.view.all(GatePassed))
+            if ref.kind is GateKind.NODES_STOP or (ref.kind is GateKind.CONTROLLERS_STOP and has_passed):
                 after = "the task fails, or the shell stops; no node is stopped. To wait again, continue the run."
             remedy = f"Look at the named conditions now. After the timeout {after}"
             more = {"sentences": sentences, "remedy": remedy, "node": ref.node_id}
             headline = f"Gate {check.gate} waits longer than expected."
-            yield self.make(NotificationKind.GATE_SLOW, number, since + timeout_s / 2, headline, **more)
+            yield self.make(NotificationKind.GATE_SLOW, f"{ref}:{since:.0f}", since + timeout_s / 2, headline, **more)
 
     def of_end(self, end: RunEnd) -> Notification:
-        page = Page.REPORT if find_dag_id(self.events) else Page.CLUSTERS
+        page = Page.REPORT if self.view.dag_id else Page.CLUSTERS
         more: dict[str, object] = {"sentences": _listed(end.sentence), "page": page}
         match end.outcome:
             case "finished" | "rolled_not_finalized":
@@ -358,14 +346,14 @@ class _Maker:
                 return self.make(
                     NotificationKind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more
                 )
-        if ended_by_operator(self.events):
+        if self.view.ended_by_operator:
             return self.paused(end.ended_at, end.sentence, page)
         return self.failed(end.ended_at, end.sentence, page)
 
     def failed(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
-        changed = "" if has_acted(self.events) else "It changed nothing."
+        changed = "" if self.view.has_acted else "It changed nothing."
         remedy = "Read the reason, fix the cause, then continue the run: clear the failed task"
-        remedy += " in Airflow." if find_dag_id(self.events) else f", or use --run {self.run.run_id} in the shell."
+        remedy += " in Airflow." if self.view.dag_id else f", or use --run {self.run.run_id} in the shell."
         more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
         return self.make(NotificationKind.RUN_FAILED, self.attempt(), at, "A run failed.", **more)
 
@@ -374,12 +362,23 @@ class _Maker:
         more = {"sentences": _listed(why), "remedy": remedy, "page": page}
         return self.make(NotificationKind.RUN_PAUSED, self.attempt(), at, "A run stopped before its end.", **more)
 
-    def _unfinished_stop(self, number: int) -> int | None:
-        """Return the node that was stopped and not started when event `number` was recorded."""
-        before = self.events[:number]
-        last = find_last_node_event(before)
-        unfinished = last is not None and stop_is_unfinished(before, last.release_step, last.node_id)
-        return last.node_id if last is not None and unfinished else None
+
+def _is_failure(event: object) -> bool:
+    return isinstance(event, StepEnded) and event.outcome is StepOutcome.FAILED
+
+
+def _waits_since(gate: GateHistory) -> float | None:
+    """Return since when a gate waits; None for one that waits for nothing. A held gate waits for its operator: the
+    timeout does not run.
+    """
+    if gate.state is not GateState.WAITS:
+        return None
+    begin: float | None = None
+    for check in reversed(gate.checks):
+        if check.is_held or (gate.passed_or_failed_at is not None and check.at <= gate.passed_or_failed_at):
+            break
+        begin = check.at
+    return begin
 
 
 def _not_finalized(history: ClusterHistory, now: float, times: NotificationTimes) -> Iterator[Notification]:

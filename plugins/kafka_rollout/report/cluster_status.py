@@ -6,7 +6,7 @@ Pure: the caller reads histories and lock, and passes the time in. The JSON form
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any
 
@@ -16,51 +16,13 @@ from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.report.run_report import Outcome, StepLine, StepState
-from kafka_rollout.run.events import (
-    Approval,
-    ApprovalOf,
-    Asked,
-    Begun,
-    Decision,
-    Event,
-    Planned,
-    TakenOver,
-    TaskFailed,
-    events_of,
-    has,
-    newest,
-)
-from kafka_rollout.run.projections.approvals import (
-    asks_for_decision,
-    find_invalidity,
-    open_question,
-    subject_of,
-    who_can_answer,
-)
-from kafka_rollout.run.projections.nodes import (
-    GateState,
-    NodeProgress,
-    find_last_node_event,
-    gate_histories,
-    has_stopped_nodes,
-    node_progress,
-    stop_is_unfinished,
-)
-from kafka_rollout.run.projections.offline import can_be_undone
-from kafka_rollout.run.projections.runs import (
-    QUIET_S,
-    RunEnd,
-    ended_by_operator,
-    find_dag_id,
-    find_pause,
-    find_starter,
-    has_acted,
-    last_failure,
-    rolls_back,
-    run_of,
-)
+from kafka_rollout.report.run_report import Outcome, StepLine
+from kafka_rollout.run.estimates import goes_back, has_acted, is_done
+from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Planned, TakenOver
+from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
+from kafka_rollout.run.projections.runs import QUIET_S, RunEnd, rolls_back
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
+from kafka_rollout.run.view import GateState, RunView, StepState, subject_of
 
 FORMAT = 1
 
@@ -187,7 +149,7 @@ class RunState:
     history cannot be read; then the other fields are empty."""
 
     run_id: str
-    events: tuple[Event, ...] = ()
+    view: RunView = field(default_factory=RunView)
     plan: Plan | None = None
     end: RunEnd | None = None
     steps: tuple[StepLine, ...] = ()
@@ -198,22 +160,22 @@ class RunState:
     @property
     def current_end(self) -> RunEnd | None:
         """The end by the report, if nothing happened since."""
-        return self.end if self.end is not None and self.end.is_newest(self.events) else None
+        return self.end if self.end is not None and self.end.is_newest(self.view.last_at) else None
 
     def question(self) -> Asked | None:
         """Return the request that no one has answered yet; also one whose time is over."""
         ended_at = None if self.end is None else self.end.ended_at
-        found = open_question(self.events, ended_at, has_lock=self.has_lock)
+        found = self.view.question(ended_at, has_lock=self.has_lock)
         return None if found is None else found[1]
 
 
 def is_trial(run: RunState) -> bool:
     """Return whether a run is a plan or a dry run, which change nothing and need nobody."""
-    if run.problem or run.has_lock or run.question() is not None or has_acted(run.events):
+    if run.problem or run.has_lock or run.question() is not None or run.view.has_acted:
         return False
     if run.current_end is not None and run.current_end.outcome == Outcome.DRY_RUN:
         return True
-    return not has(run.events, Begun, TakenOver, Approval)
+    return not run.view.has(Begun, TakenOver, Approval)
 
 
 def choose_run(runs: Sequence[RunState], now: float) -> RunState | None:
@@ -233,36 +195,42 @@ def choose_run(runs: Sequence[RunState], now: float) -> RunState | None:
 
 def phase_of(run: RunState, now: float) -> Phase:
     """Return the phase of a run at the time `now` (epoch seconds)."""
-    events = run.events
-    if run.problem or not events:
+    view = run.view
+    if run.problem or view.last_at is None:
         return Phase.PLANNING if run.has_lock and not run.problem else Phase.UNKNOWN
-    asked = run.question()
-    if asked is not None:
-        if asked.answer_by and now >= asked.answer_by:
-            return Phase.FAILED
-        return Phase.WAITING_FOR_DECISION if asks_for_decision(asked) else Phase.WAITING_FOR_APPROVAL
+    if (asked := run.question()) is not None:
+        return _phase_of_question(asked, now)
     if (end := run.current_end) is not None:
-        return _phase_of_end(end, events)
-    if isinstance(events[-1], TaskFailed):
-        return Phase.FAILED
+        return _phase_of_end(end, view)
     if is_trial(run):
         return Phase.DRY_RUN
-    if not (run.has_lock or now - events[-1].at < QUIET_S):
-        return Phase.PAUSED if has_acted(events) else Phase.FAILED if has(events, Begun) else Phase.DRY_RUN
-    if find_pause(events) is not None:
+    if view.failed is not None:
+        return Phase.FAILED
+    if run.has_lock or now - view.last_at < QUIET_S:
+        return _phase_at_work(view)
+    return Phase.PAUSED if view.has_acted else Phase.FAILED if view.has(Begun) else Phase.DRY_RUN
+
+
+def _phase_of_question(asked: Asked, now: float) -> Phase:
+    if asked.answer_by and now >= asked.answer_by:
+        return Phase.FAILED
+    return Phase.WAITING_FOR_DECISION if asks_for_decision(asked) else Phase.WAITING_FOR_APPROVAL
+
+
+def _phase_at_work(view: RunView) -> Phase:
+    """Return the phase of a run that continues by itself, or when an operator resumes it."""
+    if view.pause is not None:
         return Phase.PAUSED
-    if rolls_back(events):
+    if rolls_back(view.events):
         return Phase.ROLLING_BACK
-    acts = [event for event in events if isinstance(event, Stopping | Started | Finalizing | Finalized)]
-    if acts and isinstance(acts[-1], Finalizing | Finalized):
-        return Phase.FINALIZING
-    approved = newest(events, Approval)
-    return (
-        Phase.ROLLING if acts or (approved is not None and approved.decision == Decision.APPROVED) else Phase.PLANNING
-    )
+    acts = (one for one in reversed(view.events) if isinstance(one, Stopping | Started | Finalizing | Finalized))
+    if (act := next(acts, None)) is not None:
+        return Phase.FINALIZING if isinstance(act, Finalizing | Finalized) else Phase.ROLLING
+    approved = view.newest(Approval)
+    return Phase.ROLLING if approved is not None and approved.decision == Decision.APPROVED else Phase.PLANNING
 
 
-def _phase_of_end(end: RunEnd, events: Sequence[Event]) -> Phase:
+def _phase_of_end(end: RunEnd, view: RunView) -> Phase:
     match end.outcome:
         case Outcome.FINISHED | Outcome.ROLLED_NOT_FINALIZED:
             return Phase.FINISHED
@@ -272,7 +240,7 @@ def _phase_of_end(end: RunEnd, events: Sequence[Event]) -> Phase:
             return Phase.DRY_RUN
         case Outcome.REFUSED:
             return Phase.REFUSED
-    return Phase.PAUSED if ended_by_operator(events) else Phase.FAILED
+    return Phase.PAUSED if view.ended_by_operator else Phase.FAILED
 
 
 def build_status(
@@ -312,8 +280,8 @@ def status_of(
         )
     phase = phase_of(run, now)
     asked = run.question() if phase in WAITS else None
-    planned = newest(run.events, Planned)
-    dag_id = find_dag_id(run.events)
+    planned = run.view.newest(Planned)
+    dag_id = run.view.dag_id
     return ClusterStatus(
         cluster=cluster,
         phase=phase,
@@ -337,20 +305,17 @@ def status_of(
         ),
         next_action=_next_action(cluster, run, phase, asked, dag_id),
         lock=shown_lock,
-        started=iso(run.events[0].at) if run.events else None,
-        started_by=find_starter(run.events) or None,
-        updated=iso(run.events[-1].at) if run.events else None,
+        started=None if run.view.first_at is None else iso(run.view.first_at),
+        started_by=run.view.starter or None,
+        updated=None if run.view.last_at is None else iso(run.view.last_at),
         observed=iso(now),
     )
 
 
 def _node(run: RunState, phase: Phase) -> StatusNode | None:
     """Return the node that the run works on: the one of the last stop or start whose gate has not passed."""
-    last = find_last_node_event(run.events)
-    if last is None or phase in ENDED:
-        return None
-    key = (last.release_step, last.node_id)
-    if node_progress(run.events).get(key) is NodeProgress.DONE:
+    last = run.view.last_act
+    if last is None or phase in ENDED or is_done(run.view.nodes.get((last.release_step, last.node_id))):
         return None
     steps = () if run.plan is None else run.plan.release_steps
     names = {one.node_id: one.name for step in steps for one in step.order}
@@ -358,16 +323,15 @@ def _node(run: RunState, phase: Phase) -> StatusNode | None:
 
 
 def _nodes(run: RunState) -> Nodes:
-    progress = node_progress(run.events)
-    done = {key for key, state in progress.items() if state is NodeProgress.DONE}
+    nodes = run.view.nodes
     if run.plan is None:
-        return Nodes(done=len(done), left=None, total=None)
-    steps = run.plan.release_steps
-    wanted = {(step.key, one.node_id) for step in steps for one in step.order}
-    if back := progress.keys() - wanted:  # a rollback: only nodes that left their release return
-        reversed_keys = {step.key: step.reversed().key for step in steps}
-        wanted = back | {(reversed_keys[key], node_id) for key, node_id in progress.keys() & wanted}
-    return Nodes(done=len(done & wanted), left=len(wanted - done), total=len(wanted))
+        return Nodes(done=sum(map(is_done, nodes.values())), left=None, total=None)
+    wanted = [(step, one.node_id) for step in run.plan.release_steps for one in step.order]
+    keys = {(step.key, node_id) for step, node_id in wanted}
+    if goes_back(run.view, run.plan):  # only nodes that left their release return
+        keys = {(step.reversed().key, one) for step, one in wanted if has_acted(nodes.get((step.key, one)))}
+    done = sum(is_done(nodes.get(key)) for key in keys)
+    return Nodes(done=done, left=len(keys) - done, total=len(keys))
 
 
 def _step(run: RunState, phase: Phase) -> str | None:
@@ -383,11 +347,11 @@ def _step(run: RunState, phase: Phase) -> str | None:
 
 
 def find_current_step(steps: Sequence[StepLine]) -> StepLine | None:
-    """Return the step that failed, waits or runs by its events, else the first open one after the last closed one.
+    """Return the step that failed, waits or has begun, else the first open one after the last closed one.
 
-    An action has an event at its end only. A step that the plan skips has no time: the run has not come to it.
+    A step that the plan skips has no time: the run has not come to it.
     """
-    under_way = {StepState.FAILED, StepState.WAITING, StepState.RUNNING}
+    under_way = {StepState.FAILED, StepState.WAITING, StepState.BEGUN}
     if (found := next((step for step in steps if step.state in under_way), None)) is not None:
         return found
     last = max(
@@ -419,9 +383,9 @@ def _conditions(run: RunState, phase: Phase, asked: Asked | None) -> tuple[Statu
 
 
 def _needs_human(run: RunState, phase: Phase, asked: Asked | None) -> StatusCondition:
-    if phase not in NEEDS_HUMAN or not run.events:
+    if phase not in NEEDS_HUMAN or run.view.last_at is None:
         return _condition("NeedsHuman", Truth.FALSE, "NothingToDo")
-    since = run.events[-1].at if asked is None else asked.at
+    since = run.view.last_at if asked is None else asked.at
     reason = {
         Phase.WAITING_FOR_APPROVAL: "ApprovalPending",
         Phase.WAITING_FOR_DECISION: "DecisionPending",
@@ -437,14 +401,13 @@ def _why(run: RunState, asked: Asked | None) -> str:
         return f"There was no answer in time: {subject_of(late)}"
     if (end := run.current_end) is not None and end.sentence:
         return end.sentence
-    if (pause := find_pause(run.events)) is not None:
+    if (pause := run.view.pause) is not None:
         return f"The run is {pause.text}, since {iso(pause.at)}."
-    last = run.events[-1]
-    return last.sentence if isinstance(last, TaskFailed) else last_failure(run.events)
+    return run.view.last_failure if run.view.failed is None else run.view.failed.reason
 
 
 def _planned(run: RunState) -> StatusCondition:
-    planned = newest(run.events, Planned)
+    planned = run.view.newest(Planned)
     if planned is None:
         return _condition("Planned", Truth.FALSE, "NotYet")
     if planned.blockers:
@@ -454,24 +417,20 @@ def _planned(run: RunState) -> StatusCondition:
 
 
 def _approved(run: RunState) -> StatusCondition:
-    planned = newest(run.events, Planned)
-    given = [
-        one
-        for one in events_of(run.events, Approval)
-        if planned is not None and one.plan_hash == planned.plan_hash and one.what is ApprovalOf.ROLL
-    ]
-    if not given:
+    planned = run.view.newest(Planned)
+    decided = None if planned is None else run.view.decisions.get((ApprovalOf.ROLL, planned.plan_hash))
+    if decided is None:
         return _condition("Approved", Truth.FALSE, "NotYet")
-    last = given[-1]
+    last, why = decided
     if last.decision != Decision.APPROVED:
         return _condition("Approved", Truth.FALSE, "Rejected", f"{last.by}: {last.reason}", last.at)
-    if why := find_invalidity(run.events, last):
+    if why:
         return _condition("Approved", Truth.FALSE, "NotValid", why, last.at)
     return _condition("Approved", Truth.TRUE, "ApprovedByApprover", f"{last.by}: {last.reason}", last.at)
 
 
 def _gate(run: RunState) -> StatusCondition:
-    gate = max(gate_histories(run.events), key=lambda gate: gate.ended_at or 0.0, default=None)
+    gate = max(run.view.gates.values(), key=lambda gate: gate.ended_at or 0.0, default=None)
     if gate is None:
         return _condition("GatePassed", Truth.UNKNOWN, "NoGateYet")
     newest_check = gate.checks[-1] if gate.checks else None
@@ -489,8 +448,7 @@ def _gate(run: RunState) -> StatusCondition:
 
 
 def _node_down(run: RunState) -> StatusCondition:
-    last = find_last_node_event(run.events)
-    if last is None or not stop_is_unfinished(run.events, last.release_step, last.node_id):
+    if (last := run.view.unfinished_stop) is None:
         return _condition("NodeStopped", Truth.FALSE, "EveryNodeStarted", "No node is stopped by this run.")
     return _condition(
         "NodeStopped", Truth.TRUE, "StopNotFinished", f"Node {last.node_id} was asked to stop and not started.", last.at
@@ -498,7 +456,7 @@ def _node_down(run: RunState) -> StatusCondition:
 
 
 def _finalized(run: RunState) -> StatusCondition:
-    done, asked = newest(run.events, Finalized), newest(run.events, Finalizing)
+    done, asked = run.view.newest(Finalized), run.view.newest(Finalizing)
     if done is not None and (asked is None or done.at >= asked.at):
         levels = ", ".join(f"{name} {level}" for name, level in done.levels.items())
         return _condition("Finalized", Truth.TRUE, "LevelsFinalized", levels, done.at)
@@ -511,15 +469,15 @@ def _finalized(run: RunState) -> StatusCondition:
 def can_roll_back(run: RunState) -> bool:
     """Return whether a rollback is possible by the history."""
     if run.plan is not None and run.plan.lowering is Lowering.OFFLINE:
-        return can_be_undone(run.events)
-    return has_stopped_nodes(run.events) and run_of(run.events) is not RunOf.RESTART
+        return run.view.can_be_undone
+    return run.view.has(Stopping) and run.view.run_of is not RunOf.RESTART
 
 
 def action_after(cluster: str, run: RunState) -> str:
     """Return what an operator does after the end of a run. `run.end`: its end by the report."""
     end = run.end
-    phase = Phase.UNKNOWN if end is None else _phase_of_end(end, run.events)
-    return _next_action(cluster, run, phase, None, find_dag_id(run.events))
+    phase = Phase.UNKNOWN if end is None else _phase_of_end(end, run.view)
+    return _next_action(cluster, run, phase, None, run.view.dag_id)
 
 
 def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None, dag_id: str) -> str:
@@ -538,7 +496,7 @@ def _next_action(cluster: str, run: RunState, phase: Phase, asked: Asked | None,
     )
     undo = f" To roll back: `kafka-rollout rollback {where}`." if can_roll_back(run) else ""
     match phase:
-        case Phase.PAUSED if run.has_lock and find_pause(run.events) is not None:
+        case Phase.PAUSED if run.has_lock and run.view.pause is not None:
             return f"Continue with `kafka-rollout runs resume {where} --reason REASON`. The run keeps its lock."
         case Phase.PAUSED:
             return f"{continues}.{undo}"

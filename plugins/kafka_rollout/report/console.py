@@ -29,13 +29,12 @@ from kafka_rollout.report.cluster_status import (
     can_roll_back,
     find_current_step,
 )
-from kafka_rollout.report.run_report import StepLine, StepState
-from kafka_rollout.run.events import Asked, Decision, Event, Planned, newest
-from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
-from kafka_rollout.run.projections.nodes import GateHistory, GateState, open_gates, time_of_node_steps
-from kafka_rollout.run.projections.offline import outages
-from kafka_rollout.run.projections.runs import run_of
-from kafka_rollout.run.step_events import GatePassed, LiveFailed, LiveLowered, OfflineStopping
+from kafka_rollout.report.run_report import StepLine
+from kafka_rollout.run.estimates import estimate_of
+from kafka_rollout.run.events import Asked, Decision, Planned
+from kafka_rollout.run.node_status import NodeStatus, node_statuses
+from kafka_rollout.run.step_events import GatePassed
+from kafka_rollout.run.view import GateHistory, GateState, NodeStage, RunView
 
 _TREND_S = 600.0  # the number that blocks a gate is compared with the one of ten minutes before
 _OPTION = re.compile(r"^- \*\*(?P<option>[^*]+)\*\*: (?P<text>.+)$", re.MULTILINE)
@@ -123,7 +122,7 @@ class Rack:
     """The nodes of a rack in their order. `counts`: phase → number."""
 
     name: str
-    counts: Mapping[NodePhase, int]
+    counts: Mapping[NodeStage, int]
     nodes: tuple[RackNode, ...]
 
 
@@ -149,7 +148,7 @@ class ShownFindings:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class ShownEstimate:
     """The time for the `left` node steps, counted from `since` (epoch seconds): between two numbers of seconds."""
 
     left: int
@@ -197,7 +196,7 @@ class Console:
     gates: tuple[ShownGate, ...]
     log: tuple[LogLine, ...]
     findings: tuple[ShownFindings, ...]
-    estimate: Estimate | None
+    estimate: ShownEstimate | None
     lines: tuple[TimedLine, ...]
     way_back: str
     plan_hash: str
@@ -207,38 +206,35 @@ class Console:
 
 def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLine] = ()) -> Console:
     """Return the console of a run. `status`: of the cluster with this run; `lines`: the progress lines of the run."""
-    events = run.events
+    view = run.view
     phase = status.phase
     has_ended = phase in ENDED
-    statuses = node_statuses(events, run.plan, has_ended=has_ended)
+    statuses = node_statuses(view, run.plan, has_ended=has_ended)
     asked = run.question() if phase in WAITS else None
-    gates = () if has_ended else open_gates(events)
+    gates = () if has_ended else view.open_gates
     current = None if has_ended else find_current_step(run.steps)
-    planned = newest(events, Planned)
-    steps = run.steps
-    if phase not in NEEDS_HUMAN and current is not None and current.state is StepState.OPEN:  # the run continues
-        steps = tuple(replace(one, state=StepState.RUNNING) if one is current else one for one in steps)
+    planned = view.newest(Planned)
     return Console(
         run_id=run.run_id,
-        title=title_of(run_of(events), run.plan, planned),
+        title=title_of(view.run_of, run.plan, planned),
         phase=phase,
         needs_human=phase in NEEDS_HUMAN,
         why=_why(run, status),
         stopped=_stopped(statuses, has_ended),
-        stop=None if has_ended else _stop(events, run.plan),
+        stop=None if has_ended else _stop(view, run.plan),
         request=None if asked is None or asked.terminal is not None else _request(asked),
-        steps=steps,
+        steps=run.steps,
         current_step="" if current is None else current.id,
         nodes=statuses,
         gates=tuple(_gate(gate) for gate in gates),
         log=tuple(_log_lines(gates)),
         findings=tuple(_findings(run.plan, planned)),
-        estimate=None if has_ended else _estimate(events, run.plan),
+        estimate=None if has_ended else _estimate(view, run.plan),
         lines=tuple(lines),
         way_back="" if has_ended or phase is Phase.ROLLING_BACK else _way_back(run),
         plan_hash="" if planned is None else planned.plan_hash,
-        began_at=events[0].at if events else None,
-        changed_at=events[-1].at if events else None,
+        began_at=view.first_at,
+        changed_at=view.last_at,
     )
 
 
@@ -256,7 +252,7 @@ def title_of(kind: RunOf, plan: Plan | None, planned: Planned | None) -> str:
 def group_by_rack(cluster: ClusterSpec, statuses: Sequence[NodeStatus]) -> tuple[Rack, ...]:
     """Return the nodes by rack; the controllers first, then the racks in the order of their names."""
     known = {node.node_id: node for node in cluster.nodes}
-    racks: dict[str, list[tuple[NodePhase, RackNode]]] = {}
+    racks: dict[str, list[tuple[NodeStage, RackNode]]] = {}
     for status in statuses:
         node = known.get(status.node_id)
         role = "" if node is None else " and ".join(sorted(role.value for role in node.roles))
@@ -266,7 +262,7 @@ def group_by_rack(cluster: ClusterSpec, statuses: Sequence[NodeStatus]) -> tuple
     return tuple(
         Rack(
             name=others if name == _NO_RACK and racks.keys() <= {"controllers", _NO_RACK} else name,
-            counts={phase: number for phase in NodePhase if (number := sum(one is phase for one, _ in found))},
+            counts={phase: number for phase in NodeStage if (number := sum(one is phase for one, _ in found))},
             nodes=tuple(node for _, node in found),
         )
         for name, found in sorted(racks.items(), key=lambda item: (item[0] != "controllers", item[0]))
@@ -290,22 +286,21 @@ def _stopped(statuses: Sequence[NodeStatus], has_ended: bool) -> str:
     return f"The run stopped {nodes(down)}, whose gate has not passed since."
 
 
-def _stop(events: Sequence[Event], plan: Plan | None) -> Stop | None:
+def _stop(view: RunView, plan: Plan | None) -> Stop | None:
     """Return the stop of all nodes or controllers by an offline or a live downgrade, until it is over."""
     if plan is None or plan.lowering is Lowering.ONLINE:
         return None
     if plan.lowering is Lowering.OFFLINE:
-        last = outages(events)[-1:]
+        last = view.outages[-1:]
         clients = "No client can produce or consume: the run stopped all nodes."
         return Stop(since=last[0].began_at, clients=clients, serves=False) if last and not last[0].writable_at else None
-    turns = [event for event in events if isinstance(event, OfflineStopping | LiveLowered | LiveFailed)]
-    if not turns or not isinstance(turns[-1], OfflineStopping):
+    if view.switch is None:
         return None
     clients = (
         "The run stopped all controllers. Brokers serve clients, but no partition leader is elected and no topic or "
         "configuration can be changed."
     )
-    return Stop(since=turns[-1].at, clients=clients, serves=True)
+    return Stop(since=view.switch.at, clients=clients, serves=True)
 
 
 def _way_back(run: RunState) -> str:
@@ -394,16 +389,14 @@ def _findings(plan: Plan | None, planned: Planned | None) -> Iterator[ShownFindi
         )
 
 
-def _estimate(events: Sequence[Event], plan: Plan | None) -> Estimate | None:
-    if plan is None or not events or plan.lowering is Lowering.OFFLINE:  # all nodes start together
+def _estimate(view: RunView, plan: Plan | None) -> ShownEstimate | None:
+    found = None if plan is None else estimate_of(view, plan)
+    if found is None or not found.left or view.last_at is None:
         return None
-    found = time_of_node_steps(events, plan, events[-1].at)
-    if found is None or not found.left:
-        return None
-    last = newest(events, GatePassed)
-    return Estimate(
+    passed = view.newest(GatePassed)
+    return ShownEstimate(
         left=found.left,
-        since=events[-1].at if last is None else last.at,
+        since=view.last_at if passed is None else passed.at,
         at_least_s=found.at_least_s,
         at_most_s=found.at_most_s,
     )

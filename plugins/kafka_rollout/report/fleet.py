@@ -25,9 +25,8 @@ from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.report.cluster_status import WAITS, ClusterStatus, Phase, RunState, phase_of
 from kafka_rollout.report.downgrade_options import LOADS, OptionState, judge_options, running_releases
 from kafka_rollout.run.events import Observed
-from kafka_rollout.run.projections.approvals import subject_of
-from kafka_rollout.run.projections.nodes import find_stopped_nodes
 from kafka_rollout.run.projections.observations import Observation
+from kafka_rollout.run.view import subject_of
 
 UNKNOWN = "unknown"
 WORKING = frozenset({Phase.PLANNING, Phase.ROLLING, Phase.ROLLING_BACK, Phase.FINALIZING})
@@ -67,31 +66,31 @@ class FleetRow:
 
     cluster: str
     owner: str
-    phase: Phase | None
-    needs_human: bool
-    run: str | None
-    dag: str | None
-    releases: Mapping[str, int] | None
-    metadata_version: int | None
-    metadata_version_name: str | None
-    builds: Mapping[str, int] | None
+    phase: Phase | None = None
+    needs_human: bool = False
+    run: str | None = None
+    dag: str | None = None
+    releases: Mapping[str, int] | None = None
+    metadata_version: int | None = None
+    metadata_version_name: str | None = None
+    builds: Mapping[str, int] | None = None
     brokers: int
     controllers: int
     problems: tuple[str, ...] | None
-    observed: str | None
-    changed: str | None
+    observed: str | None = None
+    changed: str | None = None
     is_live: bool
-    scanned: str | None
-    verdicts: Mapping[str, str] | None
+    scanned: str | None = None
+    verdicts: Mapping[str, str] | None = None
     downgrade_to: tuple[str, ...] | None
     check: LastCheck | None
     waits_for: tuple[str, ...]
     in_progress: tuple[str, ...]
-    releases_behind: int | None
-    newest_patch: str | None
+    releases_behind: int | None = None
+    newest_patch: str | None = None
     newest_release: str
-    defects: tuple[str, ...] | None
-    next_action: str
+    defects: tuple[str, ...] | None = None
+    next_action: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,48 +113,53 @@ class ClusterFacts:
 
 def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow:
     """Return the row of a cluster at the time `now` (epoch seconds)."""
-    spec, status, seen = facts.spec, facts.status, facts.observation
-    observed = None if seen is None else seen.observed
-    phases = {run.run_id: phase_of(run, now) for run in facts.runs}
-    running = running_releases(seen)
-    oldest = running[0] if running else None
-    level = None if observed is None else observed.finalized.get(METADATA_VERSION)
+    spec, phases = facts.spec, {run.run_id: phase_of(run, now) for run in facts.runs}
+    questions = [run.question() for run in facts.runs if phases[run.run_id] in WAITS]
     row = FleetRow(
         cluster=spec.name,
         owner=spec.owner,
-        phase=None if status is None else status.phase,
-        needs_human=status is not None and status.needs_human,
-        run=None if status is None else status.run,
-        dag=None if status is None else status.dag,
-        releases=None if observed is None else _counted(observed.releases.get(node.node_id) for node in spec.nodes),
-        metadata_version=level,
-        metadata_version_name=None if level is None else _level_name(catalogue, level),
-        builds=None if observed is None else _builds(spec, observed, catalogue),
         brokers=len(spec.brokers),
         controllers=len(spec.controllers),
-        problems=_problems(observed, _stopped(facts, 0.0 if observed is None else observed.at)),
-        observed=None if observed is None else iso(observed.at),
-        changed=iso(seen.changed_at) if seen is not None and seen.changed_at else None,
         is_live=facts.is_live,
-        scanned=None if facts.scan is None else iso(facts.scan.scanned_at),
-        verdicts=None
-        if facts.scan is None
-        else {str(one): verdict.value for one, verdict in sorted(facts.scan.verdicts.items(), reverse=True)},
         downgrade_to=_downgrade_to(facts, catalogue, now),
         check=facts.check,
-        waits_for=tuple(
-            subject_of(asked)
-            for run in facts.runs
-            if phases[run.run_id] in WAITS and (asked := run.question()) is not None
-        ),
+        waits_for=tuple(subject_of(asked) for asked in questions if asked is not None),
         in_progress=tuple(run_id for run_id, phase in phases.items() if phase in WORKING | WAITS),
-        releases_behind=None if oldest is None else sum(one > oldest for one in catalogue),
-        newest_patch=None if oldest is None else str(_newest_patch(catalogue, oldest)),
         newest_release=str(max(catalogue)),
-        defects=None if observed is None or not running else _defects(spec, catalogue, running, observed.finalized),
-        next_action="",
+        problems=_problems(None, _stopped(facts, 0.0)),
     )
-    return replace(row, next_action=facts.problem or _next_action(row, status))
+    if (status := facts.status) is not None:
+        row = replace(row, phase=status.phase, needs_human=status.needs_human, run=status.run, dag=status.dag)
+    if facts.observation is not None:
+        row = _with_observation(row, facts, facts.observation, catalogue)
+    if facts.scan is not None:
+        verdicts = sorted(facts.scan.verdicts.items(), reverse=True)
+        by_release = {str(release): verdict.value for release, verdict in verdicts}
+        row = replace(row, scanned=iso(facts.scan.scanned_at), verdicts=by_release)
+    return replace(row, next_action=facts.problem or _next_action(row, facts.status))
+
+
+def _with_observation(row: FleetRow, facts: ClusterFacts, seen: Observation, catalogue: Catalogue) -> FleetRow:
+    """Return the row with what was observed of the cluster, and what follows from it."""
+    spec, observed, level = facts.spec, seen.observed, seen.observed.finalized.get(METADATA_VERSION)
+    row = replace(
+        row,
+        releases=_counted(observed.releases.get(node.node_id) for node in spec.nodes),
+        metadata_version=level,
+        metadata_version_name=None if level is None else _level_name(catalogue, level),
+        builds=_builds(spec, observed, catalogue),
+        problems=_problems(observed, _stopped(facts, observed.at)),
+        observed=iso(observed.at),
+        changed=iso(seen.changed_at) if seen.changed_at else None,
+    )
+    if not (running := running_releases(seen)):
+        return row
+    return replace(
+        row,
+        releases_behind=sum(one > running[0] for one in catalogue),
+        newest_patch=str(_newest_patch(catalogue, running[0])),
+        defects=_defects(spec, catalogue, running, observed.finalized),
+    )
 
 
 def _counted(releases: Iterable[Release | None]) -> dict[str, int]:
@@ -181,7 +185,7 @@ def _builds(spec: ClusterSpec, observed: Observed, catalogue: Catalogue) -> dict
 def _stopped(facts: ClusterFacts, since: float) -> str:
     """Return the nodes that the run has stopped since the observation and not started; empty for none."""
     run = next((one for one in facts.runs if facts.status is not None and one.run_id == facts.status.run), None)
-    down = () if run is None else find_stopped_nodes(run.events, since=since)
+    down = () if run is None else sorted(node_id for node_id, at in run.view.down.items() if at >= since)
     return f"the run has stopped {nodes(down)}" if down else ""
 
 

@@ -44,11 +44,11 @@ from kafka_rollout.report.downgrade_options import (
     running_releases,
     state_of,
 )
-from kafka_rollout.run.events import Event, Observed, Planned, events_of
+from kafka_rollout.run.events import Observed, Planned
 from kafka_rollout.run.projections.nodes import expected_node_step_s, undisturbed_seconds
 from kafka_rollout.run.projections.observations import Observation
-from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.step_events import Finalized, LiveLowered
+from kafka_rollout.run.view import RunView
 
 LISTED = 5  # kinds of records per log, and partitions per kind
 
@@ -77,7 +77,7 @@ class OptionFacts:
     scans: Sequence[ScanSummary] = ()
     results: Mapping[str, ScanResult]
     checks: Sequence[StoredCheck] = ()
-    runs: Mapping[str, Sequence[Event]]
+    runs: Mapping[str, RunView]
     sees_scans: bool = True
     problem: str = ""
 
@@ -405,9 +405,7 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     if name is Lowering.ONLINE:
         return "None is expected: one node at a time is stopped, and its partitions have other replicas in sync."
     if name is Lowering.LIVE:
-        measured = [
-            one.without_controller_s for events in facts.runs.values() for one in events_of(events, LiveLowered)
-        ]
+        measured = [one.without_controller_s for run in facts.runs.values() for one in run.all(LiveLowered)]
         past = f" An earlier live downgrade took {span(measured[0])}." if measured else ""
         least = absence_estimate([0] * len(spec.controllers)).total_s
         return (
@@ -416,7 +414,7 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
         )
     replicas = 0 if facts.observation is None else facts.observation.observed.partitions
     estimate = outage_estimate(len(spec.nodes), [], replicas, forced_after_s=WITHOUT_QUORUM_S)
-    took = [one.seconds for events in facts.runs.values() for one in outages(events) if one.seconds is not None]
+    took = [one.seconds for run in facts.runs.values() for one in run.outages if one.seconds is not None]
     past = f" An earlier one took {span(took[0])}." if took else ""
     return (
         f"The whole cluster, at least {expected(estimate.total_s, estimate.longest_s)}; more by metadata log and "
@@ -424,8 +422,8 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
     )
 
 
-def _takes(node_steps: int, runs: Mapping[str, Sequence[Event]]) -> str:
-    done = [seconds for events in runs.values() for seconds in undisturbed_seconds(events)]
+def _takes(node_steps: int, runs: Mapping[str, RunView]) -> str:
+    done = [seconds for run in runs.values() for seconds in undisturbed_seconds(run.events)]
     seconds = median(done) if done else expected_node_step_s((), Request().soak_s)
     source = f"as {count(len(done), 'node step')} of earlier runs took" if done else "assumed, soak included"
     return (
@@ -500,7 +498,7 @@ def _why_changed(
 def _level_changes(facts: OptionFacts, catalogue: Catalogue, release: Release) -> list[OptionChange]:
     known = catalogue.get(release).features
     done = sorted(
-        ((event, run_id) for run_id, events in facts.runs.items() for event in events_of(events, Finalized)),
+        ((event, run_id) for run_id, run in facts.runs.items() for event in run.all(Finalized)),
         key=lambda one: one[0].at,
     )
     fits: dict[str, bool] = {}
@@ -532,8 +530,8 @@ def _of_methods(checks: Sequence[StoredCheck]) -> tuple[OptionChange, ...]:
 def _last_plan(facts: OptionFacts, release: Release) -> LastPlan | None:
     plans = [
         LastPlan(at=event.at, run_id=run_id, blockers=event.blockers)
-        for run_id, events in facts.runs.items()
-        for event in events_of(events, Planned)
+        for run_id, run in facts.runs.items()
+        for event in run.all(Planned)
         if event.run_of is RunOf.DOWNGRADE and event.target == release
     ]
     return max(plans, key=lambda plan: plan.at, default=None)

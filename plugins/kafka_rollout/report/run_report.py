@@ -23,7 +23,6 @@ from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Approval, Event
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections.nodes import GateState
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
@@ -37,6 +36,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
     Validated,
 )
+from kafka_rollout.run.view import GateState, StepState
 
 FORMAT = 2
 Document = Mapping[str, Any]
@@ -76,21 +76,12 @@ class Outcome(StrEnum):
 UNFINISHED = frozenset({Outcome.STOPPED, Outcome.ROLLED_BACK})
 
 
-class StepState(StrEnum):
-    DONE = "done"
-    SKIPPED = "skipped"
-    OPEN = "open"
-    RUNNING = "running"
-    WAITING = "waiting"  # for an answer
-    FAILED = "failed"
-
-
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
     """One step of a run, or the node steps of one release step.
 
     `reason`: why it was skipped, has failed or waits; the number of nodes that are done. `at`: when it got its state
-    (epoch s), None if open.
+    (epoch s), of a step that has begun when it began; None if open.
     """
 
     id: str
@@ -385,46 +376,88 @@ def find_failed_gate(report: RunReport) -> FailedGate | None:
 
 def list_proofs(report: RunReport) -> Iterator[str]:
     """Yield a sentence for each fact that the run proved, with its evidence in numbers."""
-    if report.outcome in {Outcome.DRY_RUN, Outcome.REFUSED}:
-        return
-    nodes = report.nodes
+    if report.outcome not in {Outcome.DRY_RUN, Outcome.REFUSED}:
+        yield from filter(None, (proof(report) for proof in _PROOFS))
+
+
+def _prove_release(report: RunReport) -> str:
     final = report.source if report.outcome is Outcome.ROLLED_BACK else report.target
-    if nodes and all(node.release == final for node in nodes):
-        restarted = sum(bool(node.starts) for node in nodes)
-        yield f"All {count(len(nodes), 'node')} run Kafka {final}; {restarted} of them restarted in this run."
-    after_start = [gate for gate in report.gates if gate.kind is GateKind.AFTER_START]
-    if after_start and all(gate.is_passed for gate in after_start):
-        checks = count(sum(gate.checks_recorded for gate in after_start), "recorded check")
-        yield f"After each restart the node passed its gate: {count(len(after_start), 'gate')}, {checks}."
-    reached = [change for change in report.features.planned if report.features.after.get(change.feature, 0)]
-    if levels := ", ".join(
-        f"{one.feature} {one.target}" for one in reached if report.features.after[one.feature] == one.target
-    ):
-        yield f"These levels are finalized: {levels}."
-    reporting = [seen for seen in report.current_metadata_version if _levels(seen)]
-    level = report.features.after.get(METADATA_VERSION)
-    if reporting and len(reporting) == len(nodes) and all(_levels(seen) == {level} for seen in reporting):
-        yield f"Every node reports metadata.version {level} itself."
-    if report.snapshot is not None and report.snapshot.proved:
-        loaded = report.snapshot.summary
-        yield (
-            f"The classes of Kafka {loaded.release} load the metadata snapshot of node {report.snapshot.node_id} "
-            f"(end offset {report.snapshot.end_offset}) with the planned levels: {loaded.topics} topics, "
-            f"{loaded.partitions} partitions."
-        )
-    if report.traffic is not None and report.traffic.get("ok"):
-        yield (
-            f"Test traffic ran through every restart: {report.traffic['acknowledged']:,} records were acknowledged, "
-            "and none was lost."
-        )
-    if report.state_comparisons and not any(one.get("digest") for one in report.state_comparisons):
-        yield "Topics, configuration, ACLs and groups are as before the run, except for the differences of the plan."
+    if not report.nodes or any(node.release != final for node in report.nodes):
+        return ""
+    restarted = sum(bool(node.starts) for node in report.nodes)
+    return f"All {count(len(report.nodes), 'node')} run Kafka {final}; {restarted} of them restarted in this run."
+
+
+def _prove_gates(report: RunReport) -> str:
+    gates = [gate for gate in report.gates if gate.kind is GateKind.AFTER_START]
+    if not gates or not all(gate.is_passed for gate in gates):
+        return ""
+    checks = count(sum(gate.checks_recorded for gate in gates), "recorded check")
+    return f"After each restart the node passed its gate: {count(len(gates), 'gate')}, {checks}."
+
+
+def _prove_levels(report: RunReport) -> str:
+    after = report.features.after
+    reached = [one for one in report.features.planned if after.get(one.feature, 0) == one.target and one.target]
+    levels = ", ".join(f"{one.feature} {one.target}" for one in reached)
+    return f"These levels are finalized: {levels}." if levels else ""
+
+
+def _prove_level_of_nodes(report: RunReport) -> str:
+    level, seen = report.features.after.get(METADATA_VERSION), report.current_metadata_version
+    is_proved = bool(seen) and len(seen) == len(report.nodes) and all(_levels(one) == {level} for one in seen)
+    return f"Every node reports metadata.version {level} itself." if is_proved else ""
+
+
+def _prove_snapshot(report: RunReport) -> str:
+    if report.snapshot is None or not report.snapshot.proved:
+        return ""
+    loaded = report.snapshot.summary
+    return (
+        f"The classes of Kafka {loaded.release} load the metadata snapshot of node {report.snapshot.node_id} "
+        f"(end offset {report.snapshot.end_offset}) with the planned levels: {loaded.topics} topics, "
+        f"{loaded.partitions} partitions."
+    )
+
+
+def _prove_traffic(report: RunReport) -> str:
+    if report.traffic is None or not report.traffic.get("ok"):
+        return ""
+    number = f"{report.traffic['acknowledged']:,}"
+    return f"Test traffic ran through every restart: {number} records were acknowledged, and none was lost."
+
+
+def _prove_state(report: RunReport) -> str:
+    if not report.state_comparisons or any(one.get("digest") for one in report.state_comparisons):
+        return ""
+    return "Topics, configuration, ACLs and groups are as before the run, except for the differences of the plan."
+
+
+def _prove_contents(report: RunReport) -> str:
     inventory = report.inventory if isinstance(report, DowngradeReport) else None
-    if inventory is not None and all(one["foretold"] for one in inventory["differences"]):
-        yield "The contents of the cluster are as before the run, except for the differences of the plan."
-    if report.scan_tails and not any(tail.findings for tail in report.scan_tails):
-        offsets = sum(tail.offsets for tail in report.scan_tails)
-        yield f"The older release loads what was written to the coordinator logs since the scan ({offsets:,} offsets)."
+    if inventory is None or not all(one["foretold"] for one in inventory["differences"]):
+        return ""
+    return "The contents of the cluster are as before the run, except for the differences of the plan."
+
+
+def _prove_coordinator_logs(report: RunReport) -> str:
+    if not report.scan_tails or any(tail.findings for tail in report.scan_tails):
+        return ""
+    offsets = sum(tail.offsets for tail in report.scan_tails)
+    return f"The older release loads what was written to the coordinator logs since the scan ({offsets:,} offsets)."
+
+
+_PROOFS = (
+    _prove_release,
+    _prove_gates,
+    _prove_levels,
+    _prove_level_of_nodes,
+    _prove_snapshot,
+    _prove_traffic,
+    _prove_state,
+    _prove_contents,
+    _prove_coordinator_logs,
+)
 
 
 def list_gaps(report: RunReport) -> Iterator[str]:

@@ -6,11 +6,16 @@ named by their key in the plan, or in the plan's rollback.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import Any, ClassVar, TypeVar, dataclass_transform
 
+from kafka_rollout.base.findings import Severity
+from kafka_rollout.base.wording import count
+from kafka_rollout.gates.gate import GateRef
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 
@@ -44,6 +49,21 @@ class Responder:
         )
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Words:
+    """What the line of an event needs beyond the event: the plan of the run, and the names of its procedure."""
+
+    plan: Plan | None
+    place: Callable[[str, int], str]
+    """The position of a node in the plan, by release step and node id: `node 2 of 6 (broker-2 to 4.3.1)`."""
+    label: Callable[[str], str]
+    """The label of a step; its id if the procedure has no such step."""
+    begins: Callable[[str], str]
+    """What the run does in a step; empty for a step that only waits or asks."""
+    gate: Callable[[GateRef], str]
+    """Who waits for the gate, and for what."""
+
+
 @dataclass_transform(frozen_default=True, kw_only_default=True, field_specifiers=(field,))
 @dataclass(frozen=True, kw_only=True)
 class Event:
@@ -59,6 +79,10 @@ class Event:
     def __init_subclass__(cls, *, kind: str = "") -> None:
         cls.kind = kind
         dataclass(frozen=True, kw_only=True)(cls)
+
+    def line(self, words: Words) -> str:
+        """Return the line of the event in the progress of its run; empty for an event that is no news."""
+        return ""
 
 
 class Unknown(Event):
@@ -182,12 +206,30 @@ class Planned(Event, kind="plan"):
     offline: bool = False
     blockers: tuple[str, ...]
 
+    def line(self, words: Words) -> str:
+        plan = words.plan
+        if plan is None:
+            return ""
+        release_steps = ", then ".join(
+            f"restart of {count(len(step.order), 'node')} on {step.to_release}"
+            if step.restarts
+            else f"{len(step.order)} nodes {step.from_release} → {step.to_release}"
+            for step in plan.release_steps
+        )
+        features = ", ".join(f"{one.feature} {one.current} → {one.target}" for one in plan.feature_changes)
+        numbers = Counter(finding.severity for finding in plan.findings)
+        findings = ", ".join(count(numbers[severity], severity.value) for severity in Severity)
+        return f"planned: {release_steps or 'no release steps'}; {features or 'no features to finalize'}; {findings}"
+
 
 class Voided(Event, kind="void"):
     """New blockers made the approval of the plan invalid; `blockers` are findings as text."""
 
     plan_hash: str
     blockers: tuple[str, ...]
+
+    def line(self, words: Words) -> str:
+        return f"the approval is no longer valid: {'; '.join(self.blockers)}"
 
 
 class Asked(Event, kind="asked"):
@@ -228,6 +270,12 @@ class Approval(Event, kind="approval"):
     text: str = ""
     text_sha256: str = ""
 
+    def line(self, words: Words) -> str:
+        what = self.what.noun() if words.plan is None else self.what.noun(words.plan.direction)
+        is_plain = self.decision in {Decision.APPROVED, Decision.REJECTED}
+        did = self.decision.value if is_plain else f"answered '{self.decision}' to"
+        return f"{self.by} {did} the {what}. Reason: {self.reason}"
+
 
 class ApprovalRefuted(Event, kind="approval-refuted"):
     """An action found that Airflow's own record does not confirm an approval of the run history.
@@ -258,13 +306,6 @@ class CanaryAsked(Event, kind="canary"):
 class LockedOut(Event, kind="locked-out"):
     """Another run holds the cluster's lock."""
 
-    sentence: str
-
-
-class TaskFailed(Event, kind="task-failed"):
-    """A task of the DAG failed. `sentence`: the error."""
-
-    task: str
     sentence: str
 
 
@@ -303,6 +344,9 @@ class ControlAsked(Event):
     def text(self) -> str:
         return f"{self.done} by {self.by}: {self.reason}"
 
+    def line(self, words: Words) -> str:
+        return f"{self.text} (before the next node)"
+
 
 class PauseAsked(ControlAsked, kind="pause-asked"):
     """An operator paused the run. The pause is in force until `resume-asked`."""
@@ -338,24 +382,46 @@ class RollbackClosed(Event, kind="way-back-closed"):
     sentence: str
 
 
-class StepDone(Event, kind="step-done"):
-    """A step of the procedure is done. Gates and approvals have events of their own. `step`: its task id."""
+STOP_TRAFFIC = "stop_traffic"  # id of the step that also follows a failed one
+
+
+class StepOutcome(StrEnum):
+    """How a step ended."""
+
+    DONE = "done"
+    SKIPPED = "skipped"
+    FAILED = "failed"
+
+
+class StepBegan(Event, kind="step-began"):
+    """A step of the procedure began, also another time. `step`: its id; the node steps of a release step are one step.
+
+    Without a later `step-ended`, the step still runs or was interrupted: only an observation shows what it has done.
+    """
 
     step: str
 
-
-class StepSkipped(Event, kind="step-skipped"):
-    """A step was skipped. `reason`: a sentence."""
-
-    step: str
-    reason: str
+    def line(self, words: Words) -> str:
+        return words.begins(self.step)
 
 
-class StepsJumped(Event, kind="step-jumped"):
-    """A step skipped everything after it, up to and including the steps that `past` names."""
+class StepEnded(Event, kind="step-ended"):
+    """A step ended. `reason`: why it was skipped, or the error. A step that waits for an answer has not ended."""
 
     step: str
-    past: str
+    outcome: StepOutcome
+    reason: str = ""
+
+    def line(self, words: Words) -> str:
+        if self.outcome is StepOutcome.DONE:
+            return ""
+        return f"{words.label(self.step)} {self.outcome}: {self.reason}"
+
+
+class StepsSkipped(Event, kind="steps-skipped"):
+    """A step skipped steps after it, which never begin. `reason`: a sentence."""
+
+    steps: tuple[str, ...]
     reason: str
 
 

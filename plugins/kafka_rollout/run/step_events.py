@@ -6,16 +6,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
+from kafka_rollout.base.durations import duration
+from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import FeatureOutcome
-from kafka_rollout.gates.gate import GateCheck, GateRef
+from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
 from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import RehearsalOutcome
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Event
+from kafka_rollout.run.events import Event, Words
 from kafka_rollout.run.traffic import TrafficVerdict
 
 
@@ -32,15 +34,26 @@ class PreparingStop(NodeEvent, kind="preparing-stop"):
     commands: int
     at_most_s: float
 
+    def line(self, words: Words) -> str:
+        commands = f"{self.commands} command{'s' if self.commands > 1 else ''} before the stop"
+        where = words.place(self.release_step, self.node_id)
+        return f"{where}: running {commands}, at most {duration(self.at_most_s)}"
+
 
 class StopPrepared(NodeEvent, kind="stop-prepared"):
     """The commands before a stop ended without an error."""
 
     seconds: float
 
+    def line(self, words: Words) -> str:
+        return f"{words.place(self.release_step, self.node_id)}: ready to stop in {duration(self.seconds)}"
+
 
 class Stopping(NodeEvent, kind="stopping"):
     """Recorded before the node is asked to stop."""
+
+    def line(self, words: Words) -> str:
+        return f"{words.place(self.release_step, self.node_id)}: stopping"
 
 
 class Stopped(NodeEvent, kind="stopped"):
@@ -57,6 +70,9 @@ class Started(NodeEvent, kind="started"):
     pid: int | None
     seconds: float
 
+    def line(self, words: Words) -> str:
+        return f"{words.place(self.release_step, self.node_id)}: started"
+
 
 class RegistrationsRead(Event, kind="registrations-read"):
     """Whether the brokers that can have to register again are registered with the levels to raise.
@@ -68,6 +84,9 @@ class RegistrationsRead(Event, kind="registrations-read"):
     seen: SeenRegistrations
     pids: Mapping[int, int | None]
 
+    def line(self, words: Words) -> str:
+        return f"registrations with the levels to raise: {self.seen}"
+
 
 class BatchSplit(Event, kind="batch-split"):
     """An approver decided that the nodes of a batch, which cannot be stopped together, restart in these parts.
@@ -78,6 +97,10 @@ class BatchSplit(Event, kind="batch-split"):
     parts: tuple[tuple[int, ...], ...]
     sentence: str
     release_step: str
+
+    def line(self, words: Words) -> str:
+        parts = ", then ".join(nodes(part) for part in self.parts)
+        return f"the batch is split into {parts}: {self.sentence}"
 
 
 class RollbackPlanned(Event, kind="rollback-planned"):
@@ -93,6 +116,9 @@ class Trimmed(NodeEvent, kind="trimmed"):
     backup: str | None
     start_offset: int | None
 
+    def line(self, words: Words) -> str:
+        return f"node {self.node_id}: {self.sentence}"
+
 
 class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
     """The node's bootstrap.checkpoint was written again at `level`; `backup` is None when it was done before."""
@@ -106,6 +132,12 @@ class GateChecked(Event, kind="gate"):
 
     ref: GateRef
     check: GateCheck
+
+    def line(self, words: Words) -> str:
+        if self.check.passes:
+            return ""
+        first, *more = self.check.waits_for.split("; ")
+        return f"{words.gate(self.ref)}: {first}" + (f" (and {len(more)} more)" if more else "")
 
 
 class LogSeen(Event, kind="log-seen"):
@@ -126,9 +158,19 @@ class GateEnded(Event):
 class GatePassed(GateEnded, kind="gate-held"):
     """The checks of a gate passed, and every check of its soak."""
 
+    def line(self, words: Words) -> str:
+        if self.ref.release_step is None or self.ref.node_id is None:
+            return f"{words.gate(self.ref)}: {self.message}"
+        if self.ref.kind is not GateKind.AFTER_START:
+            return ""  # the following stop shows it too
+        return f"{words.place(self.ref.release_step, self.ref.node_id)}: done"
+
 
 class GateFailed(GateEnded, kind="gate-failed"):
     """A gate did not pass: its timeout expired, or its node cannot pass any more."""
+
+    def line(self, words: Words) -> str:
+        return f"{words.gate(self.ref)}: the gate failed: {self.message}"
 
 
 class Rehearsed(Event, kind="rehearsal"):
@@ -139,6 +181,9 @@ class Rehearsed(Event, kind="rehearsal"):
     seconds: float
     node_seconds: Mapping[str, float]
     findings: tuple[str, ...]
+
+    def line(self, words: Words) -> str:
+        return self.sentence
 
 
 class Validated(Event, kind="validated"):
@@ -166,6 +211,9 @@ class DefaultSet(Event, kind="default-set"):
     value: str
     before: str | None
 
+    def line(self, words: Words) -> str:
+        return f"cluster-wide default: {self.key} = {self.value}"
+
 
 class Finalizing(Event, kind="finalizing"):
     """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
@@ -180,6 +228,9 @@ class Finalized(Event, kind="finalized"):
     levels: Mapping[str, int]
     epoch_after: int | None
 
+    def line(self, words: Words) -> str:
+        return f"finalized: {', '.join(f'{name} {level}' for name, level in self.levels.items())}"
+
 
 class FeatureRace(Event, kind="feature-race"):
     """Whether a node with a narrower range joined while levels were finalized (KIP-584); `findings` as text."""
@@ -192,6 +243,11 @@ class FeatureResults(Event, kind="feature-results"):
     """The result of each requested feature."""
 
     outcomes: tuple[FeatureOutcome, ...]
+
+    def line(self, words: Words) -> str:
+        if all(one.result.ok for one in self.outcomes):
+            return ""
+        return "; ".join(f"{one.feature}: {one.result} {one.sentence}".strip() for one in self.outcomes)
 
 
 class SnapshotLoaded(Event, kind="snapshot"):
@@ -230,6 +286,11 @@ class IncrementalScan(Event, kind="scan-tail"):
     seconds: float
     findings: tuple[str, ...]
 
+    def line(self, words: Words) -> str:
+        number = f"{self.offsets:,} new offsets" if self.offsets else "no new records"
+        new = f": {'; '.join(self.findings)}" if self.findings else ""
+        return f"coordinator logs: {number} since the scan{new}"
+
 
 class LossesReported(Event, kind="losses"):
     """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
@@ -240,6 +301,10 @@ class LossesReported(Event, kind="losses"):
     default_only: int
     unsafe: bool
     first: tuple[str, ...]
+
+    def line(self, words: Words) -> str:
+        lost = f"{self.losses} losses" if self.losses else "no loss"
+        return f"metadata.version {self.from_level} → {self.to_level}: {lost}"
 
 
 class ScanStage(StrEnum):
@@ -302,6 +367,12 @@ class ContentsCompared(Event, kind="inventory-compared"):
     first: tuple[str, ...] = ()
     digest: str = ""
 
+    def line(self, words: Words) -> str:
+        if self.after is ComparedAfter.DOWNGRADE:
+            return f"contents compared: {self.differences or 'no'} differences"
+        counting = f", {self.failing} not in the plan: {few(self.first)}" if self.failing else ""
+        return f"compared with the state before: {self.differences or 'no'} differences{counting}"
+
 
 class TrafficCompared(Event, kind="ledger"):
     """Acknowledged and consumed records of the test traffic."""
@@ -318,9 +389,16 @@ class OfflineSentence(OfflineEvent):
 
     sentence: str
 
+    def line(self, words: Words) -> str:
+        return self.sentence
+
 
 class OfflineNodeEvent(OfflineSentence):
     node_id: int
+
+    def line(self, words: Words) -> str:
+        is_named = f"ode {self.node_id}" in self.sentence
+        return self.sentence if is_named else f"node {self.node_id}: {self.sentence}"
 
 
 class OfflineStopping(OfflineSentence, kind="offline-stopping"):
@@ -335,6 +413,9 @@ class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
     """The metadata log from which the snapshot is written."""
 
     log: ChosenLog
+
+    def line(self, words: Words) -> str:
+        return f"the metadata log of node {self.log.node_id} is chosen"
 
 
 class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
@@ -351,6 +432,9 @@ class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
     proved_by: tuple[Release, ...]
     lost: tuple[str, ...]
     host: str = ""
+
+    def line(self, words: Words) -> str:
+        return f"the snapshot at metadata.version {self.to_level} is written: {count(self.records, 'record')}"
 
 
 class OfflineInstalled(OfflineNodeEvent, kind="offline-installed"):

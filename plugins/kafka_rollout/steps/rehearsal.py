@@ -45,8 +45,9 @@ from kafka_rollout.rehearsal.selection import find_spareless_topics
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder, events_of
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.run.projections.nodes import find_last_node_event, node_step_seconds
+from kafka_rollout.run.projections.nodes import find_last_node_event
 from kafka_rollout.run.step_events import ComparedAfter, Finalized, GateFailed, Started
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe_some
 from kafka_rollout.steps.common.node_logs import read_last_error, read_log
@@ -219,7 +220,7 @@ class Rehearsal:
             seconds=round(ports.clock.monotonic() - began, 1),
             phases=tuple(self.phases),
             findings=tuple(self.findings),
-            node_seconds=node_step_seconds(ports.run.events()),
+            node_seconds=RunView.of(ports.run.events()).node_seconds,
             not_covered=self.job.not_covered,
             estimate=self.job.estimate,
             isolation=self.job.isolation,

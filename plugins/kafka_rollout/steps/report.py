@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.features.requests import feature_changes
-from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.node_log import LogExcerpt
 from kafka_rollout.model.plan import Batch, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState, NodeState
@@ -37,17 +37,9 @@ from kafka_rollout.report.run_report import (
     RunReport,
     extended,
 )
-from kafka_rollout.run.events import Approval, Decision, Event, Observed, RollbackClosed, Voided, events_of, has, newest
+from kafka_rollout.run.events import Approval, Decision, Observed, RollbackClosed, Voided
 from kafka_rollout.run.projections.approvals import find_unaccepted
-from kafka_rollout.run.projections.nodes import (
-    GateHistory,
-    NodeTimes,
-    find_last_node_event,
-    gate_histories,
-    node_times,
-    stop_is_unfinished,
-)
-from kafka_rollout.run.projections.runs import find_lock_refusal, has_acted, is_rollback_refused, last_failure
+from kafka_rollout.run.projections.runs import is_rollback_refused
 from kafka_rollout.run.step_events import (
     BatchSplit,
     BootstrapReplaced,
@@ -66,6 +58,7 @@ from kafka_rollout.run.step_events import (
     Validated,
 )
 from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.view import GateHistory, NodeView, RunView
 from kafka_rollout.steps.common.approval import expected_outage_s
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, levels_now, observe
 from kafka_rollout.steps.common.node_logs import read_log_excerpt
@@ -97,16 +90,15 @@ def build_report(
 
     `proofs`: gates without which changed levels are not proved.
     """
-    events = tuple(event for event in ports.run.events() if event.at)  # without lines cut by a kill
+    view = RunView.of(event for event in ports.run.events() if event.at)  # without lines cut by a kill
     try:
         state: ClusterState | None = observe(ports)
         unanswered = ""
     except TransientError as error:
         state, unanswered = None, error.sentence
-    gates = gate_histories(events)
-    outcome, sentence = outcome_of(ports, plan, state, events, gates, dry_run=dry_run, proofs=proofs)
-    began = events[0].at if events else ports.clock.now()
-    ended = events[-1].at if events else began
+    outcome, sentence = outcome_of(ports, plan, state, view, dry_run=dry_run, proofs=proofs)
+    began = ports.clock.now() if view.first_at is None else view.first_at
+    ended = began if view.last_at is None else view.last_at
     return RunReport(
         run_id=ports.run_id,
         cluster=plan.cluster,
@@ -126,15 +118,15 @@ def build_report(
         accept_unavailable=plan.accept_unavailable,
         config_changes=plan.config_changes,
         default_changes=plan.default_changes,
-        nodes=tuple(_node(ports, node, state, events, gates) for node in ports.cluster.nodes),
-        gates=tuple(_gate(gate) for gate in gates),
-        approvals=events_of(events, Approval),
-        features=_features(plan, state, events, ports.run.attachment(UNDOS)),
+        nodes=tuple(_node(ports, node, state, view) for node in ports.cluster.nodes),
+        gates=tuple(_gate(gate) for gate in view.gates.values()),
+        approvals=view.all(Approval),
+        features=_features(plan, state, view, ports.run.attachment(UNDOS)),
         current_metadata_version=tuple(_current(ports, node, state) for node in ports.cluster.nodes),
-        feature_support=newest(events, FeatureSupport),
+        feature_support=view.newest(FeatureSupport),
         rehearsal=ports.run.attachment(REHEARSAL_RESULT),
         scan=ports.run.attachment(SCAN_VERDICT),
-        scan_tails=events_of(events, IncrementalScan),
+        scan_tails=view.all(IncrementalScan),
         traffic=ports.run.attachment(TRAFFIC_VERDICT),
         state_comparisons=tuple(
             {"after": after.value, **_shortened(compared)}
@@ -142,20 +134,19 @@ def build_report(
             if (compared := ports.run.attachment(name)) is not None
         ),
         groups=ports.run.attachment(GROUPS_WATCHED),
-        snapshot=newest(events, SnapshotLoaded),
+        snapshot=view.newest(SnapshotLoaded),
         unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
-        batches=find_batches(plan, events, gates),
+        batches=find_batches(plan, view),
     )
 
 
-def find_logs(ports: ClusterPorts, failed: FailedGate | None, events: Sequence[Event]) -> tuple[LogExcerpt, ...]:
+def find_logs(ports: ClusterPorts, failed: FailedGate | None, view: RunView) -> tuple[LogExcerpt, ...]:
     """Return the log of the node whose gate failed, as it was then, or of the node that is still stopped."""
-    last = find_last_node_event(events)
     if failed is not None and failed.node_id is not None:
         kept = ports.run.attachment(log_of(failed.node_id), LogExcerpt)
         node_id = failed.node_id
-    elif last is not None and stop_is_unfinished(events, last.release_step, last.node_id):
-        kept, node_id = None, last.node_id
+    elif (stopped := view.unfinished_stop) is not None:
+        kept, node_id = None, stopped.node_id
     else:
         return ()
     return (kept or read_log_excerpt(ports, ports.cluster.node(node_id)),)
@@ -187,21 +178,11 @@ def _gate(gate: GateHistory) -> GateReport:
     )
 
 
-def _node(
-    ports: ClusterPorts,
-    node: NodeSpec,
-    state: ClusterState | None,
-    events: Sequence[Event],
-    gates: Sequence[GateHistory],
-) -> NodeReport:
-    began, ended = (events[0].at, events[-1].at) if events else (0.0, 0.0)
+def _node(ports: ClusterPorts, node: NodeSpec, state: ClusterState | None, view: RunView) -> NodeReport:
+    began, ended = view.first_at or 0.0, view.last_at or 0.0
     starts = tuple(start for start in ports.runtime.starts(node) if began <= start.started_at <= ended)
     seen = state.nodes.get(node.node_id) if state else None
-    after = {
-        gate.ref.release_step: gate
-        for gate in gates
-        if gate.ref.kind is GateKind.AFTER_START and gate.ref.node_id == node.node_id
-    }
+    steps = [one for one in view.nodes.values() if one.node_id == node.node_id and one.began_at is not None]
     return NodeReport(
         node_id=node.node_id,
         name=node.name,
@@ -209,24 +190,26 @@ def _node(
         release=seen.release if seen else None,
         starts=starts,
         starts_per_release=dict(Counter(str(start.release) for start in starts)),
-        node_steps=tuple(
-            _node_step(release_step, times, after.get(release_step))
-            for release_step, times in node_times(events, node.node_id).items()
-        ),
+        node_steps=tuple(_node_step(one, view) for one in sorted(steps, key=lambda one: one.began_at or 0.0)),
     )
 
 
-def _node_step(release_step: str, times: NodeTimes, gate: GateHistory | None) -> NodeTimesReport:
+def _gate_after(view: RunView, release_step: str, node_id: int) -> GateHistory | None:
+    return view.gates.get(GateRef(kind=GateKind.AFTER_START, release_step=release_step, node_id=node_id))
+
+
+def _node_step(node: NodeView, view: RunView) -> NodeTimesReport:
+    gate = _gate_after(view, node.release_step, node.node_id)
     ended = gate.ended_at if gate is not None and gate.is_passed else None
     return NodeTimesReport(
-        release_step=release_step,
-        began_at=times.began_at,
-        started_at=times.started_at,
+        release_step=node.release_step,
+        began_at=node.began_at,
+        started_at=node.started_at,
         ended_at=ended,
-        stop_s=times.stop_s,
-        start_s=times.start_s,
+        stop_s=node.stop_s,
+        start_s=node.start_s,
         gate_s=_rounded(gate.waited_s) if gate is not None else None,
-        total_s=round(ended - times.began_at, 3) if ended is not None and times.began_at is not None else None,
+        total_s=round(ended - node.began_at, 3) if ended is not None and node.began_at is not None else None,
     )
 
 
@@ -234,18 +217,16 @@ def _rounded(seconds: float | None) -> float | None:
     return None if seconds is None else round(seconds, 3)
 
 
-def _features(
-    plan: Plan, state: ClusterState | None, events: Sequence[Event], shown: Mapping[str, Any] | None
-) -> FeaturesReport:
+def _features(plan: Plan, state: ClusterState | None, view: RunView, shown: Mapping[str, Any] | None) -> FeaturesReport:
     undos = {one["feature"]: from_json(LevelUndo, one) for one in shown["undos"]} if shown is not None else {}
-    observed = events_of(events, Observed)
+    observed = view.all(Observed)
     return FeaturesReport(
         before=observed[0].finalized if observed else {},
         after=state.finalized if state else {},
         planned=tuple(
             PlannedLevel(**asdict(change), shown_undo=undos.get(change.feature)) for change in plan.feature_changes
         ),
-        answers=events_of(events, Validated),
+        answers=view.all(Validated),
     )
 
 
@@ -281,8 +262,7 @@ def outcome_of(
     ports: ClusterPorts,
     plan: Plan,
     state: ClusterState | None,
-    events: Sequence[Event],
-    gates: Sequence[GateHistory],
+    view: RunView,
     *,
     dry_run: bool,
     proofs: Sequence[GateKind],
@@ -290,28 +270,28 @@ def outcome_of(
     """Return the outcome and a sentence."""
     if dry_run:
         return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(plan.blockers)} blocker(s)."
-    started = newest(events, Started)
+    started = view.newest(Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
     back = {release_step.key for release_step in rollback_release_steps(plan)}
-    if started is not None and (started.release_step in back or is_rollback_refused(events)):
+    if started is not None and (started.release_step in back or is_rollback_refused(view.events)):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
-        closed = newest(events, RollbackClosed)
+        closed = view.newest(RollbackClosed)
         why = "" if closed is None else f" {closed.sentence}"
         return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
-        if found := find_unaccepted(events, plan.hash):
+        if found := find_unaccepted(view.events, plan.hash):
             sentence = f"Every node runs {plan.target}, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-        return _after_the_roll(ports, plan, state, gates, proofs)
+        return _after_the_roll(ports, plan, state, view, proofs)
     if started is None:
-        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, events)}"
-    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {last_failure(events)}".strip()
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
 
 
 def _after_the_roll(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, gates: Sequence[GateHistory], proofs: Sequence[GateKind]
+    ports: ClusterPorts, plan: Plan, state: ClusterState, view: RunView, proofs: Sequence[GateKind]
 ) -> tuple[Outcome, str]:
     left = feature_changes(ports.catalogue, state, plan.target)
     if left:
@@ -320,15 +300,15 @@ def _after_the_roll(
             Outcome.ROLLED_NOT_FINALIZED,
             f"Every node runs {plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
         )
-    if plan.feature_changes and (missing := missing_proofs(gates, proofs)):
+    if plan.feature_changes and (missing := missing_proofs(view, proofs)):
         sentence = f"Every node runs {plan.target} at the finalized levels, but these checks are missing: {missing}."
         return Outcome.STOPPED, sentence
     return Outcome.FINISHED, f"Every node runs {plan.target}, and all its features are finalized."
 
 
-def missing_proofs(gates: Sequence[GateHistory], proofs: Sequence[GateKind]) -> str:
+def missing_proofs(view: RunView, proofs: Sequence[GateKind]) -> str:
     """List the kinds in `proofs` of which the run has passed no gate; empty if it passed all."""
-    passed = {gate.ref.kind for gate in gates if gate.is_passed}
+    passed = {gate.ref.kind for gate in view.gates.values() if gate.is_passed}
     return ", ".join(kind.value for kind in proofs if kind not in passed)
 
 
@@ -343,46 +323,40 @@ def _running(state: ClusterState) -> str:
     return ", ".join(f"node {node_id}: {release}" for node_id, release in releases)
 
 
-def refusal_of(plan: Plan, events: Sequence[Event]) -> str:
+def refusal_of(plan: Plan, view: RunView) -> str:
     """Return why the run changed nothing, as a part of a sentence."""
     if plan.blockers:
         return (
             f"the plan has {len(plan.blockers)} blocker(s), the first is {plan.blockers[0].code}: "
             f"{plan.blockers[0].sentence}"
         )
-    for event in reversed(events):
+    for event in reversed(view.events):
         match event:
             case Voided():
                 return f"the approval is no longer valid: {'; '.join(event.blockers)}"
             case Approval() if event.decision != Decision.APPROVED:
                 return f"{event.by} answered '{event.decision}' ({event.reason})."
-    return last_failure(events) or "it was not approved."
+    return view.last_failure or "it was not approved."
 
 
-def find_batches(plan: Plan, events: Sequence[Event], gates: Sequence[GateHistory]) -> tuple[BatchReport, ...]:
+def find_batches(plan: Plan, view: RunView) -> tuple[BatchReport, ...]:
     """Return the batches of the plan, then those of a rollback that have begun; none for a plan without batches."""
     if not plan.has_batches:
         return ()
-    forth = [_report(step, batch, events, gates) for step in plan.release_steps for batch in step.batches]
-    back = [_report(step, batch, events, gates) for step in rollback_release_steps(plan) for batch in step.batches]
+    forth = [_report(step, batch, view) for step in plan.release_steps for batch in step.batches]
+    back = [_report(step, batch, view) for step in rollback_release_steps(plan) for batch in step.batches]
     return (*forth, *(batch for batch in back if batch.began_at is not None))
 
 
-def _report(step: ReleaseStep, batch: Batch, events: Sequence[Event], gates: Sequence[GateHistory]) -> BatchReport:
-    times = [found for one in batch.node_ids if (found := node_times(events, one).get(step.key)) is not None]
-    began = min((one.began_at for one in times if one.began_at is not None), default=None)
-    ends = [
-        gate.ended_at
-        for gate in gates
-        if (gate.ref.kind, gate.ref.release_step) == (GateKind.AFTER_START, step.key)
-        and gate.ref.node_id in batch.node_ids
-        and gate.is_passed
-        and gate.ended_at is not None
-    ]
+def _report(step: ReleaseStep, batch: Batch, view: RunView) -> BatchReport:
+    nodes = [view.nodes.get((step.key, node_id)) for node_id in batch.node_ids]
+    began = min((one.began_at for one in nodes if one is not None and one.began_at is not None), default=None)
+    gates = [_gate_after(view, step.key, node_id) for node_id in batch.node_ids]
+    ends = [one.ended_at for one in gates if one is not None and one.is_passed and one.ended_at is not None]
     ended = max(ends) if len(ends) == len(batch.node_ids) else None
     splits = [
         split
-        for split in events_of(events, BatchSplit)
+        for split in view.all(BatchSplit)
         if split.release_step in {step.key, ""} and set(batch.node_ids) >= {one for part in split.parts for one in part}
     ]
     return BatchReport(
@@ -401,7 +375,7 @@ def _report(step: ReleaseStep, batch: Batch, events: Sequence[Event], gates: Seq
 def build_downgrade_report(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
 ) -> DowngradeReport:
-    events = ports.run.events()
+    view = RunView.of(ports.run.events())
     report = extended(
         build_report(ports, plan, dry_run=dry_run, proofs=proofs),
         DowngradeReport,
@@ -410,21 +384,19 @@ def build_downgrade_report(
         offline=plan.lowering is Lowering.OFFLINE,
         live=plan.lowering is Lowering.LIVE,
         losses=ports.run.attachment(LOSSES),
-        metadata_logs=events_of(events, MetadataScanned),
-        trims=events_of(events, Trimmed),
-        bootstraps=events_of(events, BootstrapReplaced),
+        metadata_logs=view.all(MetadataScanned),
+        trims=view.all(Trimmed),
+        bootstraps=view.all(BootstrapReplaced),
         inventory=ports.run.attachment(CONTENTS_COMPARED),
-        outage=outage_report(events, expected_outage_s(ports)) if plan.lowering is Lowering.OFFLINE else None,
-        offline_steps=events_of(events, OfflineEvent),
+        outage=outage_report(view, expected_outage_s(ports)) if plan.lowering is Lowering.OFFLINE else None,
+        offline_steps=view.all(OfflineEvent),
     )
     if dry_run:
         return report
-    outcome, sentence = _downgrade_outcome(
-        plan, report, missing_proofs(gate_histories(events), proofs), acted=has_acted(events)
-    )
-    if plan.lowering is Lowering.OFFLINE and (took := outage_sentence(events, expected_outage_s(ports))):
+    outcome, sentence = _downgrade_outcome(plan, report, missing_proofs(view, proofs), acted=view.has_acted)
+    if plan.lowering is Lowering.OFFLINE and (took := outage_sentence(view, expected_outage_s(ports))):
         sentence = f"{sentence} {took}"
-    if plan.lowering is Lowering.LIVE and (lowered := newest(events, LiveLowered)) is not None:
+    if plan.lowering is Lowering.LIVE and (lowered := view.newest(LiveLowered)) is not None:
         sentence = f"{sentence} {lowered.sentence}"
     return replace(report, outcome=outcome, sentence=sentence)
 
@@ -483,7 +455,7 @@ def build_feature_report(
         FeatureReport,
         outcome=outcome,
         sentence=sentence,
-        results=newest(ports.run.events(), FeatureResults),
+        results=RunView.of(ports.run.events()).newest(FeatureResults),
     )
 
 
@@ -491,24 +463,24 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
     """The observed state has priority over the history."""
     if dry_run:
         return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(plan.blockers)} blocker(s)."
-    finalized, events = levels_now(ports).finalized, ports.run.events()
+    finalized, view = levels_now(ports).finalized, RunView.of(ports.run.events())
     left = [c for c in plan.feature_changes if finalized.get(c.feature, 0) != c.target]
     if not left:
-        race = newest(events, FeatureRace)
+        race = view.newest(FeatureRace)
         if race is not None and not race.ok:
             return (
                 Outcome.STOPPED,
                 f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
             )
-        if found := find_unaccepted(events, plan.hash):
+        if found := find_unaccepted(view.events, plan.hash):
             sentence = "Every level is as requested, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return Outcome.FINISHED, "Every level is as requested, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
-    if has(events, Finalizing):
+    if view.has(Finalizing):
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
     why = "; ".join(finding.sentence for finding in plan.blockers)
-    return Outcome.REFUSED, f"Nothing was changed: {why or find_lock_refusal(events) or missing}"
+    return Outcome.REFUSED, f"Nothing was changed: {why or view.locked_out or missing}"
 
 
 def build_restart_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]) -> RunReport:
@@ -521,15 +493,15 @@ def build_restart_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool, proo
 
 
 def _restart_outcome(ports: ClusterPorts, plan: Plan) -> tuple[Outcome, str]:
-    events = ports.run.events()
-    if newest(events, Started) is None:
-        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, events)}"
-    histories = gate_histories(events)
-    passed = {one.ref.node_id for one in histories if one.ref.kind is GateKind.AFTER_START and one.is_passed}
+    view = RunView.of(ports.run.events())
+    if not view.has(Started):
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+    after = (one for one in view.gates.values() if one.ref.kind is GateKind.AFTER_START)
+    passed = {one.ref.node_id for one in after if one.is_passed}
     order = [node_step for release_step in plan.release_steps for node_step in release_step.order]
     if left := [f"{one.name} ({one.node_id})" for one in order if one.node_id not in passed]:
         return Outcome.STOPPED, f"The restart stopped. The gate after the start has not passed of: {', '.join(left)}."
-    if found := find_unaccepted(events, plan.hash):
+    if found := find_unaccepted(view.events, plan.hash):
         sentence = "All planned nodes were restarted, but the cluster differs from its state before the run"
         return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
     return Outcome.FINISHED, f"{count(len(order), 'node')} restarted on {plan.target}."

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Protocol
@@ -18,15 +18,19 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     CanaryAsked,
     Decision,
-    StepDone,
-    StepsJumped,
-    StepSkipped,
+    StepBegan,
+    StepEnded,
+    StepOutcome,
+    StepsSkipped,
     events_of,
+    has,
 )
 from kafka_rollout.run.ports import Answers, Question, RunServices
-from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import has_plan, is_plan_refused
+from kafka_rollout.run.step_events import TrafficCompared
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common import lock
 from kafka_rollout.steps.common.approval import ask, record_approval, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
@@ -36,7 +40,7 @@ from kafka_rollout.steps.offline.actions import gates_after_undo
 from kafka_rollout.steps.planning.comparison import refuse_unaccepted_differences
 from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.steps.procedures.kinds import procedure_of
-from kafka_rollout.steps.procedures.parts import UNDO
+from kafka_rollout.steps.procedures.parts import OFFLINE, UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
     EachNode,
@@ -48,7 +52,6 @@ from kafka_rollout.steps.step import (
     SkippedStepError,
     Step,
     StepCall,
-    has_finished,
     matches,
 )
 
@@ -208,23 +211,20 @@ class Runner:
         if self._is_skipped(task_id):
             return
         if step.service is not None and step.runs_after is RunsAfter.ANYTHING:
-            self._serve(step)
+            self._serve(task_id, step)
             return
         if self._scan_failed is not None:
             self.error = None if step.runs_after is RunsAfter.ANYTHING else self._scan_failed
             self._scan_failed = None
-        if not self._continues():
-            return
-        if self._is_kept(task_id, step):
+        if step.joins or not self._continues() or self._is_kept(task_id, step):
             return
         try:
-            if reason := step.skip(self.plan, self.request, self.ports.run.events()):
-                self.ports.run.record(StepSkipped(step=task_id, reason=reason))
-                return
-            self._do(task_id, step)
+            with self._recorded(task_id):
+                if reason := step.skip(self.plan, self.request, self.ports.run.events()):
+                    raise SkippedStepError(reason)
+                self._do(task_id, step)
         except SkippedStepError as reason:
             self.progress.say(f"{step.label} skipped: {reason}")
-            self.ports.run.record(StepSkipped(step=task_id, reason=str(reason)))
         except StoppedError as stop:
             self.stopped = True
             self.progress.say(stop.sentence)
@@ -234,6 +234,26 @@ class Runner:
                 self.progress.say(f"scan: {error}")
             else:
                 self.error = error
+
+    @contextmanager
+    def _recorded(self, step: str) -> Iterator[None]:
+        """Record the begin of a step and how it ends. A stop by the operator only interrupts it."""
+
+        def end(outcome: StepOutcome, reason: str = "") -> None:
+            self.ports.run.record(StepEnded(step=step, outcome=outcome, reason=reason))
+
+        self.ports.run.record(StepBegan(step=step))
+        try:
+            yield
+        except StoppedError:
+            raise
+        except SkippedStepError as skipped:
+            end(StepOutcome.SKIPPED, str(skipped))
+            raise
+        except RolloutError as error:
+            end(StepOutcome.FAILED, str(error))
+            raise
+        end(StepOutcome.DONE)
 
     def _do(self, task_id: str, step: Step) -> None:
         if step.progress and step.gate is None:
@@ -262,12 +282,10 @@ class Runner:
             self._planned = True
             if reason := step.jump.when(self.plan, self.request, self.ports.run.events()):
                 self._past = step.jump.past
-                self.ports.run.record(StepsJumped(step=task_id, past=step.jump.past, reason=reason))
+                skipped = self.procedure.between(task_id, step.jump.past)
+                self.ports.run.record(StepsSkipped(steps=skipped, reason=reason))
                 if self.request.dry_run:
                     self.answers.show(self.procedure.dry_run_body(self.call))
-                return
-        if not step.joins:
-            self.ports.run.record(StepDone(step=task_id))
 
     def _act(self, task_id: str, step: Step) -> None:
         """Try the action as often as its limits say; a run that does not wait tries once. Wait while it is held."""
@@ -291,23 +309,32 @@ class Runner:
                 self.progress.say(f"again in {step.limits.pause_s:.0f} s: {error.sentence}")
                 self.ports.clock.sleep(step.limits.pause_s)
 
-    def _serve(self, step: Step) -> None:
-        """Perform the last steps of a run, also of a failed one. Lost test records fail the run."""
+    def _serve(self, task_id: str, step: Step) -> None:
+        """Perform the last steps of a run, also of a failed one. Lost test records fail the run.
+
+        The report is no entry of the history that it shows.
+        """
         if step.skip(self.plan, self.request, self.ports.run.events()):
             return
         try:
             if step.service is Service.STOP_TRAFFIC:
-                self.services.stop()
+                with suppress(SkippedStepError), self._recorded(task_id):
+                    self._stop_traffic()
             elif step.service is Service.REPORT and self._planned:
                 lock.release_lock(self.ports)
                 self.services.report(dry_run=self.request.dry_run)
         except RolloutError as error:
             self.error = self.error or error
 
+    def _stop_traffic(self) -> None:
+        self.services.stop()
+        if not has(self.ports.run.events(), TrafficCompared):
+            raise SkippedStepError("This run has no test traffic.")
+
     def _is_kept(self, task_id: str, step: Step) -> bool:
         if self._replans or self._repeats or step.on_resume is OnResume.REPEAT:
             return False
-        if not has_finished(self.ports.run.events(), task_id):
+        if task_id not in RunView.of(self.ports.run.events()).finished:
             return False
         if step.id == PLAN:  # the request must fit it
             self._keep_plan()
@@ -356,8 +383,7 @@ class Runner:
             return
         self._planned = True
         if reason := step.approval.check(self.call):
-            self.ports.run.record(StepSkipped(step=task_id, reason=reason))
-            return
+            raise SkippedStepError(reason)
         self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)), task_id)
         self._repeats = self._repeats or step.approval.of is ApprovalOf.FINALIZE
 
@@ -394,6 +420,17 @@ class Runner:
             )
         except RolloutError as error:
             self.error = error
+            if not isinstance(error, StoppedError):
+                self._fail_nodes(plan, error)
+
+    def _fail_nodes(self, plan: Plan, error: RolloutError) -> None:
+        """Record the failure of the release step whose node was stopped or started last, or of the first one."""
+        last = find_last_node_event(self.ports.run.events())
+        key = plan.release_steps[0].key if last is None else last.release_step
+        for task_id, position in self.procedure.release_steps():
+            if (found := plan.release_step_at(position)) is not None and found.key == key:
+                self.ports.run.record(StepEnded(step=task_id, outcome=StepOutcome.FAILED, reason=str(error)))
+                return
 
     def _ask_between(self, plan: Plan) -> None:
         """Record the approvals between batches that this call asks for; a later call of the run asks for them too."""
@@ -434,20 +471,25 @@ class Runner:
     def _undo(self) -> None:
         """Undo an offline downgrade: restore, then the gates."""
         for part in UNDO.parts:
-            if isinstance(part, Step) and part.act is not None:
-                self.progress.say(part.progress)
-                part.act(self.call)
-        for gate in gates_after_undo(self.ports, self.call.plan):
-            self._wait(gate)
+            if isinstance(part, Section) or (isinstance(part, Step) and part.joins):
+                continue
+            with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
+                if isinstance(part, EachNode):
+                    for gate in gates_after_undo(self.ports, self.call.plan):
+                        self._wait(gate)
+                elif part.act is not None:
+                    self.progress.say(part.progress)
+                    part.act(self.call)
 
     def _gates(self, each: EachNode, prefix: str) -> None:
         """Wait for the gates of all nodes after an offline step, controllers first."""
-        if self._is_skipped(f"{prefix}{each.steps[0].id}_*") or not self._continues():
+        if self._is_skipped(f"{prefix}{each.id}_*") or not self._continues():
             return
         try:
             release_step = self.call.plan.release_steps[0]
-            for node in self.ports.cluster.controllers_first:
-                self._wait(Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node))
+            with self._recorded(f"{prefix}{each.id}"):
+                for node in self.ports.cluster.controllers_first:
+                    self._wait(Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node))
         except RolloutError as error:
             self.error = error
 

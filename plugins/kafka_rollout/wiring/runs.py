@@ -19,13 +19,14 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, RunState, build_status, is_trial, status_of
 from kafka_rollout.report.run_report import RunReport, stored_end
 from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
-from kafka_rollout.run.projections.runs import find_dag_id, find_pause, find_stop, run_of
+from kafka_rollout.run.projections.runs import find_dag_id, find_stop
 from kafka_rollout.run.store.history import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import refuse_claimed_name
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of
-from kafka_rollout.steps.step import step_lines
+from kafka_rollout.steps.step_lines import step_lines
 
 _RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
 _MOST_REASON = 2000  # every page and every gate reads it
@@ -166,10 +167,10 @@ class ReadRuns:
         return known.run, known.dag_id
 
     def _forget_oldest(self) -> None:
-        events = sum(len(one.run.events) for one in self._runs.values())
+        events = sum(len(one.run.view.events) for one in self._runs.values())
         while events > self.most_events and len(self._runs) > 1:
             _, oldest = self._runs.popitem(last=False)
-            events -= len(oldest.run.events)
+            events -= len(oldest.run.view.events)
 
 
 _READ = ReadRuns(most_events=30_000)
@@ -193,11 +194,13 @@ def _read(cluster: str, run_id: str, settings: Settings, version: str, known: _R
         return _Read(version="", history=history, run=run, dag_id=dag_id)
     if known is not None and not history.has_documents and history.version == known.history.version:
         return replace(known, version=version)
-    events = tuple(event for event in history.events if event.at)
-    kind = kind_of(events)
-    steps = step_lines(kind.procedure, events, plan)
-    command = kind.command if plan is None else continue_words(run_of(events), plan.target)
-    run = RunState(run_id=run_id, events=events, plan=plan, end=end, steps=steps, command=command)
+    events = [event for event in history.events if event.at]
+    view = RunView() if known is None else known.run.view
+    view = view.followed_by(events[len(view.events) :])
+    kind = KINDS[view.run_of]
+    steps = step_lines(kind.procedure, view, plan)
+    command = kind.command if plan is None else continue_words(view.run_of, plan.target)
+    run = RunState(run_id=run_id, view=view, plan=plan, end=end, steps=steps, command=command)
     return _Read(version=version, history=history, run=run, dag_id=dag_id)
 
 
@@ -239,11 +242,11 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     status, run = read_run_status(cluster, run_id, settings)
     if run.problem:
         raise RefusedError(f"The history of run {run_id} cannot be read. {run.problem}", remedy=status.next_action)
-    restarts_none = run_of(run.events) is RunOf.FEATURES
+    restarts_none = run.view.run_of is RunOf.FEATURES
     if restarts_none or status.phase in ENDED:
         what = "restarts no node" if restarts_none else "has ended"
         raise RefusedError(f"Run {run_id} of cluster {cluster} {what}.", remedy=status.next_action)
-    pause, stop = find_pause(run.events), find_stop(run.events)
+    pause, stop = run.view.pause, find_stop(run.view.events)
     if isinstance(asked, PauseAsked) and pause is not None:
         raise RefusedError(f"Run {run_id} is already {pause.text}, since {iso(pause.at)}.", remedy="Resume or stop it.")
     if isinstance(asked, ResumeAsked) and pause is None and stop is None:

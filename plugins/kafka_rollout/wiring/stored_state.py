@@ -30,11 +30,12 @@ from kafka_rollout.report.option_details import (
     roll_blockers,
     scans_to_compare,
 )
-from kafka_rollout.run.events import Event, Observed, has
+from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observe_again, observed_of
 from kafka_rollout.run.store.history import list_changed_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.run.store.scans import KeptCheck
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 from kafka_rollout.wiring.runs import can_see, read_cluster_runs, read_version
@@ -155,11 +156,11 @@ def read_options(
     found = read_cluster_runs(spec.name, settings, may_read=may_read)
     if found is None and not sees_scans:
         return None
-    runs: dict[str, tuple[Event, ...]] = {}
+    runs: dict[str, RunView] = {}
     for run_id, version in {} if found is None else found.versions.items():
         run, dag_id = read_version(spec.name, run_id, settings, version)
         if can_see(spec.name, dag_id, may_read):
-            runs[run_id] = tuple(run.events)
+            runs[run_id] = run.view
     checks, scans, problem = tuple[StoredCheck, ...](), tuple[ScanSummary, ...](), ""
     try:
         if sees_scans:
@@ -224,10 +225,10 @@ def _read_observation(
     for run_id, version in list_run_versions(database, cluster, len(changed) + _RUNS_READ).items():
         run, dag_id = read_version(cluster, run_id, settings, version)
         sees = can_see(cluster, dag_id, may_read)
-        every += run.events
-        readable += run.events if sees else ()
+        every += run.view.events
+        readable += run.view.events if sees else ()
         is_damaged |= bool(run.problem) and run_id in changed
-        if sees and run_id not in changed and has(run.events, Observed):
+        if sees and run_id not in changed and run.view.has(Observed):
             break
     found = newest_observation(readable)
     of_all = found if len(readable) == len(every) else newest_observation(every)

@@ -154,10 +154,9 @@ with Database(sys.argv[1]).begin() as connection:
 """
 ENDS_AS_A_TASK = """
 import os
-from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 with open_cluster_ports("fake", "run-1") as ports:
-    ports.run.record(TaskFailed(task="plan", sentence="It failed."))
+    ports.run.record(failed_step("plan", "It failed."))
 os._exit(0)
 """
 

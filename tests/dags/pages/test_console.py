@@ -11,6 +11,7 @@ import pytest
 
 from kafka_rollout.run.events import Channel as By
 from kafka_rollout.run.events import Responder, StartedAtShell
+from kafka_rollout.run.view import RunView
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.records import run_history
@@ -114,7 +115,7 @@ def test_a_delivered_notification_is_named(client: Any, tmp_path: Path, scene: S
     from kafka_rollout.notifications.store.sent import SqlNotifications
     from tests.records import database_of
 
-    run = RunHistory(run_id=RUN, events=tuple(scene.events), has_lock=True)
+    run = RunHistory(run_id=RUN, view=RunView.of(scene.events), has_lock=True)
     due = due_notifications(ClusterHistory(cluster="orders", runs=(run,)), now=time.time())
     sent = SqlNotifications(database_of(tmp_path / "home"))
     (pending,) = (one for one in due if one.kind is NotificationKind.DECISION_PENDING)

@@ -13,7 +13,7 @@ from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, Sca
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned, TaskFailed
+from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned
 from kafka_rollout.run.store.scans import SqlCheckHistory
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.roll.node import replace_node
@@ -21,7 +21,7 @@ from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_upgrade
-from tests.records import database_of, record_alert, run_history, scan_history
+from tests.records import database_of, failed_step, record_alert, run_history, scan_history
 
 pytestmark = pytest.mark.airflow
 
@@ -109,7 +109,7 @@ def test_a_run_is_shown_by_the_dag_that_it_is_of_and_by_no_other(client: Any, tm
 def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_dag(client: Any, tmp_path: Path) -> None:
     record = run_history(tmp_path / "home", "fake", "features__2")
     record.record(Begun(dag_id="kafka_features_fake"))
-    record.record(TaskFailed(task="plan", sentence="There is no metadata.version 99."))
+    record.record(failed_step("plan", "There is no metadata.version 99."))
     (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
     (run,) = (one for one in cluster["runs"] if one["run_id"] == "features__2")
     assert (run["dag_id"], run["state"]) == ("kafka_features_fake", "ended without a report")

@@ -13,11 +13,11 @@ from kafka_rollout.airflow.views.drawings import Drawings, samples_of
 from kafka_rollout.airflow.views.records import ReadRun
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
-from kafka_rollout.run.events import Begun, TaskFailed
+from kafka_rollout.run.events import Begun
 from kafka_rollout.run.store.history import ReadHistory, SqlRunStore
 from kafka_rollout.run.traffic import TrafficSample
 from kafka_rollout.wiring import runs as run_status
-from tests.records import run_history
+from tests.records import failed_step, run_history
 
 IDS = [f"run-{number}" for number in range(5)]
 
@@ -58,7 +58,7 @@ def test_a_second_poll_reads_no_history(show: Any) -> None:
 def test_a_run_with_a_new_event_or_report_is_read_again_and_no_other(tmp_path: Path, show: Any) -> None:
     show()
     run = run_history(tmp_path, "fake", IDS[2])
-    run.record(TaskFailed(task="plan", sentence="No broker responds."))
+    run.record(failed_step("plan", "No broker responds."))
     read, cards = show()
     assert read == [IDS[2]]
     assert (cards[0]["run_id"], cards[0]["state"]) == (IDS[2], "ended without a report")
@@ -105,9 +105,9 @@ def test_the_runs_that_were_read_have_a_limit_of_events(tmp_path: Path, monkeypa
     for run_id in IDS[:3]:
         for _ in range(2):
             run_history(tmp_path, "fake", run_id).record(Begun(dag_id="kafka_upgrade_fake"))
-    read = [runs.get("fake", run_id, settings, "1")[0].events for run_id in (*IDS[:3], IDS[2])]
+    read = [runs.get("fake", run_id, settings, "1")[0].view for run_id in (*IDS[:3], IDS[2])]
     assert read[2] is read[3]
-    assert runs.get("fake", IDS[0], settings, "1")[0].events is not read[0]
+    assert runs.get("fake", IDS[0], settings, "1")[0].view is not read[0]
 
 
 def test_the_page_plans_its_next_refresh_after_the_answer() -> None:

@@ -24,7 +24,6 @@ from kafka_rollout.run.events import (
     Responder,
     ResumeAsked,
     StopAsked,
-    TaskFailed,
     events_of,
     has,
 )
@@ -33,7 +32,7 @@ from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.records import change_lock, run_history
+from tests.records import change_lock, failed_steps, run_history
 from tests.unit.steps.offline.test_actions import R421
 
 pytestmark = pytest.mark.airflow
@@ -210,7 +209,7 @@ def test_a_request_after_the_last_node_ends_or_holds_the_task_that_changes_the_l
         states = {ti.task_id: ti.state for ti in run.get_task_instances()}
         assert (run.state, states["finalize"]) == ("failed", "failed")
         assert not has(record.events(), Finalizing)
-        assert "stopped by bob" in events_of(record.events(), TaskFailed)[0].sentence
+        assert "stopped by bob" in failed_steps(record.events())[0].reason
         run = clear_and_continue(dag, run, "finalize")
     else:
         assert watched[-1] == GateRef(kind=GateKind.NEXT_CHANGE)

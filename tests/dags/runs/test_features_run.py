@@ -11,8 +11,9 @@ import pytest
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.state import GroupState, TransactionState
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Begun, events_of
+from kafka_rollout.run.events import Begun, StepBegan, events_of
 from kafka_rollout.run.store.history import SqlRunStore
+from kafka_rollout.run.view import RunView
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R431, FakeCluster
@@ -61,6 +62,19 @@ def outcome(record: SqlRunStore) -> str:
     return str(record.attachment("report.json")["outcome"])
 
 
+def check_history(record: SqlRunStore, states: dict[str, str | None]) -> None:
+    """The history says of each step what Airflow says of its task, and that it began. The report follows it."""
+    view = RunView.of(record.events())
+    said = {step: seen.state.value for step, seen in view.steps.items()}
+    words = {"success": "done", "skipped": "skipped", "failed": "failed"}
+    assert said == {
+        task: words[state] for task, state in states.items() if state in words and task not in {"report", "outcome"}
+    }
+    began = {event.step for event in view.all(StepBegan)}
+    assert {step for step, state in said.items() if state != "skipped"} <= began
+    assert view.running == ""
+
+
 def test_everything_goes_up_after_an_approval_and_every_node_is_waited_for(runs: FakeRuns, world: FakeCluster) -> None:
     state, states, record = run(runs)
     assert state == "success", states
@@ -70,6 +84,7 @@ def test_everything_goes_up_after_an_approval_and_every_node_is_waited_for(runs:
     assert world.finalized["share.version"] == 1
     assert "kraft.version" not in world.finalized
     assert outcome(record) == "finished"
+    check_history(record, states)
     page = record.page("report.html")
     assert "fake: features, on 4.3.1" in page
     assert "<th>Result</th>" in page
@@ -145,6 +160,7 @@ def test_a_rejected_change_sends_nothing(runs: FakeRuns, world: FakeCluster) -> 
     state, states, record = run(runs)
     assert (state, states["update"], sent(world)) == ("failed", "upstream_failed", [])
     assert outcome(record) == "refused"
+    check_history(record, states)
     assert change_lock(runs.home).holder("fake") is None
 
 
@@ -153,6 +169,7 @@ def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster)
     assert state == "success", states
     assert {task for task, told in states.items() if told == "skipped"} == CHANGING
     assert (runs.asked, sent(world), outcome(record)) == ([], [], "dry_run")
+    check_history(record, states)
     assert "FEATURE-DOWNGRADE-REFUSED" in {finding.code for finding in record.load_plan().findings}
 
 
@@ -170,6 +187,7 @@ def test_a_dry_run_plans_and_changes_nothing(runs: FakeRuns, world: FakeCluster)
 def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeCluster, conf: dict[str, Any]) -> None:
     state, states, record = run(runs, **conf)
     assert (state, states["plan"], runs.asked, world.updates) == ("failed", "failed", [], [])
+    check_history(record, states)
     assert [begun.dag_id for begun in events_of(record.events(), Begun)] == [DAG_ID]
     assert change_lock(runs.home).holder("fake") is None
 

@@ -16,12 +16,12 @@ from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.notifications.store.sent import open_notifications
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Asked, Begun, Channel, Event, Responder, StartedAtShell, TaskFailed
+from kafka_rollout.run.events import Asked, Begun, Channel, Event, Responder, StartedAtShell
 from kafka_rollout.run.step_events import GateFailed, Started, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.message_servers import MailServer, Webhook, mail_server, webhook_server
 from tests.dags.runs.dag_run import run_dag
-from tests.records import record_alert, run_history
+from tests.records import failed_step, record_alert, run_history
 
 pytestmark = pytest.mark.airflow
 
@@ -263,7 +263,7 @@ def test_a_damaged_history_does_not_hide_the_others(sender: Sender) -> None:
 
 
 def test_a_test_reaches_every_channel_and_reports_each(sender: Sender) -> None:
-    sender.record(Begun(dag_id=DAG_ID), TaskFailed(task="plan", sentence="x", at=time.time() - 500))
+    sender.record(Begun(dag_id=DAG_ID), failed_step("plan", "x", at=time.time() - 500))
     assert sender.run(test=True) == "success"
     assert (sender.subjects, sender.posted) == (
         ["test: This is a test of the notifications of kafka-rollout."],

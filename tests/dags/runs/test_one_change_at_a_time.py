@@ -18,12 +18,12 @@ from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.commands import changes as cli_changes
 from kafka_rollout.cli.commands import features as cli_features
-from kafka_rollout.run.events import Begun, CanaryAsked, Planned, TaskFailed, events_of
+from kafka_rollout.run.events import Begun, CanaryAsked, Planned, events_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.records import change_lock, database_of, run_history, run_ids
+from tests.records import change_lock, database_of, failed_steps, run_history, run_ids
 
 pytestmark = pytest.mark.airflow
 
@@ -87,12 +87,12 @@ def test_a_run_that_starts_while_a_command_has_the_cluster_fails_at_its_first_ta
     lock.acquire("fake", SHELL, "Stop node 2.", for_s=LEASE_S)
     state, states, record = runs.run(dag_id, **DAGS[dag_id])
     assert (state, states["observe"], untouched(runs)) == ("failed", "failed", True)
-    failed = events_of(record.events(), TaskFailed)[0]
-    assert failed.task == "observe"
+    failed = failed_steps(record.events())[0]
+    assert failed.step == "observe"
     assert not events_of(record.events(), Planned), "it would report the blockers of a plan"
-    assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.sentence
-    assert "clear this task and all downstream tasks" in failed.sentence
-    assert "kafka-rollout lock break --cluster fake --as NAME" in failed.sentence
+    assert f"Run {SHELL} holds the lock of cluster fake (Stop node 2). Its lease expires at 20" in failed.reason
+    assert "clear this task and all downstream tasks" in failed.reason
+    assert "kafka-rollout lock break --cluster fake --as NAME" in failed.reason
     held = lock.holder("fake")
     assert held is not None, "the end of a run that was refused takes nobody's lock"
     assert held.holder == SHELL

@@ -13,13 +13,13 @@ from kafka_rollout.gates.gate import GateCondition, GateKind, GateRef
 from kafka_rollout.groups.group_records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.run.events import Approval, ApprovalRefuted, TaskFailed, events_of, newest
+from kafka_rollout.run.events import Approval, ApprovalRefuted, events_of
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.steps.gates import checks
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of
-from tests.records import change_lock
+from tests.records import change_lock, failed_steps
 
 pytestmark = pytest.mark.airflow
 
@@ -67,7 +67,7 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
 def test_an_older_target_is_refused_by_the_first_task_before_the_scan(runs: FakeRuns) -> None:
     state, states, record = runs.run(target_release="3.4.1")
     assert (state, states["observe"], states["scan_before_roll"]) == ("failed", "failed", "upstream_failed")
-    failed = events_of(record.events(), TaskFailed)[0].sentence
+    failed = failed_steps(record.events())[0].reason
     assert failed.startswith("Target 3.4.1 is older than the running release 3.9.1. Start a downgrade: `kafka-rollout")
 
 
@@ -137,9 +137,8 @@ def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
     assert runs.asked == []
     assert runs.world.stops == []
     assert outcome(record) == "refused"
-    failed = newest(record.events(), TaskFailed)
-    assert failed is not None
-    assert failed.sentence.endswith("clear the task observe with all downstream tasks: the run plans again.")
+    failed = failed_steps(record.events())[-1]
+    assert failed.reason.endswith("clear the task observe with all downstream tasks: the run plans again.")
 
 
 def test_the_log_of_a_node_that_proves_nothing_is_accepted_in_airflow(runs: FakeRuns) -> None:

@@ -28,7 +28,7 @@ from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.projections.offline import outages
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import finalize
@@ -284,7 +284,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         all_are_back(ports, plan, RELEASE_STEP)
         wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
-        assert outages(ports.run.events())[0].served_at is not None
+        assert RunView.of(ports.run.events()).outages[0].served_at is not None
     assert contents(cluster.spec) == before
 
 

@@ -29,7 +29,7 @@ from kafka_rollout.model.state import GroupState
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
-from kafka_rollout.run.projections.approvals import open_question
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.steps.procedures.kinds import UPGRADE
@@ -307,7 +307,7 @@ def test_the_history_says_that_a_terminal_waits_and_when_it_ended(
     asked = [event for event in ports.run.events() if isinstance(event, Asked)]
     assert asked[0].text.startswith("Approve the plan of cluster fake?\n\n")
     assert (asked[0].users, asked[0].terminal) == (("alice",), shell_responder())
-    assert open_question(ports.run.events()) is None
+    assert RunView.of(ports.run.events()).question() is None
     assert has(ports.run.events(), AskingEnded) is (answer == "ctrl-c")
 
 

@@ -26,13 +26,12 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
-    TaskFailed,
 )
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.wiring import runs as run_status
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import R391, R431
-from tests.records import run_history
+from tests.records import failed_step, run_history
 
 BEGUN = Begun(dag_id="kafka_upgrade_fake", triggered_by="anna [red]")
 SHELL = StartedAtShell(starter=Responder(channel=Channel.SHELL, user="ci", host="h"))
@@ -41,7 +40,7 @@ BLOCKED = Planned(run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431,
 ASKED = Asked(task_id="t", record_id="r", text="Upgrade?", options=("Approve", "Reject"))
 APPROVED = Approval(what=ApprovalOf.ROLL, by="ben", decision=Decision.APPROVED, reason="x", plan_hash="h")
 STOPPING = Stopping(release_step="3.9.1-to-4.3.1", node_id=1)
-FAILED = TaskFailed(task="gate", sentence="The gate failed.")
+FAILED = failed_step("gate", "The gate failed.")
 
 
 def record(home: Path, run_id: str, *events: Event, outcome: str = "", age_s: float = 0.0) -> None:

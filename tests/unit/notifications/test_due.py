@@ -34,12 +34,14 @@ from kafka_rollout.run.events import (
     Planned,
     Responder,
     StartedAtShell,
-    StepDone,
+    StepEnded,
+    StepOutcome,
     StoppedByOperator,
-    TaskFailed,
 )
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.view import RunView
+from tests.records import failed_step
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z
 STEP = "3.9.1-to-4.3.1"
@@ -85,7 +87,7 @@ def checked(at: float, *, ref: GateRef = GATE, passes: bool = False, is_held: bo
 
 
 def due(*events: Event, now: float, **run: Any) -> list[Notification]:
-    history = RunHistory(run_id="manual__1", events=events, **run)
+    history = RunHistory(run_id="manual__1", view=RunView.of(events), **run)
     return list(due_notifications(ClusterHistory(cluster="orders", runs=(history,)), now=now))
 
 
@@ -162,9 +164,11 @@ def test_a_failed_gate_is_a_failed_node_and_a_decision_with_its_reason() -> None
 
 
 def test_a_node_that_was_stopped_and_not_started_is_named() -> None:
-    task_failed = TaskFailed(at=AT + 70, task="replace", sentence="Unit kafka of broker-3 does not start.")
+    task_failed = StepEnded(
+        at=AT + 70, step="replace", outcome=StepOutcome.FAILED, reason="Unit kafka of broker-3 does not start."
+    )
     failed, run_failed = due(BEGUN, STOPPING, task_failed, now=AT + 300)
-    assert (failed.kind, failed.node, failed.sentences) == (NotificationKind.NODE_FAILED, 3, (task_failed.sentence,))
+    assert (failed.kind, failed.node, failed.sentences) == (NotificationKind.NODE_FAILED, 3, (task_failed.reason,))
     assert run_failed.kind is NotificationKind.RUN_FAILED
 
 
@@ -249,17 +253,17 @@ def test_an_ended_run_is_told_by_its_outcome_with_its_report(outcome: str, kind:
 
 
 def test_a_failed_task_is_a_failed_run_when_no_report_follows_and_the_same_when_it_does() -> None:
-    task_failed = TaskFailed(at=AT + 5, task="plan", sentence="No broker responded.")
+    task_failed = failed_step("plan", "No broker responded.", at=AT + 5)
     assert kinds(BEGUN, task_failed, now=AT + 10) == []
     (failed,) = due(BEGUN, task_failed, now=AT + 125)
-    traffic_stopped = StepDone(at=AT + 19, step="stop_traffic")
+    traffic_stopped = StepEnded(at=AT + 19, step="stop_traffic", outcome=StepOutcome.DONE)
     (reported,) = due(BEGUN, task_failed, traffic_stopped, now=AT + 125, end=end("stopped", AT + 20))
     assert failed.key == reported.key
-    assert failed.sentences[0] == "Task plan failed: No broker responded."
+    assert failed.sentences[0] == "Step plan failed: No broker responded."
 
 
 def test_a_run_that_continued_after_its_report_has_not_ended_and_can_fail_again() -> None:
-    once = (BEGUN, STARTED, TaskFailed(at=AT + 90, task="gate", sentence="x"))
+    once = (BEGUN, STARTED, failed_step("gate", "x", at=AT + 90))
     (first,) = due(*once, now=AT + 95, end=end("stopped", AT + 91))
     again = (*once, Stopping(at=AT + 500, node_id=4, release_step=STEP))
     assert kinds(*again, now=AT + 510, end=end("stopped", AT + 91), has_lock=True) == []

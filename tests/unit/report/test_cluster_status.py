@@ -27,12 +27,13 @@ from kafka_rollout.run.events import (
     Responder,
     StartedAtShell,
     StoppedByOperator,
-    TaskFailed,
 )
 from kafka_rollout.run.events import Channel as By
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import Finalizing, GateChecked, GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.view import RunView
 from tests.paths import ROOT
+from tests.records import failed_step
 
 AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z
 STEP = "3.9.1-to-4.3.1"
@@ -72,7 +73,7 @@ def approval(at: float, what: ApprovalOf = ApprovalOf.ROLL, decision: Decision =
 
 
 def run(*events: Event, run_id: str = "manual__1", **fields: Any) -> RunState:
-    return RunState(run_id=run_id, events=events, command="upgrade", **fields)
+    return RunState(run_id=run_id, view=RunView.of(events), command="upgrade", **fields)
 
 
 def end(outcome: str, at: float) -> RunEnd:
@@ -109,7 +110,11 @@ PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
     (Phase.FINALIZING, (*ROLL, STOPPING, STARTED, FINALIZING), {"has_lock": True}),
     (Phase.PAUSED, (*ROLL, STOPPING), {}),
     (Phase.PAUSED, (*ROLL, STOPPING, StoppedByOperator(at=AT + 99, target=R431)), {"end": end("stopped", AT + 99)}),
-    (Phase.FAILED, (*ROLL, STOPPING, TaskFailed(at=AT + 99, task="x", sentence="No response.")), {}),
+    (
+        Phase.FAILED,
+        (*ROLL, STOPPING, failed_step("x", "No response.", at=AT + 99)),
+        {},
+    ),
     (Phase.FAILED, (*ROLL, STOPPING), {"end": end("stopped", AT + 99)}),
     (
         Phase.FAILED,  # it was paused once, continued, and then failed
@@ -233,5 +238,5 @@ def test_a_terminal_waits_as_long_as_its_run_holds_the_lock() -> None:
     assert found.waits_for is not None
     assert found.waits_for.until is None
     assert status(replace(waiting, has_lock=False), now=AT + 5000).phase is Phase.IDLE
-    ended = replace(waiting, events=(*waiting.events, AskingEnded(at=AT + 20)))
+    ended = replace(waiting, view=waiting.view.followed_by([AskingEnded(at=AT + 20)]))
     assert status(ended, now=AT + 30).waits_for is None

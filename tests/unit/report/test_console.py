@@ -7,23 +7,21 @@ from dataclasses import replace
 from kafka_rollout.gates.gate import OBJECTS, GateCondition
 from kafka_rollout.report.cluster_status import Phase, RunState, build_status
 from kafka_rollout.report.console import Console, Way, build_console, group_by_rack, trend_of
-from kafka_rollout.report.run_report import StepState
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, StepDone
-from kafka_rollout.run.projections.node_phases import NodePhase
-from kafka_rollout.run.projections.nodes import open_gates
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.runs import RunEnd
 from kafka_rollout.run.step_events import Stopping
+from kafka_rollout.run.view import NodeStage, RunView, StepState
 from kafka_rollout.steps.procedures.kinds import UPGRADE
-from kafka_rollout.steps.step import step_lines
+from kafka_rollout.steps.step_lines import step_lines
 from tests.console_scenes import RUN, Scene, cluster_of, failing_upgrade
 
 NOW = 1_763_697_600.0
 
 
 def state_of(scene: Scene, *, has_lock: bool = True, end: RunEnd | None = None) -> RunState:
-    events = tuple(scene.events)
-    steps = step_lines(UPGRADE, events, scene.plan)
-    return RunState(run_id=RUN, events=events, plan=scene.plan, steps=steps, has_lock=has_lock, end=end, command="roll")
+    view = RunView.of(scene.events)
+    steps = step_lines(UPGRADE, view, scene.plan)
+    return RunState(run_id=RUN, view=view, plan=scene.plan, steps=steps, has_lock=has_lock, end=end, command="roll")
 
 
 def console_of(scene: Scene, **state: object) -> Console:
@@ -64,7 +62,7 @@ def test_a_trend_compares_only_the_last_ten_minutes_and_needs_two_numbers() -> N
     scene = Scene(cluster=cluster_of(1), began_at=0.0, done=0)
     scene.restart(1)
     scene.fail_gate(1, (900, *[50] * 11, 60))
-    (gate,) = open_gates(scene.events)
+    (gate,) = RunView.of(scene.events).open_gates
     newest = next(one for one in gate.checks[-1].conditions if one.left)
     found = trend_of(gate.checks, newest)
     assert found is not None
@@ -91,16 +89,19 @@ def test_the_step_that_failed_is_the_current_one_and_the_node_steps_are_listed()
     assert ids.index("approve_plan") < ids.index("roll") < ids.index("compare_after_roll")
 
 
-def test_a_step_that_only_records_its_end_is_running_in_a_run_that_continues() -> None:
+def test_a_step_that_began_has_begun_and_the_next_one_is_open() -> None:
     scene = failing(done=6 - 1)
     scene.events = scene.events[:-2]
     scene.pass_gate(scene.step.order[-1].node_id, 10.0)
     console = console_of(scene)
     states = {step.id: step.state for step in console.steps}
     assert console.phase is Phase.ROLLING
-    assert (states["roll"], states["compare_after_roll"]) == (StepState.DONE, StepState.RUNNING)
+    assert (states["roll"], states["compare_after_roll"]) == (StepState.DONE, StepState.OPEN)
     assert console.current_step == "compare_after_roll"
-    scene.add(StepDone(at=scene.tick(1), step="compare_after_roll"))
+    scene.add(StepBegan(at=scene.tick(1), step="compare_after_roll"))
+    begun = next(step for step in console_of(scene).steps if step.id == "compare_after_roll")
+    assert (begun.state, begun.at) == (StepState.BEGUN, scene.at)
+    scene.add(StepEnded(at=scene.tick(1), step="compare_after_roll", outcome=StepOutcome.DONE))
     assert {step.id: step.state for step in console_of(scene).steps}["compare_after_roll"] is StepState.DONE
 
 
@@ -116,7 +117,7 @@ def test_a_rollback_is_a_step_as_soon_as_it_was_decided() -> None:
     scene.add(Stopping(at=scene.tick(1), node_id=node_id, release_step="4.3.1-to-3.9.1"))
     states = {step.id: step for step in console_of(scene).steps}
     assert states["roll_back.from_roll"].label == "Rollback of the nodes 4.3.1 → 3.9.1"
-    assert states["roll_back.from_roll"].state is StepState.RUNNING
+    assert states["roll_back.from_roll"].state is StepState.BEGUN
     assert states["roll_back.from_roll"].reason == "0 of 5 nodes"
 
 
@@ -145,7 +146,7 @@ def test_nodes_are_grouped_by_rack_with_the_controllers_first_and_counted_by_pha
     scene = failing(200, done=100)
     racks = group_by_rack(scene.cluster, console_of(scene).nodes)
     assert [rack.name for rack in racks] == ["controllers", "rack a", "rack b", "rack c"]
-    assert racks[0].counts == {NodePhase.DONE: 3}
+    assert racks[0].counts == {NodeStage.DONE: 3}
     assert sum(sum(rack.counts.values()) for rack in racks) == 203
     plain = group_by_rack(cluster_of(3, racks=""), console_of(failing()).nodes)
     assert [rack.name for rack in plain] == ["controllers", "brokers"]

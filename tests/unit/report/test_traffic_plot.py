@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.report.page import pages as module
 from kafka_rollout.report.page.pages import traffic_plot
-from kafka_rollout.run.projections.nodes import NodeSpan
+from kafka_rollout.report.spans import NodeSpan
 from kafka_rollout.run.traffic import TrafficSample
 from tests.outside_texts import HOSTILE
 

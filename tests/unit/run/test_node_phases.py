@@ -5,11 +5,11 @@ from __future__ import annotations
 import pytest
 
 from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind, GateRef
-from kafka_rollout.run.events import TaskFailed
-from kafka_rollout.run.projections.node_phases import NodePhase, NodeStatus, node_statuses
-from kafka_rollout.run.projections.nodes import open_gates
+from kafka_rollout.run.node_status import NodeStatus, node_statuses
 from kafka_rollout.run.step_events import GatePassed, PreparingStop, Started, Stopped, Stopping, StopPrepared
+from kafka_rollout.run.view import NodeStage, RunView
 from tests.console_scenes import R391, R431, Scene, cluster_of
+from tests.records import failed_step
 
 BACK = "4.3.1-to-3.9.1"
 
@@ -20,12 +20,12 @@ def scene() -> Scene:
     return found
 
 
-def phases(of: Scene, *, has_ended: bool = False) -> dict[int, NodePhase]:
-    return {one.node_id: one.phase for one in node_statuses(of.events, of.plan, has_ended=has_ended)}
+def phases(of: Scene, *, has_ended: bool = False) -> dict[int, NodeStage]:
+    return {one.node_id: one.phase for one in node_statuses(RunView.of(of.events), of.plan, has_ended=has_ended)}
 
 
 def status(of: Scene, node_id: int) -> NodeStatus:
-    return next(one for one in node_statuses(of.events, of.plan) if one.node_id == node_id)
+    return next(one for one in node_statuses(RunView.of(of.events), of.plan) if one.node_id == node_id)
 
 
 def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
@@ -43,9 +43,9 @@ def test_a_node_goes_from_waiting_through_its_stop_and_start_to_done() -> None:
     assert status(run, 1).note == "in every ISR it was in: 3 left"
     run.pass_gate(1, 5.0)
     seen.append(status(run, 1).phase)
-    starting, catching_up = NodePhase.STARTING, NodePhase.CATCHING_UP
-    before = [NodePhase.WAITING, NodePhase.GATE_BEFORE, NodePhase.STOPPING, NodePhase.STOPPED, starting]
-    assert seen == [*before, starting, catching_up, NodePhase.DONE]
+    starting, catching_up = NodeStage.STARTING, NodeStage.CATCHING_UP
+    before = [NodeStage.WAITING, NodeStage.GATE_BEFORE, NodeStage.STOPPING, NodeStage.STOPPED, starting]
+    assert seen == [*before, starting, catching_up, NodeStage.DONE]
     done = status(run, 1)
     assert (done.release, done.target, done.is_down) == (R431, None, False)
     assert done.began_at is not None
@@ -59,15 +59,15 @@ def test_a_node_that_waits_after_its_commands_waits_for_its_gate_and_does_not_st
     run.add(PreparingStop(at=run.tick(1), node_id=1, release_step=run.step.key, commands=1, at_most_s=60.0))
     run.add(StopPrepared(at=run.tick(60), node_id=1, release_step=run.step.key, seconds=60.0))
     run.check(GateKind.BEFORE_STOP, 1, GateCondition(name="min ISR without it", is_met=True, evidence="kept"))
-    assert (status(run, 1).phase, status(run, 1).note) == (NodePhase.STOPPING, "commands before the stop")
+    assert status(run, 1).phase is NodeStage.PREPARING
     run.tick(1)
     run.check(GateKind.BEFORE_STOP, 1, closed, is_held=is_held)
     held = status(run, 1)
-    assert (held.phase, held.note) == (NodePhase.GATE_BEFORE, "maintenance window: closed until Tu 22:00")
+    assert (held.phase, held.note) == (NodeStage.GATE_BEFORE, "maintenance window: closed until Tu 22:00")
     assert (held.since, held.began_at) == (run.at, None)
     run.add(Stopping(at=run.tick(1), node_id=1, release_step=run.step.key))
     run.check(GateKind.BEFORE_STOP, 1, closed, is_held=is_held)
-    assert (status(run, 1).phase, status(run, 1).began_at) == (NodePhase.STOPPING, run.at)
+    assert (status(run, 1).phase, status(run, 1).began_at) == (NodeStage.STOPPING, run.at)
 
 
 def test_a_failed_node_stays_down_and_the_others_wait() -> None:
@@ -76,15 +76,15 @@ def test_a_failed_node_stays_down_and_the_others_wait() -> None:
     run.pass_gate(1, 5.0)
     run.restart(2)
     run.fail_gate(2, (9, 4))
-    assert phases(run) == {1: NodePhase.DONE, 2: NodePhase.FAILED, 101: NodePhase.WAITING}
+    assert phases(run) == {1: NodeStage.DONE, 2: NodeStage.FAILED, 101: NodeStage.WAITING}
     assert (status(run, 2).is_down, status(run, 2).release) == (True, R431)
 
 
 def test_a_task_that_fails_fails_the_nodes_under_way_and_no_others() -> None:
     run = scene()
     run.restart(1)
-    run.add(TaskFailed(at=run.tick(1), task="roll.nodes", sentence="The host does not respond."))
-    assert phases(run) == {1: NodePhase.FAILED, 2: NodePhase.WAITING, 101: NodePhase.WAITING}
+    run.add(failed_step("roll.nodes", "The host does not respond.", at=run.tick(1)))
+    assert phases(run) == {1: NodeStage.FAILED, 2: NodeStage.WAITING, 101: NodeStage.WAITING}
     assert status(run, 1).note == "The host does not respond."
 
 
@@ -95,14 +95,14 @@ def test_nodes_stay_visible_in_a_rollback_and_after_the_end() -> None:
     run.restart(2)
     run.fail_gate(2, (9,))
     run.add(Stopping(at=run.tick(1), node_id=2, release_step=BACK))
-    assert phases(run) == {1: NodePhase.WAITING, 2: NodePhase.STOPPING, 101: NodePhase.UNCHANGED}
+    assert phases(run) == {1: NodeStage.WAITING, 2: NodeStage.STOPPING, 101: NodeStage.UNCHANGED}
     run.add(Stopped(at=run.tick(1), node_id=2, release_step=BACK, seconds=1.0, forced=False))
     run.add(Started(at=run.tick(1), node_id=2, release_step=BACK, release=R391, pid=8, seconds=1.0))
     ref = GateRef(kind=GateKind.AFTER_START, release_step=BACK, node_id=2)
     run.add(GatePassed(at=run.tick(1), ref=ref, gate="after node 2", message="passed"))
-    assert phases(run) == {1: NodePhase.WAITING, 2: NodePhase.ROLLED_BACK, 101: NodePhase.UNCHANGED}
+    assert phases(run) == {1: NodeStage.WAITING, 2: NodeStage.ROLLED_BACK, 101: NodeStage.UNCHANGED}
     assert (status(run, 2).release, status(run, 1).target) == (R391, R391)
-    assert phases(run, has_ended=True)[101] is NodePhase.UNCHANGED
+    assert phases(run, has_ended=True)[101] is NodeStage.UNCHANGED
 
 
 def test_a_run_without_a_plan_has_no_nodes() -> None:
@@ -113,11 +113,11 @@ def test_an_open_gate_has_the_checks_since_the_last_start_and_ends_with_its_pass
     run = scene()
     run.restart(1)
     run.fail_gate(1, (9, 4))
-    (gate,) = open_gates(run.events)
+    (gate,) = RunView.of(run.events).open_gates
     assert (gate.ref.node_id, len(gate.checks), gate.message != "") == (1, 2, True)
     run.add(Started(at=run.tick(1), node_id=1, release_step=run.step.key, release=R431, pid=8, seconds=1.0))
-    assert open_gates(run.events) == ()
+    assert RunView.of(run.events).open_gates == ()
     run.fail_gate(1, (3,))
-    assert [len(gate.checks) for gate in open_gates(run.events)] == [1]
+    assert [len(gate.checks) for gate in RunView.of(run.events).open_gates] == [1]
     run.pass_gate(1, 5.0)
-    assert open_gates(run.events) == ()
+    assert RunView.of(run.events).open_gates == ()

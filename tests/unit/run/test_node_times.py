@@ -6,14 +6,23 @@ from pathlib import Path
 
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.rehearsal.result import RehearsalOutcome
+from kafka_rollout.run.estimates import Estimate, estimate_of
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import (
-    TimeOfNodeSteps,
     expected_commands_s,
     expected_node_step_s,
-    time_of_node_steps,
 )
-from kafka_rollout.run.step_events import GateFailed, GatePassed, PreparingStop, Started, Stopping, StopPrepared
+from kafka_rollout.run.step_events import (
+    GateFailed,
+    GatePassed,
+    PreparingStop,
+    Rehearsed,
+    Started,
+    Stopping,
+    StopPrepared,
+)
+from kafka_rollout.run.view import RunView
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -35,16 +44,23 @@ def plan_of_six(tmp_path: Path) -> Plan:
 
 def test_the_nodes_that_are_left_take_as_long_as_those_before(tmp_path: Path) -> None:
     plan = plan_of_six(tmp_path)
-    assert time_of_node_steps([], plan, 100.0) is None
+    assert estimate_of(RunView(), plan) is None
     events = [*node_step(FORTH, 2, 100, 120), *node_step(FORTH, 3, 130, 170)]
-    expected = TimeOfNodeSteps(elapsed_s=100.0, remaining_s=4 * 30.0, at_least_s=80.0, at_most_s=160.0, left=4)
-    assert time_of_node_steps(events, plan, 200.0) == expected
+    expected = Estimate(remaining_s=4 * 30.0, at_least_s=80.0, at_most_s=160.0, left=4)
+    assert estimate_of(RunView.of(events), plan) == expected
+
+
+def test_before_the_first_node_is_done_the_nodes_take_as_long_as_in_the_rehearsal(tmp_path: Path) -> None:
+    plan, seconds = plan_of_six(tmp_path), {"a": 10.0, "b": 30.0}
+    rehearsed = Rehearsed(outcome=RehearsalOutcome.PASSED, sentence="", seconds=1.0, node_seconds=seconds, findings=())
+    found = estimate_of(RunView.of([rehearsed]), plan)
+    assert found == Estimate(left=6, remaining_s=6 * 20.0, at_least_s=60.0, at_most_s=180.0)
 
 
 def test_a_rollback_has_the_nodes_that_the_run_touched_left(tmp_path: Path) -> None:
     events = [*node_step(FORTH, 2, 0, 10), Stopping(at=20, node_id=3, release_step=FORTH), *node_step(BACK, 3, 30, 40)]
-    found = time_of_node_steps(events, plan_of_six(tmp_path), 50.0)
-    assert found == TimeOfNodeSteps(elapsed_s=50.0, remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1)
+    found = estimate_of(RunView.of(events), plan_of_six(tmp_path))
+    assert found == Estimate(remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1)
 
 
 def test_a_node_step_that_waited_for_a_person_is_not_expected_again() -> None:

@@ -18,7 +18,6 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     Begun,
     Event,
-    LockedOut,
     Planned,
     RollbackClosed,
     Unknown,
@@ -29,16 +28,15 @@ from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
     GateChecked,
-    GateFailed,
     GatePassed,
     OfflineInstalled,
     OfflineServed,
     OfflineStopping,
     OfflineUndone,
     Started,
-    Stopped,
     Stopping,
 )
+from kafka_rollout.run.view import RunView
 from tests.unit.run.events_strategy import events
 
 STEP = "3.9.1-to-4.3.1"
@@ -51,8 +49,6 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.find_dag_id,
     runs.has_plan,
     runs.has_acted,
-    runs.find_lock_refusal,
-    runs.last_failure,
     runs.is_rollback_refused,
     batches.passed_node_steps,
     batches.is_rollback_decided,
@@ -60,8 +56,6 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     nodes.has_stopped_nodes,
     nodes.find_last_node_event,
     nodes.started_release_steps,
-    nodes.node_progress,
-    nodes.gate_histories,
     observations.finalization,
     observations.planned_trims,
     observations.last_failing_offset,
@@ -70,7 +64,6 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     offline.installed_on,
     offline.restored_nodes,
     offline.can_be_undone,
-    offline.outages,
 )
 
 
@@ -155,24 +148,6 @@ def test_a_stop_is_unfinished_until_the_node_is_started() -> None:
     assert not nodes.stop_is_unfinished([stopping(1), stopping(3, release_step=BACK)], STEP, 2)
 
 
-def test_times_of_a_node_step_are_the_first_ones_and_its_durations_the_last() -> None:
-    stopped = Stopped(at=3, node_id=2, release_step=STEP, seconds=1.5, forced=False)
-    recorded = [
-        stopping(1),
-        stopped,
-        started(4),
-        stopping(5),
-        started(9),
-        started(20, release_step=BACK),
-        stopping(2, 3),
-    ]
-
-    assert nodes.node_times(recorded, 2) == {
-        STEP: nodes.NodeTimes(stopping_at=1, started_at=4, stop_s=1.5, start_s=2.0),
-        BACK: nodes.NodeTimes(started_at=20, start_s=2.0),
-    }
-
-
 def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
     passed = GatePassed(ref=AFTER, gate="after node 2", message="passed")
 
@@ -182,24 +157,7 @@ def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
     assert not nodes.gate_is_passed([passed], replace(AFTER, release_step=BACK))
 
 
-def test_a_gate_has_its_checks_and_ends_with_the_last_of_them() -> None:
-    passed = GatePassed(at=4.0, ref=AFTER, gate="after node 2", message="passed")
-
-    (waits,) = nodes.gate_histories([checked(1, False)])
-    (passes,) = nodes.gate_histories([checked(1, False), checked(2, True)])
-    (ended,) = nodes.gate_histories([checked(1, False), checked(2, True), passed, checked(9, True)])
-    (again,) = nodes.gate_histories([checked(2, True), passed, checked(9, False)])
-    assert [gate.state.value for gate in (waits, passes, ended, again)] == ["waits", "passes", "passed", "waits"]
-    assert (ended.began_at, ended.ended_at, ended.waited_s, ended.message) == (1, 9, 8, "passed")
-    assert len(ended.checks) == 3
-
-
-def test_what_stopped_a_run_is_the_lock_before_a_gate_that_failed() -> None:
-    failed = GateFailed(ref=AFTER, gate="after node 2", message="gives up")
-
-    assert runs.last_failure([failed]) == "Gate after node 2: gives up."
-    assert runs.last_failure([failed, LockedOut(sentence="Run x holds the lock.")]) == "Run x holds the lock."
-    assert runs.last_failure([LockedOut(sentence="Run x holds the lock."), approval(ApprovalOf.ROLL)]) == ""
+def test_a_rollback_is_refused_until_the_run_acts_again() -> None:
     assert runs.is_rollback_refused([started(1), RollbackClosed(release_step=BACK, sentence="closed")])
     assert not runs.is_rollback_refused([RollbackClosed(release_step=BACK, sentence="closed"), started(1)])
 
@@ -235,6 +193,6 @@ def test_an_undo_ends_a_try_and_its_outage() -> None:
     assert offline.installed_on(recorded[:4]) == {1: installed}
     assert not offline.stop_has_begun(recorded)
     assert offline.installed_on(recorded) == {}
-    (outage,) = offline.outages(recorded)
+    (outage,) = RunView.of(recorded).outages
     assert (outage.began_at, outage.unserved_at, outage.served_at) == (10, 25, 30)
-    assert len(offline.outages([*recorded, stopping(40)])) == 2
+    assert len(RunView.of([*recorded, stopping(40)]).outages) == 2

@@ -12,10 +12,12 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
-from kafka_rollout.report.run_report import StepState
+from kafka_rollout.run.events import StepBegan
+from kafka_rollout.run.view import RunView, StepState
 from kafka_rollout.steps.procedures.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step import Procedure, Step, StepCall, step_lines
+from kafka_rollout.steps.step import Procedure, Step, StepCall
+from kafka_rollout.steps.step_lines import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
@@ -62,11 +64,11 @@ def test_a_step_of_the_definition_is_run_told_shown_and_reported(
     (listed,) = [line for line in report.steps if line.id == "greet_nodes"]
     assert (listed.label, listed.state, listed.reason) == (LABEL, "done", "")
     assert listed.at in {event.at for event in events}
-    told = Progress(procedure=procedure).lines(None, (), {"greet_nodes": "running"})
+    told = Progress(procedure=procedure).lines(None, [StepBegan(step="greet_nodes")])
     assert list(told) == ["greeting the nodes"]
-    (shown,) = [line for line in step_lines(procedure, events) if line.label == LABEL]
+    (shown,) = [line for line in step_lines(procedure, RunView.of(events)) if line.label == LABEL]
     assert shown.state == StepState.DONE, "the page shows these lines"
-    assert LABEL not in {line.label for line in step_lines(UPGRADE, events)}
+    assert LABEL not in {line.label for line in step_lines(UPGRADE, RunView.of(events))}
 
 
 @pytest.mark.airflow

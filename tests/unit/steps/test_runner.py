@@ -20,12 +20,14 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Responder,
     ResumeAsked,
+    StepBegan,
     StopAsked,
     events_of,
     has,
 )
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import Finalizing, GateChecked
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.steps.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.steps.runner import Runner
@@ -147,7 +149,61 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
         held.clear()
         end = call()
     assert "no metadata snapshot" in end  # to prove the levels with, in the fake cluster
-    assert has(ports.run.events(), Finalizing)
+    view = RunView.of(ports.run.events())
+    assert view.has(Finalizing)
+    states = {step: seen.state.value for step, seen in view.steps.items()}
+    assert {step for step, state in states.items() if state in {"begun", "waiting"}} == set(), "each step has ended"
+    assert (states["observe"], states["rehearse"], states["finalize"]) == ("done", "skipped", "done")
+    assert (states["prove_snapshot"], view.steps["prove_snapshot"].reason) == ("failed", end)
+    assert (states["stop_traffic"], view.failed is not None) == ("skipped", True)
+
+
+def test_a_roll_that_fails_fails_the_release_step_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+
+    def fail(*given: object, **named: object) -> bool:
+        raise RefusedError("Node 3 has no process, and this run did not stop it.", remedy="Start it.")
+
+    monkeypatch.setattr("kafka_rollout.steps.runner.roll_release_steps", fail)
+    services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
+    runner = Runner(
+        ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
+    )
+    with pytest.raises(RefusedError, match="Node 3 has no process"):
+        runner.run()
+    roll = RunView.of(ports.run.events()).steps["roll"]
+    assert (roll.state.value, roll.reason.split(",")[0]) == ("failed", "Node 3 has no process")
+
+
+def test_a_killed_step_has_begun_and_a_resumed_run_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class KilledError(BaseException):
+        """The process ends in the middle of the step."""
+
+    def kill(*given: object, **named: object) -> None:
+        raise KilledError
+
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+
+    def call() -> bool:
+        services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
+        return Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
+        ).run()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kafka_rollout.steps.procedures.actions.comparison.record_state", kill)
+        with pytest.raises(KilledError):
+            call()
+    killed = RunView.of(ports.run.events())
+    assert (killed.running, killed.steps["state_before"].state.value) == ("state_before", "begun")
+    began = [event.at for event in killed.all(StepBegan) if event.step == "state_before"]
+    assert killed.steps["state_before"].at == began[0]
+    assert call()
+    after = RunView.of(ports.run.events())
+    assert after.steps["state_before"].state.value == "done"
+    assert len([event for event in after.all(StepBegan) if event.step == "state_before"]) == 2
 
 
 @pytest.mark.parametrize("dry_run", [False, True])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -14,6 +14,7 @@ from airflow.sdk.exceptions import (
     AirflowException,
     AirflowFailException,
     AirflowSkipException,
+    DownstreamTasksSkipped,
     TaskAwaitingInput,
     TaskDeferred,
 )
@@ -26,7 +27,8 @@ from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.request import Request, request_of
-from kafka_rollout.run.events import Event, StepSkipped, TakenOver, TaskFailed, newest
+from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, TakenOver, events_of, newest
+from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import keep_lock
@@ -92,9 +94,9 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 
 
 def last_failure_sentence(events: Sequence[Event]) -> str:
-    """Return the message of the last failed task, for a run without a report."""
-    found = newest(events, TaskFailed)
-    return "" if found is None else f" Task {found.task} failed: {found.sentence}"
+    """Return the message of the last failed step, for a run without a report."""
+    failed = [one for one in events_of(events, StepEnded) if one.outcome is StepOutcome.FAILED]
+    return f" Step {failed[-1].step} failed: {failed[-1].reason}" if failed else ""
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
@@ -107,10 +109,35 @@ def request_in(context: Context) -> Request:
     return request_of(context["params"], run_of_dag(context["ti"].dag_id))
 
 
-def skip_if(reason: str | None, ports: ClusterPorts, task_id: str) -> None:
-    """Skip the task if there is a reason, and record it in the run history."""
+@contextmanager
+def record_step(run: RunStore, step: str, context: Context, *, begins: bool, ends: bool = True) -> Iterator[None]:
+    """Record the begin of a step and how it ends. A deferral does not end it, nor does an error that Airflow retries.
+
+    `begins`: a try of the task begins. `ends`: without an exception, the step is done.
+    """
+    if begins:
+        run.record(StepBegan(step=step))
+    try:
+        yield
+    except DownstreamTasksSkipped:
+        run.record(StepEnded(step=step, outcome=StepOutcome.DONE))
+        raise
+    except AirflowSkipException as skipped:
+        run.record(StepEnded(step=step, outcome=StepOutcome.SKIPPED, reason=str(skipped)))
+        raise
+    except (AirflowException, RolloutError) as error:
+        ti = context["ti"]
+        is_repeated = isinstance(error, TransientError) or not isinstance(error, AirflowFailException | RolloutError)
+        if not is_repeated or ti.try_number > ti.max_tries:
+            run.record(StepEnded(step=step, outcome=StepOutcome.FAILED, reason=str(error)))
+        raise
+    if ends:
+        run.record(StepEnded(step=step, outcome=StepOutcome.DONE))
+
+
+def skip_if(reason: str | None) -> None:
+    """Skip the task if there is a reason."""
     if reason:
-        ports.run.record(StepSkipped(step=task_id, reason=reason))
         raise AirflowSkipException(reason)
 
 
@@ -122,29 +149,35 @@ def task_states(context: Context) -> dict[str, str]:
 
 
 class RolloutOperator(OneLineLogs, BaseOperator):
-    """One step on one cluster."""
+    """One step on one cluster. `step_id`: its id in the procedure, of node steps that of their release step."""
 
-    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+    is_recorded = True  # the report is written after the last event
+
+    def __init__(self, *, cluster: str, step_id: str = "", **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
+        self.step_id = step_id or self.task_id
         self.records: Records = {}  # of answers, that this attempt has read
 
     def execute(self, context: Context) -> Any:
-        return self.attempt(context, "act")
+        return self.attempt(context, "act", begins=True)
 
-    def attempt(self, context: Context, then: str, records: Records | None = None) -> Any:
+    def attempt(self, context: Context, then: str, records: Records | None = None, *, begins: bool = False) -> Any:
         """Call the method `then`. If it needs an approval, read Airflow's record of the answer, and call it again."""
         self.records = self.records if records is None else records
         try:
-            with errors_for_airflow(), cluster_ports(self.cluster, context, self.records) as ports:
-                try:
-                    return getattr(self, then)(context, ports)
-                except RolloutError as error:
-                    if not isinstance(error, TransientError):
-                        ports.run.record(TaskFailed(task=self.task_id, sentence=str(error)))
-                    raise
+            with self.working(context, begins=begins) as ports:
+                return getattr(self, then)(context, ports)
         except UnreadRecordError as needed:
             raise needed.defer(then, self.records) from None
+
+    @contextmanager
+    def working(self, context: Context, *, begins: bool = False, ends: bool = True) -> Iterator[ClusterPorts]:
+        """Open the ports, and record the step (`record_step`)."""
+        with errors_for_airflow(), cluster_ports(self.cluster, context, self.records) as ports:
+            recorded = record_step(ports.run, self.step_id, context, begins=begins, ends=ends)
+            with recorded if self.is_recorded else nullcontext():
+                yield ports
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str) -> Any:
         """Continue after an answer or its timeout with the method `then`.

@@ -14,8 +14,10 @@ from airflow.sdk.configuration import conf
 
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Planned
 from kafka_rollout.run.metrics import Metric, run_gauges
-from kafka_rollout.run.projections.runs import has_plan, run_of
+from kafka_rollout.run.projections.runs import run_of
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
@@ -57,10 +59,10 @@ def send_run_gauges(ports: ClusterPorts, *, is_parked: bool) -> None:
     """Send the gauges of the run as it is now, with the tags `cluster` and `kind`. `is_parked`: the task waits."""
     from kafka_rollout.airflow.private_api import send_gauge
 
-    events = ports.run.events()
-    tags = {"cluster": ports.cluster.name, "kind": run_of(events).value}
-    plan = ports.run.load_plan() if has_plan(events) else None
-    for metric, value in run_gauges(plan, events, is_parked=is_parked).items():
+    view = RunView.of(ports.run.events())
+    tags = {"cluster": ports.cluster.name, "kind": view.run_of.value}
+    plan = ports.run.load_plan() if view.has(Planned) else None
+    for metric, value in run_gauges(plan, view, is_parked=is_parked).items():
         send_gauge(metric.value, value, tags)
 
 

@@ -18,8 +18,6 @@ from kafka_rollout.airflow.approvals.asking import (
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
-    cluster_ports,
-    errors_for_airflow,
     frozen_plan,
     request_in,
     skip_if,
@@ -60,7 +58,7 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
         refuse_unproved_acceptances(ports, plan)
-        skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
+        skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
         gate = self.gate(ports, plan)
         status = watch_gates(self, context, ports, plan, [gate])
         if status.state is WatchState.FAILED:
@@ -73,15 +71,16 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
             return self.decided(context, event)
         if event["state"] == WatchState.PASSED:
             context["task_state_store"].set(WAITS_FOR, f"nothing: {event['message']}")
-            return self.passed(event["message"])
-        if event["state"] != WatchState.FAILED:
-            raise AirflowFailException(event["message"])
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+            with self.working(context):
+                return self.passed(event["message"])
+        with self.working(context) as ports:
+            if event["state"] != WatchState.FAILED:
+                raise AirflowFailException(event["message"])
             self.ask(context, ports, self.gate(ports, frozen_plan(ports, context)), event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the gate failed."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+        with self.working(context, ends=False) as ports:
             name = gate_name(self.gate(ports, frozen_plan(ports, context)))
             answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)

@@ -82,6 +82,7 @@ class _Drawing:
     decided: list[BaseOperator] = field(default_factory=list)
     deciders: list[str] = field(default_factory=list)
     rolled: list[BaseOperator] = field(default_factory=list)
+    nodes_of: str = ""  # the release step whose node steps are drawn: they are one step of the procedure
 
     def add(self, part: Step | Section) -> None:
         if isinstance(part, Step):
@@ -137,9 +138,11 @@ class _Drawing:
             tasks_together=together,
         )
         self._follow(first)
+        self.nodes_of = section.id
         for group in groups:
             self._node(each, group)
         self._branch(first, together, lambda: self._roll_together(each))
+        self.nodes_of = ""
         self.deciders += [task_id for group in groups for task_id in group.task_ids] + together
         self.rolled = self.before
 
@@ -150,7 +153,9 @@ class _Drawing:
             BeginReleaseStepOperator, begin, node_groups=[], nodes_together=whole, tasks_together=together
         )
         self._follow(first)
+        self.nodes_of = section.id
         self._follow(self._node_by_node(each, ALL_NODES, "every planned node", whole))
+        self.nodes_of = ""
         self.deciders += together
         self.rolled = [first, *self.before]  # a plan without such nodes skips the second task
         self.before = self.rolled
@@ -170,12 +175,15 @@ class _Drawing:
         chain(self.rolled, first)
         self.before = [first]
         for each, outer, group in groups:
+            self.nodes_of = f"{section.id}.{each.id}"
             with outer:
                 self._node(each, group)
+        self.nodes_of = f"{section.id}.{nodes[0].id}"
         whole = NodeStepsOfTask(position=None)
         self._branch(
             first, together, lambda: self._follow(self._node_by_node(nodes[0], ALL_NODES, "every node", whole))
         )
+        self.nodes_of = ""
 
     def _ids_together(self, section: Section, *names: str) -> list[str]:
         """Return the ids of the tasks that take several nodes; none if the cluster has too few brokers for a batch."""
@@ -276,11 +284,15 @@ class _Drawing:
         (step,) = each.steps
         if self._is_large:
             whole = replace(step, id=f"{step.id}_{ALL_NODES}", doc=step.doc.replace("{node}", "every node, one by one"))
-            self._follow(self._make(OfflineGatesOperator, whole, step=whole, is_rollback=is_rollback))
+            task: Any = self._make(OfflineGatesOperator, whole, step=whole, is_rollback=is_rollback)
+            task.step_id = task.task_id.removesuffix(f"_{ALL_NODES}")
+            self._follow(task)
             return
         for node in self.cluster.controllers_first:
             more: dict[str, Any] = {"kafka_node": node.node_id, "is_rollback": is_rollback, "node": node.name}
-            self._follow(self._make(OfflineGateSensor, step, id_=f"{step.id}_{node.name}", step=step, **more))
+            task = self._make(OfflineGateSensor, step, id_=f"{step.id}_{node.name}", step=step, **more)
+            task.step_id = task.task_id.removesuffix(f"_{node.name}")
+            self._follow(task)
 
     def _task(self, step: Step) -> BaseOperator:
         if step.service is Service.START_TRAFFIC:
@@ -313,7 +325,7 @@ class _Drawing:
     def _make(self, operator: type[Any], step: Step, /, *, id_: str = "", node: str = "", **more: Any) -> BaseOperator:
         """Make the task of a step, with the limits and the rule of its definition."""
         if operator is not EmptyOperator:
-            more["cluster"] = self.cluster.name
+            more = {"cluster": self.cluster.name, "step_id": self.nodes_of, **more}
         task: BaseOperator = operator(
             task_id=id_ or step.id,
             doc_md=step.doc.replace("{node}", node),

@@ -18,8 +18,6 @@ from kafka_rollout.airflow.approvals.asking import (
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
-    cluster_ports,
-    errors_for_airflow,
     frozen_plan,
     request_in,
     skip_if,
@@ -63,7 +61,7 @@ class ApprovalOperator(RolloutOperator):
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer. The task that acts compares it with Airflow's record."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+        with self.working(context) as ports:
             plan = frozen_plan(ports, context)
             answer = read_answer(context, event, self.approval.subject(plan))
             chosen = answer.decision.label
@@ -77,12 +75,12 @@ class ApprovalOperator(RolloutOperator):
             record_approval(ports, self.what, answer.by, decision, answer.reason, **given)
             if rolls_back:
                 record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, answer.reason, **given)
-        gives = {Decision.APPROVED: (self.what,), Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,)}
-        keep_answer(context, plan.hash, gives.get(answer.decision, ()), answer.by)
-        if rolls_back:
-            decide_roll_back(context, self.task_id, answer)
-        if answer.decision is not Decision.APPROVED:
-            raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
+            gives = {Decision.APPROVED: (self.what,), Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,)}
+            keep_answer(context, plan.hash, gives.get(answer.decision, ()), answer.by)
+            if rolls_back:
+                decide_roll_back(context, self.task_id, answer)
+            if answer.decision is not Decision.APPROVED:
+                raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
         self.log.info("%s approved: %s", answer.by, answer.reason)
         return {"by": answer.by, "reason": answer.reason}
 
@@ -113,7 +111,7 @@ class ApprovalOperator(RolloutOperator):
             if is_plan_refused(ports.run.events(), plan):
                 raise RefusedError(error.sentence, remedy=f"{error.remedy} {_PLAN_AGAIN}") from error
             raise
-        skip_if(reason, ports, self.task_id)
+        skip_if(reason)
 
     def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
         """Return the Markdown text, always the same for the same plan."""

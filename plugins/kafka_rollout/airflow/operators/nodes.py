@@ -40,9 +40,11 @@ from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S
 from kafka_rollout.gates.gate import Gate, GateKind, GateRef, WatchState, gates_of_nodes
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.run.estimates import estimate_of
 from kafka_rollout.run.events import ApprovalOf, Asked, Decision, Event, events_of, newest
-from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, has_stopped_nodes, time_of_node_steps
+from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, has_stopped_nodes
 from kafka_rollout.run.step_events import BatchSplit
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import refuse_unproved_acceptances, renew_invalid_approvals, require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, until
 from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
@@ -287,11 +289,8 @@ class RollNodesOperator(RolloutOperator):
         return f"task {self.task_id}" if left is None else name_of(left)
 
     def _times(self, ports: ClusterPorts, plan: Plan) -> str:
-        found = time_of_node_steps(ports.run.events(), plan, ports.clock.now())
-        if found is None:
-            return ""
-        text = f", {duration(found.elapsed_s)} elapsed"
-        return text + (f", about {duration(found.remaining_s)} remaining" if found.remaining_s else "")
+        found = estimate_of(RunView.of(ports.run.events()), plan)
+        return f", about {duration(found.remaining_s)} remaining" if found is not None and found.left else ""
 
     def batches(self, ports: ClusterPorts, plan: Plan, after: GateRef | None) -> Iterable[Batch]:
         """Return the batches of this task in their order, from the batch of the gate `after`, if it is given."""

@@ -281,7 +281,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
             return None
         terms = None if run.plan is None else run.plan.terms
         timeout = {} if terms is None else {"gate_timeout_s": terms.gate_timeout_s}
-        return RunHistory(run_id=run_id, events=run.events, end=run.end, has_lock=run_id == holder, **timeout)
+        return RunHistory(run_id=run_id, view=run.view, end=run.end, has_lock=run_id == holder, **timeout)
 
     def _test(self, context: Context, channels: NotificationChannels) -> dict[str, str]:
         """Return the result of each channel. Nothing is recorded, so a test can be repeated."""

@@ -23,7 +23,6 @@ from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.run.background import BackgroundProcess
-from kafka_rollout.run.events import StepDone
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.lock import release_lock
 from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
@@ -69,9 +68,8 @@ class StartTrafficOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
+        skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
         process = run_traffic(ports)
-        ports.run.record(StepDone(step=self.task_id))
         return {"folder": process.folder, "pid": process.pid, "host": process.host}
 
 
@@ -103,6 +101,7 @@ class ReportOperator(RolloutOperator):
     """Write the report of the run, release the cluster's lock, and update the assets of what the run proved."""
 
     operator_extra_links = (ReportLink(),)
+    is_recorded = False
 
     def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(cluster=cluster, outlets=[run_alias(cluster)], **kwargs)

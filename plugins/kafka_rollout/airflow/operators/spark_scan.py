@@ -14,13 +14,19 @@ from airflow.providers.apache.spark.operators.spark_submit import SparkSubmitOpe
 from airflow.sdk import BaseHook, Context
 from airflow.sdk.exceptions import AirflowException
 
-from kafka_rollout.airflow.common.base import cluster_ports, errors_for_airflow, frozen_plan, request_in, skip_if
+from kafka_rollout.airflow.common.base import (
+    cluster_ports,
+    errors_for_airflow,
+    frozen_plan,
+    record_step,
+    request_in,
+    skip_if,
+)
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.run.events import StepDone
 from kafka_rollout.steps.step import Step
 
 SPARK_CONNECTION = "spark_default"
@@ -33,11 +39,12 @@ class SparkScanOperator(SparkSubmitOperator):
     the next process of its host removes it. A failed scan fails the task with the error of the job.
     """
 
-    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, step_id: str = "", **kwargs: Any) -> None:
         super().__init__(
             conn_id=SPARK_CONNECTION, name="kafka-rollout-scan", application="scan_coordinator_logs.py", **kwargs
         )
         self.cluster = cluster
+        self.step_id = step_id or self.task_id
 
     def execute(self, context: Context) -> Any:
         with (
@@ -100,9 +107,12 @@ class ScanForRunOperator(SparkScanOperator):
         self.has_plan = has_plan
 
     def execute(self, context: Context) -> Any:
-        with cluster_ports(self.cluster, context) as ports:
+        with (
+            cluster_ports(self.cluster, context) as ports,
+            record_step(ports.run, self.step_id, context, begins=True),
+        ):
             plan = frozen_plan(ports, context) if self.has_plan else None
-            skip_if(self.step.skip(plan, request_in(context), ports.run.events()), ports, self.task_id)
+            skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
             ports.run.detach(self.file)  # the result of an earlier attempt must not be used
             return super().execute(context)
 
@@ -112,7 +122,6 @@ class ScanForRunOperator(SparkScanOperator):
         with cluster_ports(self.cluster, context) as ports:
             ports.run.attach_page(page_of(self.file), render_scan(result, ports.catalogue))
             ports.run.attach(self.file, result)
-            ports.run.record(StepDone(step=self.task_id))
             where = ports.run.location(self.file)
         self.log.info("%s records in %s partitions: %s", result.records, len(result.logs), where)
         return {"records": result.records, "partitions": len(result.logs), "file": where}

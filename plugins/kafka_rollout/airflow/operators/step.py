@@ -18,8 +18,6 @@ from kafka_rollout.airflow.approvals.asking import (
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
-    cluster_ports,
-    errors_for_airflow,
     frozen_plan,
     request_in,
     skip_if,
@@ -28,10 +26,11 @@ from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.gates.gate import WatchState
-from kafka_rollout.run.events import Begun, Decision, StepDone, StepsJumped
+from kafka_rollout.run.events import Begun, Decision, StepsSkipped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.common.control import HeldError, refuse_held
+from kafka_rollout.steps.procedures.kinds import KINDS, run_of_dag
 from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 
 _MEANINGS = {
@@ -52,7 +51,7 @@ class StepOperator(RolloutOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
-        skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()), ports, self.task_id)
+        skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()))
         if self.step.monitored:
             keep_traffic_running(context, ports)
         try:
@@ -60,11 +59,10 @@ class StepOperator(RolloutOperator):
                 refuse_held(ports, call.plan)
             found = None if self.step.act is None else self.step.act(call)
         except SkippedStepError as reason:
-            skip_if(str(reason), ports, self.task_id)
+            skip_if(str(reason))
         except HeldError as held:
             show_waiting(context, held.sentence)
             watch_gates(self, context, ports, call.plan, [held.gate], is_patient=False)
-        ports.run.record(StepDone(step=self.task_id))
         return found
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
@@ -108,7 +106,8 @@ class BranchOperator(StepOperator):
             reason := self.step.jump.when(call.plan_or_none, call.request, ports.run.events())
         ):
             self.log.info("%s", reason)
-            ports.run.record(StepsJumped(step=self.task_id, past=self.step.jump.past, reason=reason))
+            skipped = KINDS[run_of_dag(self.dag_id)].procedure.between(self.step_id, self.step.jump.past)
+            ports.run.record(StepsSkipped(steps=skipped, reason=reason))
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return found
 
@@ -136,7 +135,7 @@ class UndoableStepOperator(StepOperator):
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the step failed."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context) as ports:
+        with self.working(context, ends=False) as ports:
             frozen_plan(ports, context)
             record_decision(context, ports, self._what, read_answer(context, event, self._what))
         return self.attempt(context, "act")

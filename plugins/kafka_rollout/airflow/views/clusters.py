@@ -22,8 +22,6 @@ from kafka_rollout.notifications.due import ClusterHistory, RunHistory, due_noti
 from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
 from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
-from kafka_rollout.run.projections.offline import stop_has_begun
-from kafka_rollout.run.projections.runs import find_pause
 from kafka_rollout.steps.procedures.kinds import KINDS
 from kafka_rollout.steps.progress import Progress
 
@@ -90,9 +88,9 @@ def _controls(run: RunState, phase: Phase) -> tuple[str, ...]:
     """Return what an operator can ask of the run now, as `POST dags/{dag_id}/control` takes it."""
     if phase in ENDED or not run.has_lock or not (run.plan and run.plan.release_steps):
         return ()
-    if find_pause(run.events) is not None:
+    if run.view.pause is not None:
         return ("resume", "stop")
-    return () if run.plan.lowering is Lowering.OFFLINE and stop_has_begun(run.events) else ("pause", "stop")
+    return () if run.plan.lowering is Lowering.OFFLINE and run.view.stop_has_begun else ("pause", "stop")
 
 
 @lru_cache(maxsize=32)
@@ -101,7 +99,7 @@ def _console(cluster: str, settings: Settings, *, run_id: str, version: str, has
     from kafka_rollout.wiring.runs import read_version
 
     run = replace(read_version(cluster, run_id, settings, version)[0], has_lock=has_lock)
-    lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.events)]
+    lines = [TimedLine(at=at, text=text) for at, text in Progress().timed_lines(run.plan, run.view.events)]
     status = replace(build_status(cluster, (run,), None, time.time()), phase=phase)
     return build_console(run, status, lines[-LINES_SHOWN:])
 
@@ -114,9 +112,9 @@ def _notified(
 
     if not status.needs_human:
         return []
-    history = RunHistory(run_id=run.run_id, events=run.events, end=run.end, has_lock=run.has_lock)
+    history = RunHistory(run_id=run.run_id, view=run.view, end=run.end, has_lock=run.has_lock)
     due = due_notifications(ClusterHistory(cluster=cluster, runs=(history,)), now=now)
-    about = [one for one in due if one.at >= run.events[-1].at - 60.0] if run.events else []
+    about = [] if run.view.last_at is None else [one for one in due if one.at >= run.view.last_at - 60.0]
     return [to_json(one) for one in open_notifications(settings).deliveries(about)]
 
 

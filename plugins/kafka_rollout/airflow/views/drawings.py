@@ -13,10 +13,11 @@ from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.report.run_report import stored_end
+from kafka_rollout.report.spans import spans_of_run
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections.nodes import node_spans
 from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
+from kafka_rollout.run.view import RunView
 
 KEPT_S = 10.0
 WAIT_S = 3.0
@@ -69,7 +70,7 @@ def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str
     from kafka_rollout.run.store.background import SqlBackground
     from kafka_rollout.run.store.opening import database_of
 
-    events = tuple(event for event in store.events() if event.at)
+    view = RunView.of(event for event in store.events() if event.at)
     try:
         plan = store.load_plan()
         names = {one.node_id: one.name for step in plan.release_steps for one in step.order}
@@ -78,7 +79,7 @@ def _draw(cluster: str, run_id: str, store: RunStore, settings: Settings) -> str
     key = BackgroundKey(cluster=cluster, run_id=run_id, kind=BackgroundKind.TRAFFIC)
     samples = samples_of(SqlBackground(database_of(settings)).read(key))
     has_ended = stored_end(store) is not None
-    return traffic_plot(samples, node_spans(events, names), now=None if has_ended else time.time(), alone=True)
+    return traffic_plot(samples, spans_of_run(view, names), now=None if has_ended else time.time(), alone=True)
 
 
 def samples_of(process: BackgroundProcess | None) -> tuple[TrafficSample, ...]:

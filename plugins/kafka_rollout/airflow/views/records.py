@@ -21,7 +21,6 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.notifications.due import Notification
 from kafka_rollout.report.cluster_status import is_trial
-from kafka_rollout.run.events import TaskFailed
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import QUIET_S
 from kafka_rollout.steps.procedures.kinds import KINDS
@@ -140,22 +139,20 @@ def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> Rea
     run, dag_id = read_version(cluster, run_id, settings, version)
     if run.problem:
         raise _DamagedError(run.problem, dag_id)
-    events, plan, end = run.events, run.plan, run.end
-    lines = list(Progress().lines(plan, events, {}))
-    began, last = (events[0].at, events[-1].at) if events else (0.0, 0.0)
+    view, plan, end = run.view, run.plan, run.end
+    lines = list(Progress().lines(plan, view.events))
     done = run.current_end is not None  # an active run has newer events
-    failed = bool(events) and isinstance(events[-1], TaskFailed)
     shown = {
         **_empty_card(run.run_id, dag_id),
         "way": "" if plan is None else plan.way,
-        "began_at": began,
+        "began_at": view.first_at or 0.0,
         "outcome": end.outcome if done and end else None,
         "sentence": end.sentence if done and end else "",
         "now": lines[-1] if lines else "",
         "has_report": end is not None,
         "is_trial": is_trial(run),
     }
-    return ReadRun(shown=shown, last_at=last, has_ended=done or failed)
+    return ReadRun(shown=shown, last_at=view.last_at or 0.0, has_ended=done or view.failed is not None)
 
 
 def _empty_card(run_id: str, dag_id: str) -> dict[str, Any]:

@@ -35,7 +35,7 @@ from kafka_rollout.report.run_report import (
     RunReport,
     feature_results,
 )
-from kafka_rollout.run.projections.nodes import NodeSpan, complete_spans
+from kafka_rollout.report.spans import NodeSpan, spans_of_report
 from kafka_rollout.run.traffic import TrafficSample, TrafficSeries
 
 if TYPE_CHECKING:
@@ -98,7 +98,7 @@ def render_run(report: RunReport) -> str:
     """Return the page of a report."""
     tone, title = _OUTCOMES[report.outcome]
     samples = from_json(TrafficSeries, report.traffic or {}).series
-    plot = traffic_plot(samples, spans_of(report), now=report.ended_at)
+    plot = traffic_plot(samples, spans_of_report(report), now=report.ended_at)
     return _page(
         "report.html.j2",
         report=report,
@@ -123,21 +123,6 @@ def render_check(report: ClusterCheckReport) -> str:
 
 def _page(template: str, **values: Any) -> str:
     return page_environment(Settings.from_environment()).get_template(template).render(**values)
-
-
-def spans_of(report: RunReport) -> tuple[NodeSpan, ...]:
-    spans = [
-        NodeSpan(
-            name=f"{node.name} ({node.node_id})",
-            began_at=step.began_at,
-            started_at=step.started_at,
-            ended_at=step.ended_at,
-        )
-        for node in report.nodes
-        for step in node.node_steps
-        if step.began_at is not None
-    ]
-    return complete_spans(spans, report.offline_steps if isinstance(report, DowngradeReport) else ())
 
 
 def _scan(scan: Document | None) -> dict[str, Any] | None:

@@ -10,49 +10,27 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Asked,
-    AskingEnded,
     Begun,
     Decision,
     Event,
     TakenOver,
-    TaskFailed,
-    Unknown,
-    Voided,
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed, Started, Stopping
-
-INVALID = "invalid"
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed
+from kafka_rollout.run.view import INVALID, RunView
 
 
 def newest_decision(events: Sequence[Event], what: ApprovalOf, plan_hash: str) -> Approval | None:
     """Return the newest decision on `what` for the plan with this hash."""
-    given = [one for one in events_of(events, Approval) if one.what == what and one.plan_hash == plan_hash]
-    return given[-1] if given else None
+    decided = RunView.of(events).decisions.get((what, plan_hash))
+    return None if decided is None else decided[0]
 
 
 def find_invalidity(events: Sequence[Event], approval: Approval) -> str:
-    """Return why an approval no longer counts; empty if it does.
-
-    A blocker that was found later makes it invalid, and so does an entry of the history that cannot be read: it can be
-    such a blocker. An approval of the opposite direction supersedes it.
-    """
-    opposite = ApprovalOf.ROLL if approval.what == ApprovalOf.ROLL_BACK else ApprovalOf.ROLL_BACK
-    why = ""
-    for event in events:
-        match event:
-            case Approval() if event.what == approval.what and event.plan_hash == approval.plan_hash:
-                why = ""
-            case Approval() if event.what == opposite and event.decision == Decision.APPROVED:
-                why = f"superseded: {event.by} approved the {opposite.noun()} after it"
-            case Voided() if event.plan_hash == approval.plan_hash and approval.what != ApprovalOf.ROLL_BACK:
-                why = f"{INVALID}: {'; '.join(event.blockers)}"
-            case ContentsCompared() if approval.what == ApprovalOf.DIFFERENCES:
-                why = "superseded: the cluster was compared again after it"
-            case Unknown():
-                why = f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
-    return why
+    """Return why an approval no longer counts; empty if it does (`RunView.decisions`)."""
+    decided = RunView.of(events).decisions.get((approval.what, approval.plan_hash))
+    return "" if decided is None else decided[1]
 
 
 def find_unconfirmed_approval(events: Sequence[Event]) -> str:
@@ -84,25 +62,6 @@ def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
     return find_invalidity(events, approval).startswith(INVALID)
 
 
-def open_question(
-    events: Sequence[Event], ended_at: float | None = None, *, has_lock: bool = True
-) -> tuple[int, Asked] | None:
-    """Return position and event of the request that no one has answered yet; also one whose time is over.
-
-    `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed. `has_lock`: without it,
-    no terminal waits any more, because its process was killed.
-    """
-    closing = Approval | AskingEnded | TakenOver | TaskFailed | Started | Stopping | GatePassed
-    for at in range(len(events) - 1, -1, -1):
-        event = events[at]
-        if isinstance(event, closing):
-            return None
-        if isinstance(event, Asked):
-            is_over = ended_at is not None and ended_at >= event.at
-            return None if is_over or (event.terminal is not None and not has_lock) else (at, event)
-    return None
-
-
 def asks_for_decision(asked: Asked) -> bool:
     """Return whether the run asks how to continue after a failure, and not for an approval."""
     return Decision.APPROVED.label not in asked.options
@@ -111,11 +70,6 @@ def asks_for_decision(asked: Asked) -> bool:
 def who_can_answer(asked: Asked, dag_id: str) -> tuple[str, ...]:
     """Return Airflow's ids of the users who can answer, or one sentence. `dag_id`: empty if it is unknown."""
     return asked.users or (f"everyone who can change the DAG {dag_id or 'of the run'}",)
-
-
-def subject_of(asked: Asked) -> str:
-    """Return the first line of the request. The other lines can have settings of the cluster."""
-    return asked.text.partition("\n")[0].strip()
 
 
 def newest_comparison(events: Sequence[Event], after: ComparedAfter) -> ContentsCompared | None:

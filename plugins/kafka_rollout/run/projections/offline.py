@@ -6,10 +6,8 @@ The record keeps only what cannot be observed afterwards: the voters before the 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.outage import Outage
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Event, events_of, has, newest
 from kafka_rollout.run.step_events import (
@@ -19,13 +17,11 @@ from kafka_rollout.run.step_events import (
     OfflineLogChosen,
     OfflineNoReturn,
     OfflineRestored,
-    OfflineServed,
     OfflineSnapshotWritten,
     OfflineStopping,
     OfflineUndoing,
     OfflineUndone,
     OfflineUnreached,
-    OfflineWritable,
     Started,
     Stopped,
     Stopping,
@@ -138,23 +134,3 @@ def unwritable_before(events: Sequence[Event]) -> tuple[str, ...]:
     """Return the topic-partitions that were below their min.insync.replicas before the last stop of all nodes."""
     stopping = newest(events, OfflineStopping)
     return () if stopping is None else stopping.unwritable
-
-
-def outages(events: Sequence[Event]) -> tuple[Outage, ...]:
-    """Return the outages in their order; several if a downgrade was undone and begun again."""
-    found: list[Outage] = []
-    for event in events:
-        over = not found or found[-1].served_at is not None
-        match event:
-            case Stopping() if over:
-                found.append(Outage(began_at=event.at, unserved_at=event.at))
-            case _ if over:
-                continue
-            case Stopping() | Started():
-                found[-1] = replace(found[-1], unserved_at=event.at)
-            case OfflineWritable():
-                found[-1] = replace(found[-1], writable_at=event.at)
-            case OfflineServed():
-                unserved_at = max(found[-1].unserved_at, event.unserved_at)
-                found[-1] = replace(found[-1], served_at=event.at, unserved_at=unserved_at)
-    return tuple(found)

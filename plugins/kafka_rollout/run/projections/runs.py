@@ -15,14 +15,12 @@ from kafka_rollout.run.events import (
     Begun,
     Decision,
     Event,
-    LockedOut,
     PauseAsked,
     Planned,
     ResumeAsked,
     RollbackClosed,
     Rolled,
     RolledBack,
-    StartedAtShell,
     StopAsked,
     StoppedByOperator,
     Voided,
@@ -30,22 +28,17 @@ from kafka_rollout.run.events import (
     has,
     newest,
 )
-from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import (
-    DefaultSet,
     Finalizing,
-    GateFailed,
     GatePassed,
     LiveFailed,
     LiveKept,
-    LiveLowered,
     OfflineStopping,
     OfflineUndoing,
     OfflineUndone,
     Started,
-    Stopped,
-    Stopping,
 )
+from kafka_rollout.run.view import CHANGES
 
 
 def run_of(events: Sequence[Event]) -> RunOf:
@@ -56,12 +49,6 @@ def run_of(events: Sequence[Event]) -> RunOf:
 def find_dag_id(events: Sequence[Event]) -> str:
     """Return the id of the DAG of the run; empty for a run of the command line."""
     return next((begun.dag_id for begun in events_of(events, Begun)), "")
-
-
-def find_starter(events: Sequence[Event]) -> str:
-    """Return the user of Airflow or of the shell who started the run; empty if unknown."""
-    shell = newest(events[:1], StartedAtShell)
-    return shell.starter.user if shell else next((begun.triggered_by for begun in events_of(events, Begun)), "")
 
 
 _DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
@@ -94,7 +81,7 @@ def find_planned(events: Sequence[Event], plan_hash: str) -> Planned | None:
 
 def has_acted(events: Sequence[Event]) -> bool:
     """Return whether the run has changed the cluster, or tried to."""
-    return has(events, DefaultSet, Finalizing, Stopping, Stopped, LiveLowered) or stop_has_begun(events)
+    return has(events, *CHANGES)
 
 
 def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
@@ -113,31 +100,8 @@ def is_rollback_refused(events: Sequence[Event]) -> bool:
     return isinstance(newest_turn, RollbackClosed)
 
 
-def find_lock_refusal(events: Sequence[Event]) -> str:
-    """Return who holds the cluster's lock if this stopped the run last; else an empty text."""
-    kinds = Approval | Started | Finalizing | GatePassed | LockedOut
-    event = next((event for event in reversed(events) if isinstance(event, kinds)), None)
-    return event.sentence if isinstance(event, LockedOut) else ""
-
-
-def last_failure(events: Sequence[Event]) -> str:
-    """Return why the run stopped, as a sentence; empty if the history does not contain the reason."""
-    if sentence := find_lock_refusal(events):
-        return sentence
-    for event in reversed(events):
-        match event:
-            case LiveFailed():
-                return event.sentence
-            case GateFailed():
-                return f"Gate {event.gate}: {event.message}."
-            case Voided():
-                return f"The approval is no longer valid: {'; '.join(event.blockers)}"
-    return ""
-
-
 QUIET_S = 120.0  # an active run records something, or holds the lock
 _SAME_TIME_S = 1.0  # a report is written right after the last event
-_TAIL = 8  # events after the operator's stop: traffic, report
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,14 +112,9 @@ class RunEnd:
     sentence: str = ""
     ended_at: float = 0.0
 
-    def is_newest(self, events: Sequence[Event]) -> bool:
-        """Return whether nothing happened since."""
-        return not events or self.ended_at >= events[-1].at - _SAME_TIME_S
-
-
-def ended_by_operator(events: Sequence[Event]) -> bool:
-    """Return whether an operator stopped the run in the shell, and it was not continued since."""
-    return newest(events[-_TAIL:], StoppedByOperator) is not None
+    def is_newest(self, last_at: float | None) -> bool:
+        """Return whether nothing happened since. `last_at`: time of the newest event."""
+        return last_at is None or self.ended_at >= last_at - _SAME_TIME_S
 
 
 def find_pause(events: Sequence[Event]) -> PauseAsked | None:

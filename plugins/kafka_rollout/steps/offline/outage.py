@@ -28,9 +28,9 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.lowering import LevelUndo, level_undo
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.report.run_report import MeasuredOutage, OutageReport
-from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.offline import outages, unwritable_before
+from kafka_rollout.run.projections.offline import unwritable_before
 from kafka_rollout.run.step_events import OfflineServed, OfflineWritable
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import OUTAGE_FACTS, shown_once
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, observe, observe_some, until
 
@@ -42,7 +42,7 @@ def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
     `unserved_at`: the last time at which this caller saw that something was missing.
     """
     events = ports.run.events()
-    seen = outages(events)
+    seen = RunView.of(events).outages
     if not seen or seen[-1].served_at is not None:
         return True
     try:
@@ -73,20 +73,20 @@ def watch_service(ports: ClusterPorts, for_s: float, unserved_at: float = 0.0) -
     until(ports.clock, check, bool, for_s=for_s)
 
 
-def outage_report(events: Sequence[Event], expected_s: tuple[float, float] | None) -> OutageReport:
+def outage_report(view: RunView, expected_s: tuple[float, float] | None) -> OutageReport:
     """Return the outages for the report. `expected_s`: seconds if no controller is killed, and if one is."""
     total_s, longest_s = expected_s or (None, None)
     return OutageReport(
         expected_s=total_s,
         expected_at_most_s=longest_s,
         expected=None if expected_s is None else expected(*expected_s),
-        measured=tuple(MeasuredOutage.of(one) for one in outages(events)),
+        measured=tuple(MeasuredOutage.of(one) for one in view.outages),
     )
 
 
-def outage_sentence(events: Sequence[Event], expected_s: tuple[float, float] | None) -> str:
+def outage_sentence(view: RunView, expected_s: tuple[float, float] | None) -> str:
     """Return the last outage next to the approved estimate; empty before the first stop."""
-    seen = outages(events)
+    seen = view.outages
     if not seen:
         return ""
     approved = "" if expected_s is None else f" The approval showed {expected(*expected_s)}."

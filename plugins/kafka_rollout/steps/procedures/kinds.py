@@ -18,6 +18,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.cluster_status import RunState, action_after
 from kafka_rollout.report.run_report import UNFINISHED, RunReport, find_failed_gate, list_gaps, list_proofs
 from kafka_rollout.run.projections.runs import RunEnd, run_of
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.procedures import actions, approval_requests, conditions, parts
 from kafka_rollout.steps.report import (
@@ -38,8 +39,8 @@ from kafka_rollout.steps.step import (
     RunsAfter,
     Section,
     Step,
-    step_lines,
 )
+from kafka_rollout.steps.step_lines import step_lines
 
 FINALIZING = Section(
     id="finalizing",
@@ -496,15 +497,15 @@ def build_report_of_run(
     ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, procedure: Procedure | None = None
 ) -> RunReport:
     """Build the report of a run, with the steps of its procedure and the conclusion."""
-    events = ports.run.events()
-    procedure = procedure or procedure_of(events)
+    view = RunView.of(event for event in ports.run.events() if event.at)
+    procedure = procedure or KINDS[view.run_of].procedure
     kind = RunOf(procedure.name)
     report = KINDS[kind].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
     failed = find_failed_gate(report)
-    steps = step_lines(procedure, events, plan)
+    steps = step_lines(procedure, view, plan)
     run = RunState(
         run_id=ports.run_id,
-        events=tuple(event for event in events if event.at),
+        view=view,
         plan=plan,
         end=RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at),
         steps=steps,
@@ -515,7 +516,7 @@ def build_report_of_run(
         steps=steps,
         next_action=action_after(plan.cluster, run),
         failed_gate=failed,
-        logs=find_logs(ports, failed, run.events) if report.outcome in UNFINISHED else (),
+        logs=find_logs(ports, failed, view) if report.outcome in UNFINISHED else (),
         proved=tuple(list_proofs(report)),
         not_proved=tuple(list_gaps(report)),
     )

@@ -13,8 +13,8 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.model.topology import Role
 from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
-from kafka_rollout.run.projections.offline import outages
 from kafka_rollout.run.step_events import Started
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.gates.checks import wait_for_gate
@@ -83,7 +83,7 @@ def test_a_partition_that_nobody_could_write_to_before_the_first_stop_is_not_wai
     world.add_partition("half", 0, [11], min_isr=2)
     plan = approved(ports)
     go(ports, plan)
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert measured.seconds is not None
 
 
@@ -91,11 +91,11 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    assert (outages(ports.run.events()), outage.check_service(ports)) == ((), True)
+    assert (RunView.of(ports.run.events()).outages, outage.check_service(ports)) == ([], True)
     go(ports, plan, FORWARD[:6])
     world.silent = {12}
     go(ports, plan, FORWARD[6:])
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
     assert "not over" in build_report_of_run(ports, plan, procedure=DOWNGRADE).sentence
 
@@ -120,7 +120,7 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
             gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, node.node_id),
             SOON,
         )
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert measured.unserved_at == started[-1]
     assert measured.served_at is not None
     assert kinds(ports).count("offline-served") == 1
@@ -131,7 +131,7 @@ def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: Fak
     go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
     go(ports, plan, FORWARD[6:])  # comes back long before READY_WITHIN_S
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert measured.writable_s is not None
     assert measured.seconds is None
 
@@ -143,7 +143,7 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, ports: Cl
     take_back(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
     go(ports, plan)
-    first, second = outages(ports.run.events())
+    first, second = RunView.of(ports.run.events()).outages
     assert first.served_at is not None
     assert second.served_at is not None
     assert second.began_at >= first.served_at
@@ -167,7 +167,7 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
 
     monkeypatch.setattr(offline, "quorum_lacks", no_leader_at_first)
     go(ports, plan, FORWARD[5:6])
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert measured.served_at is not None
     started = [event.at for event in events_of(ports.run.events(), Started)]
     assert started[-1] < measured.unserved_at <= looked[0] < measured.served_at, "without a quorum nothing serves"
@@ -179,5 +179,5 @@ def test_partitions_of_a_node_that_is_lost_are_not_waited_for(world: FakeCluster
     go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
     go(ports, plan, FORWARD[6:])
-    (measured,) = outages(ports.run.events())
+    (measured,) = RunView.of(ports.run.events()).outages
     assert (measured.writable_s, measured.seconds) == (None, None)

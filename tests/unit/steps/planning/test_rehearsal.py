@@ -14,12 +14,12 @@ from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
 from kafka_rollout.rehearsal.result import RehearsalOutcome, RehearsalPhase, RehearsalResult, failed
 from kafka_rollout.report.page.pages import render_run
-from kafka_rollout.report.run_report import StepState
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import Rehearsed, Stopping
+from kafka_rollout.run.view import RunView, StepState
 from kafka_rollout.steps.procedures.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step import step_lines
+from kafka_rollout.steps.step_lines import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
@@ -68,7 +68,7 @@ def silent(ports: Any) -> Silent:
 
 
 def line_of(ports: Any) -> Any:
-    (line,) = [line for line in step_lines(UPGRADE, ports.run.events()) if line.id == "rehearse"]
+    (line,) = [line for line in step_lines(UPGRADE, RunView.of(ports.run.events())) if line.id == "rehearse"]
     return line
 
 
@@ -127,5 +127,5 @@ def test_a_passed_rehearsal_is_in_the_plan_in_the_report_and_in_the_estimate(tmp
     event = newest(ports.run.events(), Rehearsed)
     assert event is not None
     progress = Progress(procedure=UPGRADE)
-    assert list(progress.lines(plan, [event], {})) == ["The rehearsal 3.9.1 → 4.3.1 passed after 61 s."]
+    assert list(progress.lines(plan, [event])) == ["The rehearsal 3.9.1 → 4.3.1 passed after 61 s."]
     assert progress.estimate(plan) == "about 2 min 00 s for the 6 nodes left"

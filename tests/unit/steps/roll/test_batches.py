@@ -20,10 +20,11 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.page.pages import render_run
+from kafka_rollout.run.estimates import estimate_of
 from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
 from kafka_rollout.run.projections.batches import first_open_batch
-from kafka_rollout.run.projections.nodes import node_step_seconds, time_of_node_steps
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.steps.gates.checks import check_gates
@@ -151,7 +152,7 @@ def test_the_report_and_the_progress_show_a_split(
     page = render_run(build_report_of_run(ports, plan))
     assert "1 batch split" in page
     assert "12; then 15: node 15 has a replica of moved-0 too" in " ".join(page.split())
-    lines = list(Progress().lines(plan, ports.run.events(), {}))
+    lines = list(Progress().lines(plan, ports.run.events()))
     assert any(line.startswith("the batch is split into node 12, then node 15: node 15 has") for line in lines)
 
 
@@ -161,9 +162,9 @@ def test_the_remaining_time_counts_batches(ports: ClusterPorts, cluster: FakeClu
 
     assert not roll_release_steps(ports, plan, QUICK, stop_asked=has_passed)
     events = ports.run.events()
-    times = time_of_node_steps(events, plan, ports.clock.now())
+    times = estimate_of(RunView.of(events), plan)
     slowest = [
-        max(node_step_seconds(events)[f"3.9.1-to-4.3.1 node {node_id}"] for node_id in batch)
+        max(RunView.of(events).node_seconds[f"3.9.1-to-4.3.1 node {node_id}"] for node_id in batch)
         for batch in ((2,), (3,), (1,), (11,), (14,), (12, 15))
     ]
     assert times is not None

@@ -273,7 +273,7 @@ def test_a_paused_run_ends_its_node_step_keeps_its_lock_and_continues_after_resu
     assert cluster.stops == ORDER
     assert [stops for stops, _ in held] == [[2, 3]] * 100
     assert "no pause: paused by bob: errors of clients (since 2026-12-01T11:0" in held[0][1]
-    lines = list(ProgressLines().lines(plan, ports.run.events(), {}))
+    lines = list(ProgressLines().lines(plan, ports.run.events()))
     assert "paused by bob: errors of clients (before the next node)" in lines
     assert "resumed by bob: errors of clients (before the next node)" in lines
 

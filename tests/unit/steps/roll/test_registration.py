@@ -13,17 +13,18 @@ from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.run.estimates import estimate_of
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.metrics import Metric, run_gauges
-from kafka_rollout.run.projections.nodes import node_progress, time_of_node_steps
 from kafka_rollout.run.step_events import RegistrationsRead
+from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.approval import record_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.steps.features.levels import check_support, finalize
 from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
-from kafka_rollout.steps.step import step_lines
+from kafka_rollout.steps.step_lines import step_lines
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
@@ -107,10 +108,10 @@ def test_a_node_that_is_registered_right_is_not_restarted(tmp_path: Path) -> Non
     assert cluster.stops[before:] == [3]
     (read, *_) = events_of(ports.run.events(), RegistrationsRead)
     assert (read.seen.complete, tuple(read.seen.lacking)) == ((2,), (3,))
-    events = ports.run.events()
-    assert run_gauges(plan, events, is_parked=False)[Metric.NODES_LEFT] == 0
-    assert time_of_node_steps(events, plan, ports.clock.now()) is not None
-    lines = {line.id: line for line in step_lines(UPGRADE, events, plan)}
+    view = RunView.of(ports.run.events())
+    assert run_gauges(plan, view, is_parked=False)[Metric.NODES_LEFT] == 0
+    assert estimate_of(view, plan) is not None
+    lines = {line.id: line for line in step_lines(UPGRADE, view, plan)}
     assert (lines["register_again"].state.value, lines["register_again"].reason) == ("done", "2 of 2 nodes")
     assert lines["register_again"].label == "Second restart of nodes"
 
@@ -206,4 +207,4 @@ def test_the_approval_counts_and_names_the_second_restarts(tmp_path: Path) -> No
     body = approval_body(plan)
     assert "Second restart on 4.3.1, one node at a time" in body
     assert "At most 2 more restarts" in body
-    assert node_progress(ports.run.events()) == {}
+    assert RunView.of(ports.run.events()).nodes == {}

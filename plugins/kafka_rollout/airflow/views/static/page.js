@@ -17,10 +17,10 @@ const seconds = (iso) => Date.parse(iso) / 1000;
 
 // Each state: symbol, word and color.
 const STEP = {
-  done: ["✔", "good"], running: ["▶", "now"], failed: ["✖", "bad"], waiting: ["‖", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
+  done: ["✔", "good"], begun: ["▶", "now"], failed: ["✖", "bad"], waiting: ["‖", "fair"], skipped: ["–", "soft"], open: ["○", "soft"],
 };
 const NODE = {
-  "waiting": ["○", "soft"], "waiting for its gate": ["◔", "now"], "stopping": ["▼", "now"], "stopped": ["■", "fair"],
+  "waiting": ["○", "soft"], "waiting for its gate": ["◔", "now"], "preparing its stop": ["▽", "now"], "stopping": ["▼", "now"], "stopped": ["■", "fair"],
   "starting": ["▲", "now"], "catching up": ["↻", "now"], "done": ["✔", "good"], "failed": ["✖", "bad"],
   "rolled back": ["↩", "fair"], "unchanged": ["–", "soft"],
 };
@@ -315,7 +315,7 @@ function gates(run) {
     const unmet = gate.conditions.filter((one) => !one.is_met);
     const met = gate.conditions.filter((one) => one.is_met);
     return h("section", { key: `gate ${gate.gate}`, class: "gate", "aria-label": `Gate ${gate.gate}` },
-      h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.running, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
+      h("h3", null, `Gate ${gate.gate} `, state(gate.state === "failed" ? STEP.failed : unmet.length ? STEP.waiting : STEP.begun, gate.state === "failed" ? "failed" : unmet.length ? `waits for ${plural(unmet.length, "condition")}` : "every condition is met, still watched")),
       h("p", { class: "soft" }, gate.checked_at && ["Checked ", when(gate.checked_at)], gate.began_at && [", first ", when(gate.began_at)], gate.message && `. ${gate.message}`),
       h("ul", { class: "conditions" }, unmet.map(condition)),
       met.length > 0 && h("details", { key: "met" }, h("summary", null, `${plural(met.length, "condition")} met`), h("ul", { class: "conditions" }, met.map(condition))));
@@ -336,7 +336,7 @@ function logLines(run) {
   return run.log.map((line) => h("section", { key: `log ${line.node_id}`, "aria-label": `Log of node ${line.node_id}` }, h("h3", null, `Last error in the log of node ${line.node_id} `, h("span", { class: "soft" }, "read ", when(line.at))), h("pre", { tabindex: "0" }, line.text)));
 }
 
-const AT_WORK = new Set(["waiting for its gate", "stopping", "stopped", "starting", "catching up", "failed"]);
+const AT_WORK = new Set(["waiting for its gate", "preparing its stop", "stopping", "stopped", "starting", "catching up", "failed"]);
 
 function racks(run) {
   if (!run.racks.length) return null;
@@ -397,7 +397,7 @@ function otherRuns(found) {
 }
 
 function card(run) {
-  const kind = OUTCOME[run.outcome] ?? (run.is_trial ? OUTCOME.dry_run : run.state === "in progress" ? STEP.running : STEP.failed);
+  const kind = OUTCOME[run.outcome] ?? (run.is_trial ? OUTCOME.dry_run : run.state === "in progress" ? STEP.begun : STEP.failed);
   return h("article", { key: `run ${run.run_id}`, class: "run" },
     h("div", { class: "head" }, h("strong", null, run.way || "not planned yet"), state(kind, (run.outcome ?? (run.is_trial ? "plan" : run.state)).replaceAll("_", " ")),
       run.began_at > 0 && h("span", { key: "began", class: "soft" }, when(run.began_at), `, ${duration(run.elapsed_s)}`),

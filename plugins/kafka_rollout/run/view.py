@@ -1,0 +1,610 @@
+"""RunView: the state of a run, folded from its history event by event.
+
+Console, status, fleet, run report, notifications, progress and metrics read it. It has no plan: readers compare it with
+the plan. A new event needs its class and, if it changes the state, one function in `_FOLDS`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from copy import copy
+from dataclasses import dataclass, field, fields, replace
+from enum import StrEnum
+from typing import Any, TypeVar
+
+from kafka_rollout.gates.gate import ANSWERS, PROCESS, GateCheck, GateKind, GateRef
+from kafka_rollout.metadata_log.outage import Outage
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import (
+    STOP_TRAFFIC,
+    Approval,
+    ApprovalOf,
+    Asked,
+    AskingEnded,
+    Begun,
+    Decision,
+    Event,
+    LockedOut,
+    PauseAsked,
+    Planned,
+    ResumeAsked,
+    StartedAtShell,
+    StepBegan,
+    StepEnded,
+    StepOutcome,
+    StepsSkipped,
+    StoppedByOperator,
+    TakenOver,
+    Unknown,
+    Voided,
+)
+from kafka_rollout.run.step_events import (
+    ContentsCompared,
+    DefaultSet,
+    Finalizing,
+    GateChecked,
+    GateEnded,
+    GateFailed,
+    GatePassed,
+    LiveFailed,
+    LiveLowered,
+    NodeEvent,
+    OfflineNoReturn,
+    OfflineServed,
+    OfflineStopping,
+    OfflineUndone,
+    OfflineWritable,
+    PreparingStop,
+    RegistrationsRead,
+    Started,
+    Stopped,
+    Stopping,
+    StopPrepared,
+)
+
+E = TypeVar("E", bound=Event)
+INVALID = "invalid"
+CHANGES = (DefaultSet, Finalizing, Stopping, Stopped, OfflineStopping, LiveLowered)
+"""The events of a run that has changed the cluster, or tried to."""
+
+
+class StepState(StrEnum):
+    DONE = "done"
+    SKIPPED = "skipped"
+    OPEN = "open"
+    BEGUN = "begun"  # it runs, or was interrupted
+    WAITING = "waiting"  # for an answer
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepView:
+    """A step that began or was skipped."""
+
+    state: StepState
+    """By the newest event about it."""
+    at: float
+    """When it got this state (epoch s): of a step that has begun, when it began last."""
+    began_at: float = 0.0
+    reason: str = ""
+    """Why it was skipped, has failed or waits."""
+
+
+class NodeStage(StrEnum):
+    """The stage of a node in one release step, by the history. The values are the words that the page shows."""
+
+    WAITING = "waiting"
+    GATE_BEFORE = "waiting for its gate"
+    PREPARING = "preparing its stop"
+    STOPPING = "stopping"
+    STOPPED = "stopped"
+    STARTING = "starting"
+    CATCHING_UP = "catching up"
+    DONE = "done"
+    FAILED = "failed"
+    ROLLED_BACK = "rolled back"
+    UNCHANGED = "unchanged"  # the run goes back, or has ended, and never stopped it
+
+
+UNDER_WAY = frozenset(
+    {NodeStage.PREPARING, NodeStage.STOPPING, NodeStage.STOPPED, NodeStage.STARTING, NodeStage.CATCHING_UP}
+)
+"""The run works on the node, and has requested its stop or prepares it."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeView:
+    """A node in one release step of the plan or of its rollback. Times: epoch seconds."""
+
+    release_step: str
+    """Its key."""
+    node_id: int
+    stage: NodeStage = NodeStage.WAITING
+    since: float = 0.0
+    """When the stage began."""
+    note: str = ""
+    """The unmet conditions, or the failure."""
+    stopping_at: float | None = None
+    """The first request of its stop."""
+    started_at: float | None = None
+    """Its first start."""
+    stop_s: float | None = None
+    """Seconds of its last stop."""
+    start_s: float | None = None
+    """Seconds of its last start."""
+    passed_at: float | None = None
+    """Its newest passed gate after the start."""
+    release: Release | None = None
+    """The release of its last start."""
+    is_down: bool = False
+    """The run stopped or started it, and its gate has not passed since."""
+
+    @property
+    def began_at(self) -> float | None:
+        """The first stop; the first start of a node that was down."""
+        return self.started_at if self.stopping_at is None else self.stopping_at
+
+    @property
+    def took_s(self) -> float | None:
+        """Seconds from the stop until the gate passed; None before, and for a node that was down."""
+        if self.stopping_at is None or self.passed_at is None:
+            return None
+        return round(self.passed_at - self.stopping_at, 1)
+
+
+class GateState(StrEnum):
+    """The values are those of the report."""
+
+    WAITS = "waits"
+    PASSES = "passes"  # the newest check passed; the gate is still being watched
+    PASSED = "passed"
+    FAILED = "failed"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateHistory:
+    """A gate and its recorded checks, oldest first. Times in epoch seconds."""
+
+    ref: GateRef
+    gate: str
+    """Its name for a reader."""
+    state: GateState = GateState.WAITS
+    message: str = ""
+    checks: tuple[GateCheck, ...] = ()
+    passed_or_failed_at: float | None = None
+
+    @property
+    def began_at(self) -> float | None:
+        return self.checks[0].at if self.checks else None
+
+    @property
+    def ended_at(self) -> float | None:
+        """When the gate passed, failed or was last checked, whichever is later."""
+        checked_at = self.checks[-1].at if self.checks else None
+        return max((at for at in (self.passed_or_failed_at, checked_at) if at is not None), default=None)
+
+    @property
+    def waited_s(self) -> float | None:
+        began, ended = self.began_at, self.ended_at
+        return None if began is None or ended is None else ended - began
+
+    @property
+    def is_passed(self) -> bool:
+        return self.state in {GateState.PASSED, GateState.PASSES}
+
+
+@dataclass(slots=True, kw_only=True)
+class RunView:
+    """The state of a run after the events that `apply` has got so far. `followed_by` leaves the view as it is."""
+
+    events: list[Event] = field(default_factory=list)
+    """The history itself."""
+    steps: dict[str, StepView] = field(default_factory=dict)
+    """By id, of those that began or were skipped."""
+    running: str = ""
+    """The step that began last, if it has not ended. It still runs, or was interrupted."""
+    finished: set[str] = field(default_factory=set)
+    """The steps that are done since the run's current plan was made."""
+    nodes: dict[tuple[str, int], NodeView] = field(default_factory=dict)
+    """By release step and node id; the one with the newest event last."""
+    gates: dict[GateRef, GateHistory] = field(default_factory=dict)
+    """In the order of the first checks."""
+    opened: dict[GateRef, int] = field(default_factory=dict)
+    """The gates that are watched or have failed, with the first check since the node was stopped or started."""
+    passed: set[GateRef] = field(default_factory=set)
+    """The gates that passed since their node was last stopped or started."""
+    failed: StepEnded | None = None
+    """The failure after which no step began, except for the traffic check, and no node was stopped or started."""
+    asked: tuple[int, Asked] | None = None
+    """Position and event of the request that no one has answered."""
+    decisions: dict[tuple[ApprovalOf, str], tuple[Approval, str]] = field(default_factory=dict)
+    """By subject and hash of the plan: the newest decision, and why it no longer counts (empty if it does).
+
+    A blocker that was found later makes it invalid, and so does an entry of the history that cannot be read: it can be
+    such a blocker. An approval of the opposite direction supersedes it.
+    """
+    pause: PauseAsked | None = None
+    """The pause of an operator that is in force."""
+    last_act: Stopping | Started | None = None
+    """The last stop request or start of a node."""
+    down: dict[int, float] = field(default_factory=dict)
+    """Node id → time of its stop, of those that were not started since."""
+    switch: OfflineStopping | None = None
+    """The stop of all controllers by a live downgrade, or of all nodes, that has not ended."""
+    locked_out: str = ""
+    """Who holds the cluster's lock, if this stopped the run last."""
+    problem: str = ""
+    """The newest failure of a gate or of an approval, as a sentence."""
+    ended_by_operator: bool = False
+    """An operator stopped the run, and it did not continue since."""
+    stop_has_begun: bool = False
+    """The stop of all nodes or controllers by a downgrade has begun, and was not undone."""
+    has_no_return: bool = False
+    """The first broker was started after that stop."""
+    outages: list[Outage] = field(default_factory=list)
+    """In their order; several if a downgrade was undone and begun again."""
+
+    @classmethod
+    def of(cls, events: Iterable[Event]) -> RunView:
+        """Return the view of a history."""
+        view = cls()
+        for event in events:
+            view.apply(event)
+        return view
+
+    def followed_by(self, events: Iterable[Event]) -> RunView:
+        """Return the view after further events."""
+        view = RunView(**{one.name: copy(getattr(self, one.name)) for one in fields(self)})
+        for event in events:
+            view.apply(event)
+        return view
+
+    def apply(self, event: Event) -> None:
+        """Continue with the next event."""
+        self.events.append(event)
+        for fold in _FOLDS.get(type(event), ()):
+            fold(self, event)
+
+    # What readers ask. Each of it follows from the state above or is in one event.
+
+    @property
+    def first_at(self) -> float | None:
+        return self.events[0].at if self.events else None
+
+    @property
+    def last_at(self) -> float | None:
+        return self.events[-1].at if self.events else None
+
+    @property
+    def run_of(self) -> RunOf:
+        """What the run changes, by its first plan; an upgrade before the first plan."""
+        return next((planned.run_of for planned in self.all(Planned)), RunOf.UPGRADE)
+
+    @property
+    def dag_id(self) -> str:
+        """The id of the DAG of the run; empty for a run of the command line."""
+        return next((begun.dag_id for begun in self.all(Begun)), "")
+
+    @property
+    def starter(self) -> str:
+        """The user of Airflow or of the shell who started the run; empty if unknown."""
+        first = self.events[0] if self.events else None
+        if isinstance(first, StartedAtShell):
+            return first.starter.user
+        return next((begun.triggered_by for begun in self.all(Begun)), "")
+
+    @property
+    def has_acted(self) -> bool:
+        """Whether the run has changed the cluster, or tried to."""
+        return self.has(*CHANGES)
+
+    @property
+    def can_be_undone(self) -> bool:
+        """Whether an undo is possible by the history. Before an undo, the metadata logs decide."""
+        return self.stop_has_begun and not self.has_no_return
+
+    @property
+    def last_failure(self) -> str:
+        """Why the run stopped, as a sentence; empty if the history does not contain the reason."""
+        return self.locked_out or self.problem
+
+    @property
+    def node_seconds(self) -> dict[str, float]:
+        """Release step and node (`3.9.1-to-4.3.1 node 2`) → seconds from the stop until the gate passed."""
+        took = {f"{one.release_step} node {one.node_id}": one.took_s for one in self.nodes.values()}
+        return {node: seconds for node, seconds in took.items() if seconds is not None}
+
+    @property
+    def unfinished_stop(self) -> Stopping | None:
+        """The last stop request, if the node was not started since."""
+        return self.last_act if isinstance(self.last_act, Stopping) else None
+
+    @property
+    def open_gates(self) -> tuple[GateHistory, ...]:
+        """The gates that have not passed and that the run has not left by a rollback, the newest check first.
+
+        A history has the checks since the node was stopped or started last.
+        """
+        found = [replace(self.gates[ref], checks=self.gates[ref].checks[begin:]) for ref, begin in self.opened.items()]
+        return tuple(sorted(found, key=lambda gate: gate.ended_at or 0.0, reverse=True))
+
+    def all(self, kind: type[E]) -> tuple[E, ...]:
+        """Return the events of a kind, oldest first."""
+        return tuple(event for event in self.events if isinstance(event, kind))
+
+    def newest(self, kind: type[E]) -> E | None:
+        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+
+    def has(self, *kinds: type[Event]) -> bool:
+        return any(isinstance(event, kinds) for event in self.events)
+
+    def nodes_of(self, release_step: str) -> tuple[NodeView, ...]:
+        """Return the nodes that have begun a release step, or do not need it; the one with the newest event last."""
+        return tuple(node for (key, _), node in self.nodes.items() if key == release_step)
+
+    def question(self, ended_at: float | None = None, *, has_lock: bool = True) -> tuple[int, Asked] | None:
+        """Return position and event of the request that no one has answered yet; also one whose time is over.
+
+        `ended_at`: the end of the run by its report (epoch seconds); a request before it is closed. `has_lock`: without
+        it, no terminal waits any more, because its process was killed.
+        """
+        if self.asked is None:
+            return None
+        event = self.asked[1]
+        is_over = ended_at is not None and ended_at >= event.at
+        return None if is_over or (event.terminal is not None and not has_lock) else self.asked
+
+    # The fold: one function for each group of events.
+
+    def _began(self, event: StepBegan) -> None:
+        self.running = event.step
+        self.steps[event.step] = StepView(state=StepState.BEGUN, at=event.at, began_at=event.at)
+        if event.step != STOP_TRAFFIC:
+            self.failed = None
+
+    def _ended(self, event: StepEnded) -> None:
+        self._close_question()
+        began_at = self.steps[event.step].began_at if event.step in self.steps else event.at
+        state = StepState(event.outcome.value)
+        self.steps[event.step] = StepView(state=state, at=event.at, began_at=began_at, reason=event.reason)
+        self.running = "" if self.running == event.step else self.running
+        if event.outcome is StepOutcome.DONE:
+            self.finished.add(event.step)
+        elif event.outcome is StepOutcome.FAILED:
+            self.failed = event
+            for node in [one for one in self.nodes.values() if one.stage in UNDER_WAY]:
+                self._node(node.release_step, node.node_id, event.at, NodeStage.FAILED, note=event.reason)
+
+    def _skipped(self, event: StepsSkipped) -> None:
+        skipped = StepView(state=StepState.SKIPPED, at=event.at, reason=event.reason)
+        self.steps |= dict.fromkeys(event.steps, skipped)
+
+    def _planned(self, event: Planned) -> None:
+        before = next((one for one in reversed(self.events[:-1]) if isinstance(one, Planned)), None)
+        if before is not None and before.plan_hash != event.plan_hash:
+            self.finished.clear()
+
+    def _question(self, event: Asked) -> None:
+        self.asked = len(self.events) - 1, event
+        if self.running:
+            step = self.steps[self.running]
+            waiting = replace(step, state=StepState.WAITING, at=event.at, reason=subject_of(event))
+            self.steps[self.running] = waiting
+
+    def _close_question(self, event: Event | None = None) -> None:
+        self.asked = None
+        if self.running and (step := self.steps[self.running]).state is StepState.WAITING:
+            self.steps[self.running] = replace(step, state=StepState.BEGUN, at=step.began_at, reason="")
+
+    def _approval(self, event: Approval) -> None:
+        self.locked_out = ""
+        opposite = {ApprovalOf.ROLL_BACK: ApprovalOf.ROLL}
+        for (what, plan_hash), (given, _) in self.decisions.items():
+            if event.decision == Decision.APPROVED and event.what == opposite.get(what, ApprovalOf.ROLL_BACK):
+                why = f"superseded: {event.by} approved the {event.what.noun()} after it"
+                self.decisions[what, plan_hash] = given, why
+        self.decisions[event.what, event.plan_hash] = event, ""
+        is_rollback = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
+        if is_rollback or event.decision == Decision.ROLL_BACK:
+            self.opened.clear()
+
+    def _invalid(self, event: Voided | Unknown) -> None:
+        for (what, plan_hash), (given, _) in self.decisions.items():
+            if isinstance(event, Unknown):
+                why = f"a later entry of the run history (kind {event.recorded_kind}) cannot be read"
+            elif event.plan_hash == plan_hash and what != ApprovalOf.ROLL_BACK:
+                why = "; ".join(event.blockers)
+            else:
+                continue
+            self.decisions[what, plan_hash] = given, f"{INVALID}: {why}"
+
+    def _compared(self, event: ContentsCompared) -> None:
+        for (what, plan_hash), (given, _) in self.decisions.items():
+            if what is ApprovalOf.DIFFERENCES:
+                self.decisions[what, plan_hash] = given, "superseded: the cluster was compared again after it"
+
+    def _void(self, event: Voided) -> None:
+        self.problem = f"The approval is no longer valid: {'; '.join(event.blockers)}"
+
+    def _control(self, event: PauseAsked | ResumeAsked) -> None:
+        self.pause = event if isinstance(event, PauseAsked) else None
+
+    def _lock(self, event: LockedOut) -> None:
+        self.locked_out = event.sentence
+
+    def _unlocked(self, event: Event) -> None:
+        self.locked_out = ""
+
+    def _operator(self, event: StoppedByOperator) -> None:
+        self.ended_by_operator = True
+
+    def _continues(self, event: Event) -> None:
+        self.ended_by_operator = False
+
+    def _node(self, release_step: str, node_id: int, at: float, stage: NodeStage | None, **changes: Any) -> None:
+        """Change a node, which becomes the last one. `stage`: None leaves it in its stage."""
+        key = release_step, node_id
+        node = self.nodes.pop(key, None) or NodeView(release_step=release_step, node_id=node_id)
+        if stage is not None and (stage is not node.stage or stage in {NodeStage.DONE, NodeStage.FAILED}):
+            changes["since"] = at
+        if stage is not None:
+            changes = {"note": "", "stage": stage, **changes}
+        self.nodes[key] = replace(node, **changes)
+
+    def _of_node(self, event: NodeEvent) -> None:
+        key = event.release_step, event.node_id
+        node = self.nodes.get(key) or NodeView(release_step=event.release_step, node_id=event.node_id)
+        match event:
+            case PreparingStop() | StopPrepared():
+                self._node(*key, event.at, NodeStage.PREPARING)
+            case Stopping():
+                at = event.at if node.stopping_at is None else node.stopping_at
+                self._node(*key, event.at, NodeStage.STOPPING, stopping_at=at, is_down=True)
+            case Stopped():
+                self._node(*key, event.at, NodeStage.STOPPED, stop_s=event.seconds, is_down=True)
+            case Started():
+                at = event.at if node.started_at is None else node.started_at
+                times: dict[str, Any] = {"started_at": at, "start_s": event.seconds, "release": event.release}
+                self._node(*key, event.at, NodeStage.STARTING, is_down=True, **times)
+
+    def _touched(self, event: Stopping | Started) -> None:
+        self.last_act, self.failed = event, None
+        self._close_question()
+        self.opened = {ref: begin for ref, begin in self.opened.items() if ref.node_id != event.node_id}
+        self.passed = {ref for ref in self.passed if ref.node_id != event.node_id}
+        if isinstance(event, Stopping):
+            self.down[event.node_id] = event.at
+        else:
+            self.down.pop(event.node_id, None)
+        if not self.outages or self.outages[-1].served_at is not None:
+            if isinstance(event, Stopping):
+                self.outages.append(Outage(began_at=event.at, unserved_at=event.at))
+        else:
+            self.outages[-1] = replace(self.outages[-1], unserved_at=event.at)
+
+    def _registered(self, event: RegistrationsRead) -> None:
+        for node_id in event.seen.complete:
+            self._node(event.release_step, node_id, event.at, NodeStage.DONE)
+
+    def _checked(self, event: GateChecked) -> None:
+        ref, check = event.ref, event.check
+        gate = self.gates.get(ref) or GateHistory(ref=ref, gate=check.gate)
+        is_again = check.passes and ref in self.passed  # checked once more right before the act
+        state = GateState.PASSED if is_again else GateState.PASSES if check.passes else GateState.WAITS
+        if not is_again:
+            self.passed.discard(ref)
+            self._open(ref, gate)
+        self.gates[ref] = replace(gate, checks=(*gate.checks, check), state=state)
+        if self.running and ref.node_id is None and not is_again:
+            self.steps[self.running] = replace(self.steps[self.running], reason=check.waits_for)
+
+    def _open(self, ref: GateRef, gate: GateHistory) -> None:
+        self.opened.setdefault(ref, len(gate.checks))
+
+    def _gate_ended(self, event: GateEnded) -> None:
+        gate = self.gates.get(event.ref) or GateHistory(ref=event.ref, gate=event.gate)
+        state = GateState.PASSED if isinstance(event, GatePassed) else GateState.FAILED
+        self.gates[event.ref] = replace(gate, state=state, message=event.message, passed_or_failed_at=event.at)
+        if isinstance(event, GatePassed):
+            self.opened.pop(event.ref, None)
+            self.passed.add(event.ref)
+            self.locked_out = ""
+            self._close_question()
+        else:
+            self.passed.discard(event.ref)
+            self._open(event.ref, gate)
+            self.problem = f"Gate {event.gate}: {event.message}."
+
+    def _gate_of_node(self, event: GateChecked | GateEnded) -> None:
+        """Let a node follow its gates."""
+        if event.ref.release_step is None or event.ref.node_id is None:
+            return
+        key = event.ref.release_step, event.ref.node_id
+        stage = NodeStage.WAITING if (node := self.nodes.get(key)) is None else node.stage
+        match event:
+            case GateChecked():
+                if (following := _stage_of(event, stage)) is not None:
+                    self._node(*key, event.at, following, note=event.check.waits_for)
+            case GatePassed() if event.ref.kind is GateKind.AFTER_START:
+                self._node(*key, event.at, NodeStage.DONE, passed_at=event.at, is_down=False)
+            case GateFailed():
+                self._node(*key, event.at, NodeStage.FAILED, note=event.message)
+
+    def _all_stop(self, event: OfflineStopping) -> None:
+        self.switch, self.stop_has_begun = event, True
+        self.down |= dict.fromkeys(event.voters, event.at)
+
+    def _switched(self, event: LiveLowered | LiveFailed) -> None:
+        self.switch = None
+        self.down.clear()
+        if isinstance(event, LiveFailed):
+            self.problem = event.sentence
+
+    def _no_return(self, event: OfflineNoReturn) -> None:
+        self.has_no_return = True
+
+    def _undone(self, event: OfflineUndone) -> None:
+        self.stop_has_begun = self.has_no_return = False
+
+    def _outage(self, event: OfflineWritable | OfflineServed) -> None:
+        if not self.outages or self.outages[-1].served_at is not None:
+            return
+        last = self.outages[-1]
+        if isinstance(event, OfflineWritable):
+            self.outages[-1] = replace(last, writable_at=event.at)
+        else:
+            unserved_at = max(last.unserved_at, event.unserved_at)
+            self.outages[-1] = replace(last, served_at=event.at, unserved_at=unserved_at)
+
+
+_FOLDS: Mapping[type[Event], Sequence[Callable[[RunView, Any], None]]] = {
+    StepBegan: (RunView._began,),
+    StepEnded: (RunView._ended,),
+    StepsSkipped: (RunView._skipped,),
+    Planned: (RunView._planned,),
+    Asked: (RunView._question, RunView._continues),
+    AskingEnded: (RunView._close_question,),
+    TakenOver: (RunView._close_question,),
+    Approval: (RunView._close_question, RunView._approval, RunView._continues),
+    Voided: (RunView._invalid, RunView._void),
+    Unknown: (RunView._invalid,),
+    ContentsCompared: (RunView._compared,),
+    PauseAsked: (RunView._control,),
+    ResumeAsked: (RunView._control,),
+    LockedOut: (RunView._lock,),
+    StoppedByOperator: (RunView._operator,),
+    Finalizing: (RunView._unlocked, RunView._continues),
+    PreparingStop: (RunView._of_node,),
+    StopPrepared: (RunView._of_node,),
+    Stopping: (RunView._of_node, RunView._touched, RunView._continues),
+    Stopped: (RunView._of_node,),
+    Started: (RunView._of_node, RunView._touched, RunView._unlocked, RunView._continues),
+    RegistrationsRead: (RunView._registered,),
+    GateChecked: (RunView._checked, RunView._gate_of_node),
+    GatePassed: (RunView._gate_ended, RunView._gate_of_node),
+    GateFailed: (RunView._gate_ended, RunView._gate_of_node),
+    OfflineStopping: (RunView._all_stop,),
+    LiveLowered: (RunView._switched,),
+    LiveFailed: (RunView._switched,),
+    OfflineNoReturn: (RunView._no_return,),
+    OfflineUndone: (RunView._undone,),
+    OfflineWritable: (RunView._outage,),
+    OfflineServed: (RunView._outage,),
+}
+
+
+def _stage_of(event: GateChecked, stage: NodeStage) -> NodeStage | None:
+    """Return the stage of a node by a check of its gate; None if the check does not change it."""
+    if event.ref.kind is GateKind.AFTER_START:
+        unmet = {one.name for one in event.check.conditions if not one.is_met}
+        starts = NodeStage.STARTING if unmet & {PROCESS, ANSWERS} else NodeStage.CATCHING_UP
+        return None if stage is NodeStage.DONE else starts
+    # After commands before the stop, a check that does not pass shows that they ended or were killed.
+    waits = stage is NodeStage.PREPARING and not event.check.passes
+    return NodeStage.GATE_BEFORE if waits or stage not in UNDER_WAY else None
+
+
+def subject_of(asked: Asked) -> str:
+    """Return the first line of the request. The other lines can have settings of the cluster."""
+    return asked.text.partition("\n")[0].strip()
