@@ -30,6 +30,7 @@ from kafka_rollout.nodes.metric_names import MetricName
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRights, sudoers_file
 from kafka_rollout.notifications import due as notifications
 from kafka_rollout.planning.fields import Field, declared_fields
+from kafka_rollout.planning.findings.advisories import releases_text, reviews_text
 from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -191,13 +192,10 @@ def _defects() -> Iterator[str]:
     rows = []
     known = load_catalogue(ROOT / "include")
     for one in known.advisories:
-        affected = ", ".join(
-            f"{found.first}" if found.first == found.last else f"{found.first} to {found.last or 'now'}"
-            for found in one.affected
-        )
+        affected = ", ".join(map(releases_text, one.affected))
         defect = f"{one.condition} {one.defect}"
         rows.append((one.id, f"{affected} ({one.concerns})", one.severity, defect, one.remedy, one.source))
-    yield f"Reviewed until {known.reviewed_until}.\n"
+    yield f"Reviewed: {reviews_text(known.reviews)}.\n"
     yield from _table(("id", "affected releases", "severity", "defect", "remedy", "source"), rows)
 
 

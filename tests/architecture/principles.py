@@ -59,15 +59,16 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A node that one source names, and that does not respond, is a finding.",
-        "clusters/discovery.py:merge",
-        "unit/clusters/test_discovery.py integration/check/test_silent_nodes.py",
+        "A node that one source names, and that does not respond, is a finding. It is waited for once.",
+        "clusters/discovery.py:merge client/requests.py:SilentNodes",
+        "unit/clusters/test_discovery.py unit/client/test_requests.py integration/check/test_silent_nodes.py",
     ),
     _of(
         ABSENCE,
-        "A check that could not be made is unknown, and the exit code shows it.",
-        "report/check_report.py:ClusterCheckReport",
-        "unit/report/test_check_report.py",
+        "A check says what it needs. A missing response makes unknown only the checks that need it, and the exit code "
+        "shows it.",
+        "base/findings.py:Check planning/plan_checks.py:unknown_responses report/check_report.py:ClusterCheckReport",
+        "unit/planning/test_unknown_values.py unit/report/test_check_report.py",
     ),
     _of(
         ABSENCE,
@@ -77,9 +78,9 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A known defect applies, does not apply, or is unknown on this cluster. The list has the day "
-        "of its last review.",
-        "planning/findings/advisories.py releases/conditions.py",
+        "A known defect applies, does not apply, or is unknown on this cluster. What code of others decides is unknown "
+        "and does not block. A release is reviewed only by the sources that a person read for it.",
+        "planning/findings/advisories.py releases/conditions.py releases/facts.py:Review",
         "unit/planning/findings/test_advisories.py",
     ),
     _of(
@@ -96,7 +97,8 @@ PRINCIPLES = (
     ),
     _of(
         MEANING,
-        "What an older release does not keep is named before that release runs.",
+        "What an older release does not keep is named before that release runs, and before the upgrade whose rollback "
+        "would lose it.",
         "steps/planning/metadata.py",
         "unit/steps/planning/test_metadata.py unit/steps/roll/test_rollback.py",
     ),
@@ -113,10 +115,23 @@ PRINCIPLES = (
         "unit/planning/findings/test_new_settings.py",
     ),
     _of(
+        MEANING,
+        "Two values of a setting are compared by the type that the release gives it.",
+        "model/config_values.py:same_value",
+        "architecture/test_config_values.py",
+    ),
+    _of(
         START,
-        "What a configuration names is validated by the classes that will read it.",
-        "metadata_log/classes/start_files.py steps/planning/starts.py",
-        "integration/metadata_log/test_start_files.py",
+        "A file is judged only if Kafka reads it, and by the classes that will read it.",
+        "model/starts.py:named_files model/listeners.py:Listener metadata_log/classes/start_files.py "
+        "steps/planning/starts.py",
+        "unit/model/test_starts.py integration/metadata_log/test_start_files.py",
+    ),
+    _of(
+        START,
+        "A node runs with its file and its command line.",
+        "nodes/runtimes/hosts/state.py:read_overrides",
+        "unit/nodes/runtimes/test_service.py",
     ),
     _of(
         START,
@@ -138,14 +153,16 @@ PRINCIPLES = (
     ),
     _of(
         START,
-        "A certificate in use is read from its listener.",
-        "client/certificates.py",
-        "unit/client/test_certificates.py",
+        "What a listener presents is judged in a handshake: of the running listener, and of the stores of its files.",
+        "client/certificates.py metadata_log/classes/tls.py:presented_alias",
+        "unit/client/test_certificates.py integration/metadata_log/test_start_files.py",
     ),
     _of(
         BETWEEN,
-        "A value that must agree between nodes is compared between nodes, or has a reason why not.",
-        "planning/findings/agreement.py:BETWEEN_NODES planning/findings/agreement.py:PER_NODE",
+        "A value that must agree between nodes is compared between nodes, or has a reason why not. An address is wrong "
+        "only where another controller is.",
+        "planning/findings/agreement.py:BETWEEN_NODES planning/findings/agreement.py:PER_NODE "
+        "model/quorum_addresses.py:Address",
         "unit/planning/findings/test_agreement.py",
     ),
     _of(

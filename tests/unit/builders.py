@@ -23,12 +23,15 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.planning.findings.starts import ObservedStarts
 from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.releases.facts import (
+    AffectedReleases,
     Catalogue,
     CoordinatorClass,
     FeatureFacts,
     MetadataVersionLevel,
     Release,
     ReleaseFacts,
+    Review,
+    ReviewSource,
     VersionRange,
 )
 
@@ -85,6 +88,11 @@ def facts(
     )
 
 
+def all_read(until: date) -> tuple[Review, ...]:
+    releases = (AffectedReleases(first=R340),)
+    return tuple(Review(source=source, until=until, releases=releases) for source in ReviewSource)
+
+
 def catalogue(*more: ReleaseFacts) -> Catalogue:
     known = (
         facts(
@@ -102,7 +110,7 @@ def catalogue(*more: ReleaseFacts) -> Catalogue:
         facts(R431, CoordinatorClass.EMITTING, *four(30), java=17, config_names=["log.dirs"]),
         *more,
     )
-    return Catalogue({f.release: f for f in known}, reviewed_until=max(f.built_at for f in known if f.built_at))
+    return Catalogue({f.release: f for f in known}, reviews=all_read(max(f.built_at for f in known if f.built_at)))
 
 
 def four(level: int) -> tuple[FeatureFacts, ...]:

@@ -5,12 +5,13 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import Any
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.acls import Acl
-from kafka_rollout.model.config_values import same_value
+from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import (
     HIDDEN,
     ConfigDifference,
@@ -288,7 +289,21 @@ def _values(
         resource = f"{_COMPARED_BY_KEY[part][1]}{subject}"
         planned = dict.fromkeys(dropped.get(resource, ()))
         where = subject if added else resource
-        yield from _maps(kind, where, old.get(subject, {}), new.get(subject, {}), planned, added=added)
+        types = _types_of(subject, before, after) if part == "configs" else {}
+        yield from _maps(kind, where, old.get(subject, {}), new.get(subject, {}), planned, types=types, added=added)
+
+
+def _types_of(resource: str, *inventories: ClusterInventory) -> dict[str, ValueType]:
+    """Return the types of the settings of a resource, as the releases of these inventories report them."""
+    kind = resource.partition(" ")[0]
+    tables = [one.effective.topics if kind == "topic" else one.effective.brokers for one in inventories]
+    return {
+        name: setting.type
+        for table in tables
+        for settings in (table.common, *table.deviations.values())
+        for name, setting in settings.items()
+        if setting is not None
+    }
 
 
 def _maps(
@@ -298,16 +313,18 @@ def _maps(
     after: Mapping[str, Any],
     planned: Mapping[str, Any],
     *,
+    types: Mapping[str, ValueType] = MappingProxyType({}),
     added: bool = True,
 ) -> Iterable[Difference]:
     for name in sorted({*before, *after}) if added else before:
         old, new = before.get(name), after.get(name)
-        if same_value(old, new):
+        of = types.get(name, ValueType.UNKNOWN)
+        if same_value(old, new, of):
             continue
         was = f"was {old}" if name in before else "was not set"
         now = f"is {new}" if name in after else "is now missing"
         # A release reports a setting that it does not have as a secret.
-        foretold = (name in planned and same_value(planned[name], new)) or (
+        foretold = (name in planned and same_value(planned[name], new, of)) or (
             name in before and name in after and HIDDEN in (old, new)
         )
         sentence = f"{kind} {name} of {subject} {was} and {now}."

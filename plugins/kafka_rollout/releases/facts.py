@@ -330,6 +330,28 @@ class Advisory:
         return any(one.contains(release) for one in self.affected)
 
 
+class ReviewSource(StrEnum):
+    """A publication of Kafka in which its known defects are named."""
+
+    UPGRADE_NOTES = "upgrade notes"
+    CVES = "CVE list"
+    ISSUES = "fixed blocker and critical issues"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Review:
+    """What a person read to fill the list of known defects."""
+
+    source: ReviewSource
+    until: date
+    """The day of the reading: a release that was built later is not covered."""
+    releases: tuple[AffectedReleases, ...]
+    """The releases of which the source was read completely."""
+
+    def covers(self, release: Release, built: date | None) -> bool:
+        return built is not None and built <= self.until and any(one.contains(release) for one in self.releases)
+
+
 @dataclass(frozen=True, slots=True)
 class Catalogue:
     """The supported releases and their facts."""
@@ -338,8 +360,14 @@ class Catalogue:
     vendors: tuple[VendorRule, ...] = ()
     """Rules for builds of vendors, the first match applies."""
     advisories: tuple[Advisory, ...] = ()
-    reviewed_until: date | None = None
-    """The day until which fixed defects were looked for; None: never."""
+    reviews: tuple[Review, ...] = ()
+    """What was read to find known defects. A release that none covers is not reviewed."""
+
+    def unread(self, release: Release) -> tuple[ReviewSource, ...]:
+        """Return the sources that nobody read for this release."""
+        built = self.get(release).built_at
+        read = {one.source for one in self.reviews if one.covers(release, built)}
+        return tuple(one for one in ReviewSource if one not in read)
 
     def get(self, release: Release) -> ReleaseFacts:
         """Return the facts of a release. Raises UserError, which lists the supported releases."""

@@ -6,7 +6,8 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.model.configs import HIDDEN
+from kafka_rollout.model.config_values import ValueType
+from kafka_rollout.model.configs import HIDDEN, ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.model.contents import (
     ClusterInventory,
     compare_inventories,
@@ -148,3 +149,12 @@ def test_only_the_loss_of_exactly_what_the_plan_named_is_an_expected_difference(
     altered = {name: {"old": "3", "kept": "2"} for name in (subject, "another")}
     found = compare_inventories(before, replace(before, **{part: altered}), dropped=dropped)
     assert [one.foretold for one in found] == [False, False], "a value is changed, not lost"
+
+
+@pytest.mark.parametrize(("of", "differ"), [(ValueType.DOUBLE, 0), (ValueType.STRING, 1)])
+def test_a_dynamic_value_is_compared_by_the_type_of_its_setting(of: ValueType, differ: int) -> None:
+    name = "min.cleanable.dirty.ratio"
+    table = ConfigTable.of_resources({"orders": {name: Setting("0.5", next(iter(ConfigSource)), of)}})
+    before = replace(BEFORE, configs={"topic orders": {name: "0.50"}})
+    after = replace(BEFORE, configs={"topic orders": {name: "0.5"}}, effective=EffectiveConfigs(topics=table))
+    assert len(compare_inventories(before, after)) == differ

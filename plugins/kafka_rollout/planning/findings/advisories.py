@@ -31,7 +31,16 @@ from kafka_rollout.releases.conditions import (
     TransactionsCondition,
     UnobservableCondition,
 )
-from kafka_rollout.releases.facts import Advisory, Catalogue, Release, ReleaseFacts, Strikes
+from kafka_rollout.releases.facts import (
+    Advisory,
+    AffectedReleases,
+    Catalogue,
+    Release,
+    ReleaseFacts,
+    Review,
+    ReviewSource,
+    Strikes,
+)
 
 RELEASE_ADVISORY = FindingCode(
     "RELEASE-ADVISORY",
@@ -45,9 +54,10 @@ ADVISORY_UNKNOWN = FindingCode(
 )
 RELEASE_NOT_REVIEWED = FindingCode(
     "RELEASE-NOT-REVIEWED",
-    WARNING,
-    "A release of the path was built after the last review of the list of known defects.",
-    "Read the release notes, and https://kafka.apache.org/cve-list; or update this tool.",
+    (WARNING, INFO),
+    "Nobody read all sources of known defects for a release of the path.",
+    "Read these sources for the release: its upgrade notes, https://kafka.apache.org/cve-list, and in Kafka's issues "
+    "the fixed blocker and critical ones of later releases that affect it.",
 )
 TARGET_OLDER_THAN_SOURCE = FindingCode(
     "TARGET-OLDER-THAN-SOURCE",
@@ -378,18 +388,18 @@ def _severity(one: AdvisoryVerdict, *, observable: bool) -> Severity:
 
 
 def review_findings(catalogue: Catalogue, ahead: Iterable[Release]) -> Iterator[Finding]:
-    """Yield the finding for each release that was built after the review of the list."""
-    until = catalogue.reviewed_until
+    """Yield the finding for each release that has a source of known defects which nobody read for it."""
     for release in dict.fromkeys(ahead):
-        built = catalogue.get(release).built_at
-        if until is not None and built is not None and built <= until:
+        unread = catalogue.unread(release)
+        if not unread:
             continue
-        when = f"on {built}" if built else "on a day that its jars do not show"
-        reviewed = f"reviewed until {until}" if until else "never reviewed"
+        built = catalogue.get(release).built_at
+        when = f"built on {built}" if built else "built on a day that its jars do not show"
         yield RELEASE_NOT_REVIEWED.found(
             f"release {release}",
-            f"Kafka {release} was built {when}, and the list of known defects was {reviewed}: it is unknown which "
-            "defects this release has.",
+            f"Nobody read these sources of known defects for Kafka {release} ({when}): {few(unread)}. It is unknown "
+            "which other defects this release has.",
+            severity=INFO if unread == (ReviewSource.ISSUES,) else WARNING,
         )
 
 
@@ -433,10 +443,27 @@ def _newer(catalogue: Catalogue, before: Release, after: Release, built: date) -
 
 
 def review_note(catalogue: Catalogue, judged: Sequence[AdvisoryVerdict]) -> str:
-    """Return what was examined: until which day the list was reviewed, and the result of its entries by name."""
+    """Return what was examined: which sources were read until which day, and the result of the entries by name."""
     by_answer: defaultdict[Applicability, list[str]] = defaultdict(list)
     for one in judged:
         by_answer[one.answered.answer].append(one.advisory.id)
-    until = f"list reviewed until {catalogue.reviewed_until}" if catalogue.reviewed_until else "list never reviewed"
     parts = [f"{answer}: {few(by_answer[answer], limit=8)}" for answer in Applicability if by_answer[answer]]
-    return "; ".join([until, *parts])
+    return "; ".join([reviews_text(catalogue.reviews), *parts])
+
+
+def reviews_text(reviews: Iterable[Review]) -> str:
+    """Return each source with the releases and the day for which it was read."""
+    known: defaultdict[ReviewSource, list[str]] = defaultdict(list)
+    for one in reviews:
+        known[one.source].append(f"{' and '.join(map(releases_text, one.releases))}, until {one.until}")
+    return "; ".join(
+        f"{source} read for {', '.join(known[source])}" if source in known else f"{source} not read"
+        for source in ReviewSource
+    )
+
+
+def releases_text(affected: AffectedReleases) -> str:
+    """Return such as `4.3.0 to 4.3.1`, or `3.3.0 to now` for releases without a last one."""
+    if affected.first == affected.last:
+        return str(affected.first)
+    return f"{affected.first} to {affected.last or 'now'}"

@@ -100,9 +100,13 @@ class ObservedStarts:
             node_id: (*self.plugins.get(node_id, ()), *later.plugins.get(node_id, ()))
             for node_id in {**self.plugins, **later.plugins}
         }
+        remarks = {  # each once: most are about the file, whatever the release
+            node_id: tuple(dict.fromkeys((*self.remarks.get(node_id, ()), *later.remarks.get(node_id, ()))))
+            for node_id in {**self.remarks, **later.remarks}
+        }
         return ObservedStarts(
             rejected=rejected,
-            remarks={**self.remarks, **later.remarks},
+            remarks=remarks,
             plugins=plugins,
             files={**self.files, **later.files},
         )

@@ -30,6 +30,7 @@ from kafka_rollout.releases.facts import (
     FieldRule,
     Release,
     ReleaseFacts,
+    Review,
     RuleKind,
     VendorRule,
     VersionRange,
@@ -62,8 +63,7 @@ class _Vendors(_Strict):
 
 
 class _Advisories(_Strict):
-    reviewed_until: date
-    """The day until which the issues of Kafka's releases and its CVEs were read."""
+    reviews: list[Review]
     advisories: list[Advisory]
 
     @field_validator("advisories")
@@ -121,7 +121,7 @@ def load_catalogue(*folders: Path) -> Catalogue:
         {release: load_facts(path) for release, path in files.items()},
         tuple(rule for file in _read_all(folders, "vendors.json", _Vendors) for rule in file.rules),
         tuple(one for file in advisories for one in file.advisories),
-        max((file.reviewed_until for file in advisories), default=None),
+        tuple(one for file in advisories for one in file.reviews),
     )
 
 

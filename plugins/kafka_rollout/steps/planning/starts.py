@@ -76,7 +76,7 @@ def _observe(
     if any(listener.reads_login_file for listener in find_listeners(config).all):
         with suppress(*_UNKNOWN):
             arguments = ports.runtime.jvm_arguments(node)
-            # Without a process, files with an environment are not read, and one can name the JAAS file.
+            # Without a process, it is unknown what its start script adds, which can name the JAAS file.
             if not login_file(arguments) and ports.runtime.process(node).pid is None:
                 arguments = None
     names = named_files(config, arguments)

@@ -2,7 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import subprocess
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -13,6 +17,7 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.state import ARGUMENTS
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
@@ -238,6 +243,50 @@ def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environm
     for unknown in ("env \n", 'env "KAFKA_OPTS=-Da=1\n'):
         with pytest.raises(TransientError, match="arguments of the process of unit kafka"):
             runtime_on(FakeHost(jvm=unknown)).jvm_arguments(NODE)
+
+
+def test_a_file_with_the_environment_of_the_unit_is_part_of_the_options() -> None:
+    unit = "env KAFKA_OPTS=-Da=1 KAFKA_HEAP_OPTS=-Xmx1g\n"
+    files = 'set # heap\nset KAFKA_HEAP_OPTS="-Xms2g \\\nset -Xmx2g"\nset LOG_DIR=/logs\n'
+    assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE) == ("-Da=1", "-Xms2g", "-Xmx2g")
+
+
+@pytest.mark.parametrize(
+    ("started", "changed", "known"), [("100", "90", True), ("100", "110", False), ("100", "", False), ("", "90", False)]
+)
+def test_options_in_a_file_that_the_ssh_user_cannot_read_are_known_only_from_a_process_that_read_it(
+    started: str, changed: str, known: bool
+) -> None:
+    process = f"env \narg java\narg -Da=1\n{f'started {started}' if started else ''}\n"
+    text = f"{process}unread {changed} /etc/kafka/secret.env\n"
+    if known:
+        assert runtime_on(FakeHost(jvm=text)).jvm_arguments(NODE) == ("java", "-Da=1")
+        return
+    for ask in (runtime_on(FakeHost(jvm=text)).jvm_arguments, runtime_on(FakeHost(jvm=text)).jvm_problems):
+        with pytest.raises(TransientError, match=r"unknown in part.*/etc/kafka/secret.env"):
+            ask(NODE)
+
+
+def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path) -> None:
+    read, gone, closed = tmp_path / "read.env", tmp_path / "gone.env", tmp_path / "closed"
+    read.write_text("KAFKA_OPTS=-Da=1")
+    closed.write_text("")  # a folder that cannot be entered, also for root
+    files = [read, gone, closed / "hidden.env", tmp_path / "*.env"]
+    systemctl = tmp_path / "systemctl"
+    shown = "\n".join(f"{path} (ignore_errors=no)" for path in files)
+    answers = f"*MainPID*) echo {os.getpid()};; *EnvironmentFiles*) echo '{shown}';; *) echo A=b;;"
+    systemctl.write_text(f"#!/bin/sh\ncase $* in {answers} esac\n")
+    systemctl.chmod(0o755)
+    line = ARGUMENTS.format(unit="kafka")
+    shell = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+    lines = subprocess.run(
+        ["sh", "-c", line], env=shell, capture_output=True, text=True, check=True
+    ).stdout.splitlines()
+    assert [one for one in lines if one.startswith(("env", "set"))] == ["env A=b", "set KAFKA_OPTS=-Da=1", "set "]
+    unread = [one for one in lines if one.startswith("unread")]
+    assert unread == [f"unread  {closed / 'hidden.env'}", f"unread  {tmp_path / '*.env'}"]
+    (started,) = [int(one.split()[1]) for one in lines if one.startswith("started")]
+    assert 0 <= time.time() - started < 86_400
 
 
 @pytest.mark.parametrize("java", [f"{JAVA}/bin/java", f"{JAVA}/bin/java (deleted)", f"{JAVA}/jre/bin/java"])

@@ -23,9 +23,9 @@ from kafka_rollout.planning.findings.advisories import (
     review_note,
 )
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, ReviewSource
 from tests.paths import INCLUDE
-from tests.unit.builders import SEPARATE, state
+from tests.unit.builders import SEPARATE, all_read, state
 
 OAUTH = {
     "process.roles": "broker",
@@ -201,22 +201,40 @@ def test_an_unknown_blocker_blocks_only_where_the_tool_could_have_known() -> Non
     assert findings("4.0.2", "4.1.1", observable=False)["CVE-2026-33557"].severity is Severity.WARNING
 
 
-def test_a_release_that_was_built_after_the_review_is_not_reviewed() -> None:
-    catalogue = replace(released(), reviewed_until=date(2026, 6, 17))
+def test_a_release_is_reviewed_only_if_every_source_was_read_for_it() -> None:
+    catalogue = replace(released(), reviews=all_read(date(2026, 6, 17)))
     assert list(review_findings(catalogue, path_of("4.3.1"))) == []
-    (found,) = review_findings(catalogue, path_of("4.3.1", "4.4.0"))
-    assert (found.code, found.severity, found.subject) == ("RELEASE-NOT-REVIEWED", Severity.WARNING, "release 4.4.0")
-    assert "built on 2026-10-06" in found.sentence
-    assert "reviewed until 2026-06-17" in found.sentence
-    (found,) = review_findings(replace(catalogue, reviewed_until=None), path_of("4.3.1"))
-    assert "never reviewed" in found.sentence
+    (later,) = review_findings(catalogue, path_of("4.3.1", "4.4.0"))
+    assert (later.code, later.severity, later.subject) == ("RELEASE-NOT-REVIEWED", Severity.WARNING, "release 4.4.0")
+    assert "built on 2026-10-06" in later.sentence
+    without = tuple(one for one in catalogue.reviews if one.source is not ReviewSource.ISSUES)
+    (found,) = review_findings(replace(catalogue, reviews=without), path_of("4.3.1"))
+    assert found.severity is Severity.INFO
+    assert "fixed blocker and critical issues" in found.sentence
+    assert "CVE" not in found.sentence
+    (found,) = review_findings(replace(catalogue, reviews=()), path_of("4.3.1"))
+    assert found.severity is Severity.WARNING
+    assert all(source in found.sentence for source in ReviewSource)
 
 
 def test_a_release_without_a_build_day_is_not_reviewed() -> None:
     r431 = Release(4, 3, 1)
-    catalogue = replace(released(), releases={r431: replace(released().get(r431), built_at=None)})
-    (found,) = review_findings(catalogue, [r431])
+    known = {r431: replace(released().get(r431), built_at=None)}
+    (found,) = review_findings(replace(released(), releases=known, reviews=all_read(date(2026, 11, 28))), [r431])
     assert "on a day that its jars do not show" in found.sentence
+
+
+def test_no_release_counts_as_reviewed_whose_list_of_fixed_issues_was_not_read() -> None:
+    unread = {release: released().unread(release) for release in released()}
+    assert all(ReviewSource.ISSUES in sources for sources in unread.values())
+    assert ReviewSource.UPGRADE_NOTES in unread[Release(4, 4, 0)]
+    (found,) = review_findings(released(), path_of("4.3.1"))
+    assert (found.code, found.severity) == ("RELEASE-NOT-REVIEWED", Severity.INFO)
+
+
+def test_a_controller_that_judges_registrations_by_old_levels_is_known() -> None:
+    assert "KAFKA-18844" in answers("3.8.1", "3.9.0")
+    assert "KAFKA-18844" not in answers("3.8.1", "3.9.1")
 
 
 def test_a_target_that_is_older_than_the_source_names_lost_fixes_and_newer_releases() -> None:
@@ -236,7 +254,8 @@ def test_a_target_that_is_older_than_the_source_names_lost_fixes_and_newer_relea
 def test_the_note_says_until_when_the_list_was_reviewed_and_what_does_not_apply() -> None:
     path = path_of("4.1.2", "4.2.0")
     note = review_note(released(), judge_advisories(released(), path, facts(path, config={})))
-    assert note.startswith(f"list reviewed until {released().reviewed_until}")
+    assert note.startswith("upgrade notes read for 3.3.0 to 4.2.1 and 4.3.0 to 4.3.1, until 2026-11-28; CVE list read")
+    assert "fixed blocker and critical issues not read" in note
     assert "does not apply: " in note
 
 

@@ -7,7 +7,7 @@ from itertools import product
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.model.starts import AUTHORIZER, ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.starts import AUTHORIZER, ClassPlaces, FileRemark, NamedFile, PluginClass
 from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.planning.findings.starts import (
     START_FILES_CHECK,
@@ -108,3 +108,12 @@ def test_the_problems_of_a_path_name_their_release() -> None:
     first = ObservedStarts(rejected={1: ("a",), 2: ()})
     both = ObservedStarts().then(first, Release(4, 0, 2), is_target=False).then(first, R431, is_target=True)
     assert both.rejected == {1: ("4.0.2: a", "a"), 2: ()}
+
+
+def test_the_remarks_of_each_release_of_a_path_are_kept_once() -> None:
+    both, old, new = FileRemark("both"), FileRemark("old"), FileRemark("new", is_unknown=True)
+    first, second = ObservedStarts(remarks={1: (both, old), 2: (old,)}), ObservedStarts(remarks={1: (both, new)})
+    path = ObservedStarts().then(first, Release(4, 0, 2), is_target=False).then(second, R431, is_target=True)
+    assert path.remarks == {1: (both, old, new), 2: (old,)}
+    severities = [one.severity for one in start_findings(path)]
+    assert severities == [Severity.INFO, Severity.INFO, Severity.WARNING, Severity.INFO]

@@ -47,6 +47,20 @@ _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a confi
 STAT = "stat --format=%f/%u/%U/%n"
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPTIONS = re.compile(r"KAFKA_\w*OPTS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS")
+# Also `started`: of the process, epoch seconds; and `unread`: time of the last change (epoch seconds, empty if unknown)
+# and path of a file that exists, or can exist, and cannot be read. A path with wildcards is not expanded.
+ARGUMENTS = (
+    "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
+    "pid=$(systemctl show --property=MainPID --value {unit}); "
+    "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
+    'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(($(date +%s) - $age))"; '
+    "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
+    "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
+    'if test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "set "; '
+    'elif test -n "$file" && {{ test -e "$file" || ! test -x "${{file%/*}}/"; }}; then '
+    'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
+    'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
+)
 _EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
@@ -354,32 +368,51 @@ def read_facts(
 def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
     """Read the arguments of the unit's process, then the words of the unit's environment, which the next start uses.
 
-    Raises TransientError if the unit has no process and no environment. Files with an environment are not read.
+    Raises TransientError if the unit has no process and no environment.
     """
     process, environment = read_argument_sets(commands, node)
     return (*process, *environment)
 
 
 def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arguments of the unit's process, and the words of KAFKA_*OPTS in the unit's environment. Raises as
-    `read_jvm_arguments`."""
-    unit = service_of(node).unit
-    line = (
-        f"LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
-        f"pid=$(systemctl show --property=MainPID --value {unit}); "
-        "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'"
-    )
-    lines = commands.run(node, line).out.splitlines()
+    """Return the arguments of the unit's process, and the words of KAFKA_*OPTS in the unit's environment and its files.
+
+    Raises as `read_jvm_arguments`, and if the SSH user cannot read a file with an environment that the process has not
+    read as it is now.
+    """
+    service = service_of(node)
+    lines = commands.run(node, ARGUMENTS.format(unit=service.unit)).out.splitlines()
+    started = next((int(line.split()[1]) for line in lines if line.startswith("started ")), None)
+    for line in lines:
+        if line.startswith("unread "):
+            _, changed, path = line.split(" ", 2)
+            if started is None or not changed or int(changed) >= started:
+                raise TransientError(
+                    f"The options of the JVM of node {node.name} are unknown in part: the SSH user cannot read {path} "
+                    f"on host {service.host}, and no running process has read the file as it is now.",
+                    remedy=f"Let the SSH user read {path}, or start the node with it.",
+                )
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
     texts = (line.removeprefix("env ") for line in lines if line.startswith("env "))
-    variables = (variable.partition("=") for text in texts for variable in _words(text))
-    environment = tuple(word for name, _, value in variables if _OPTIONS.fullmatch(name) for word in value.split())
+    variables = {name: value for text in texts for name, _, value in (word.partition("=") for word in _words(text))}
+    variables |= _variables([line.removeprefix("set ") for line in lines if line.startswith("set ")])
+    environment = tuple(word for name, value in variables.items() if _OPTIONS.fullmatch(name) for word in value.split())
     if not process and not environment:
         raise TransientError(
-            f"The arguments of the process of unit {unit} on host {service_of(node).host} are unknown.",
+            f"The arguments of the process of unit {service.unit} on host {service.host} are unknown.",
             remedy="Start the node, or set the arguments in the Environment of the unit.",
         )
     return process, environment
+
+
+def _variables(lines: Sequence[str]) -> dict[str, str]:
+    """Return the variables of files with an environment. A backslash at the end of a line continues it (systemd.exec).
+
+    The last value of a variable is used, before those of the unit's Environment.
+    """
+    text = "\n".join(line for line in lines if not line.lstrip().startswith(("#", ";"))).replace("\\\n", "")
+    found = (line.strip().partition("=") for line in text.splitlines() if "=" in line)
+    return {name.strip(): " ".join(_words(value)) for name, _, value in found}
 
 
 def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
