@@ -68,6 +68,12 @@ from kafka_rollout.planning.findings.new_settings import NEW_SETTINGS_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.pending import PENDING_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
+from kafka_rollout.planning.findings.runs_in_progress import (
+    RUNS_CHECK,
+    RUNS_UNKNOWN,
+    RunInProgress,
+    run_findings,
+)
 from kafka_rollout.planning.findings.starts import START_FILES_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLES_CHECK
@@ -139,6 +145,7 @@ CHECKS: tuple[Check, ...] = (
     AUTHENTICATION_CHECK,
     NEW_SETTINGS_CHECK,
     ADVISORIES_CHECK,
+    RUNS_CHECK,
     ROLLBACK_END_CHECK,
     PENDING_CHECK,
     WINDOWS_CHECK,
@@ -201,12 +208,14 @@ def check_release(
     on_progress: Callable[[str], None] = lambda line: None,
     by_levels: str = "",
     scan: ScanResult | None = None,
+    run_in_progress: Callable[[], RunInProgress | None] | None = None,
 ) -> ClusterCheckReport:
     """Observe the cluster and run the `chosen` checks for its change to `target`, up or down.
 
     `complete_with`: how more results become known. `by_levels`: remedy where no node reports its patch release;
     default: that of the finding. `scan`: a scan of the coordinator logs with the contents of the records;
-    without one that evaluated the releases of the path, a small log is read here.
+    without one that evaluated the releases of the path, a small log is read here. `run_in_progress` reads it from the
+    stored runs; None: they are not known by the name of this cluster.
 
     A target that already runs on all nodes is checked as a restart. Raises RefusedError if no node's release is known,
     and UserError for a target that cannot be planned.
@@ -229,7 +238,7 @@ def check_release(
         plan, checked = decide_plan(observed, request, run_of)
         rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
         checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
-        checked = (*checked, *_more(ports, plan, observed, request, chosen))
+        checked = (*checked, _check_runs(run_in_progress), *_more(ports, plan, observed, request, chosen))
         if LOGS_CHECK in chosen and plan.direction is not Direction.RESTART:
             checked = (*checked, _check_logs(ports, plan, scan))
     unknown = unknown_values(observed, plan.path)
@@ -294,6 +303,15 @@ def _more(
             yield find_metadata_logs(ports, plan)
         if LOSSES_CHECK in chosen:
             yield find_losses(ports, plan)
+
+
+def _check_runs(read: Callable[[], RunInProgress | None] | None) -> Checked:
+    if read is None:
+        return RUNS_CHECK.ran(unknown=RUNS_UNKNOWN)
+    try:
+        return RUNS_CHECK.ran(run_findings(read()))
+    except (RolloutError, OSError, ValueError) as error:  # as in wiring/runs.py
+        return RUNS_CHECK.ran(unknown=f"The stored runs cannot be read: {error}")
 
 
 def _check_logs(ports: ReadPorts, plan: Plan, scanned: ScanResult | None) -> Checked:

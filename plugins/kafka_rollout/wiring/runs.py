@@ -16,7 +16,8 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, RunState, build_status, is_trial, status_of
+from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
+from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, is_trial, status_of
 from kafka_rollout.report.run_report import RunReport, stored_end
 from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
@@ -29,6 +30,7 @@ from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, con
 from kafka_rollout.steps.step_lines import step_lines
 
 _RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
+_IN_PROGRESS = frozenset({*Phase} - ENDED - {Phase.IDLE, Phase.FAILED, Phase.UNKNOWN})  # also without the lock
 _MOST_REASON = 2000  # every page and every gate reads it
 
 
@@ -62,6 +64,29 @@ def read_status(
     """
     found = read_cluster_runs(cluster, settings, may_read=may_read)
     return None if found is None else build_status(cluster, found.runs, found.lock, time.time(), problem=found.problem)
+
+
+def read_run_in_progress(cluster: str, settings: Settings) -> RunInProgress | None:
+    """Return the run that holds the cluster's lock, waits for an answer, or is paused. Creates no database.
+
+    Raises errors of this project if the lock or the histories cannot be read.
+    """
+    database = database_of(settings)
+    if database.file is not None and not database.file.exists():
+        return None  # no run was ever made with these settings
+    lock = open_lock(settings).holder(cluster)
+    status = read_status(cluster, settings)
+    if status is None or (lock is None and status.phase not in _IN_PROGRESS):
+        return None
+    step = status.step or ("" if lock is None else lock.purpose.rstrip("."))
+    node = "" if status.node is None else f"release step {status.node.release_step}"
+    return RunInProgress(
+        run_id=status.run or ("" if lock is None else lock.holder),
+        by=status.started_by or "",
+        since=status.started or ("" if lock is None else iso(lock.acquired_at)),
+        doing=", ".join(filter(None, (status.phase.value, status.way, step, node))),
+        command=f"kafka-rollout status --cluster {cluster}",
+    )
 
 
 def list_runs_to_read(cluster: str, settings: Settings, also: str = "") -> ClusterRuns:

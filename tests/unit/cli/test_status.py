@@ -4,6 +4,9 @@ from __future__ import annotations
 
 import json
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,8 +15,13 @@ from kafka_rollout.cli.app import run_main
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
+from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from kafka_rollout.run.step_events import Stopping
-from tests.fakes.cluster import R391, R431
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from kafka_rollout.steps.common.lock import fence_cluster_ports
+from kafka_rollout.wiring import cluster_ports
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import hidden_bench
 from tests.records import change_lock, run_history
 
 PLANNED = Planned(run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431, blockers=())
@@ -103,3 +111,25 @@ def test_the_named_command_continues_the_run(home: Path, capsys: pytest.CaptureF
     found = json.loads(capsys.readouterr().out)
     assert found["phase"] == "paused"
     assert "`kafka-rollout upgrade --to 4.3.1 --cluster fake --run shell-1`" in found["next_action"]
+
+
+@pytest.mark.parametrize("lock", [True, False])
+def test_a_check_names_the_run_that_works_on_the_cluster_now(
+    home: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch, tmp_path: Path, lock: bool
+) -> None:
+    @contextmanager
+    def opened(*_: object, **__: object) -> Iterator[ClusterPorts]:
+        yield fence_cluster_ports(replace(hidden_bench(FakeCluster(), tmp_path), run=MemoryRunStore(), lock=NoLock()))
+
+    monkeypatch.setattr(cluster_ports, "open_ports_to_read", opened)
+    words = ["check", "--cluster", "fake", "--to", "4.3.1", "--only", "runs-in-progress", "--json"]
+    assert run_main(words) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["checks"]
+    assert entry["result"] == "ok"
+    record_question(home, lock=lock)
+    assert run_main(words) == 0
+    (entry,) = json.loads(capsys.readouterr().out)["checks"]
+    assert entry["result"] == "warning"
+    text = json.dumps(entry["findings"])
+    for part in ("Run manual__1", "waiting-for-approval", "3.9.1 \\u2192 4.3.1", "kafka-rollout status --cluster fake"):
+        assert part in text, part

@@ -13,6 +13,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.rights import LIST_PARTITIONS, READING, MissingRight
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
@@ -67,6 +68,22 @@ def test_an_older_target_is_a_downgrade_and_the_same_one_a_restart(cluster: Fake
     assert _entry(down, "metadata-logs").result is Result.UNKNOWN
     same = _check(ports, R391)
     assert (same.change, same.way) == ("restart", "restart on 3.9.1")
+
+
+def test_a_run_in_progress_is_named_and_a_store_without_an_answer_is_unknown(ports: ClusterPorts) -> None:
+    run = RunInProgress(run_id="manual__1", by="anna", since="T", doing="rolling, 3.9.1 → 4.3.1", command="status -c c")
+    entry = _entry(_check(ports, run_in_progress=lambda: run), "runs-in-progress")
+    (found,) = entry.findings
+    assert (entry.result, found.code, found.subject) == (Result.WARNING, "RUN-IN-PROGRESS", "run manual__1")
+    assert "started by anna, is in progress since T: rolling, 3.9.1 → 4.3.1." in found.sentence
+    assert "`status -c c`" in found.remedy
+    assert _entry(_check(ports, run_in_progress=lambda: None), "runs-in-progress").result is Result.OK
+
+    def unreadable() -> None:
+        raise TransientError("The database does not answer.")
+
+    for read in (None, unreadable):
+        assert _entry(_check(ports, run_in_progress=read), "runs-in-progress").result is Result.UNKNOWN
 
 
 @pytest.mark.parametrize(

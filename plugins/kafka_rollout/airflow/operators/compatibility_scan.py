@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -114,6 +115,7 @@ class ReleaseCheckOperator(BaseOperator):
         from kafka_rollout.report.page.pages import render_check
         from kafka_rollout.run.store.opening import open_check_history
         from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
+        from kafka_rollout.wiring.runs import read_run_in_progress
 
         target = target_of_check(context, self.cluster, Settings.from_environment())
         if target is None:
@@ -126,6 +128,7 @@ class ReleaseCheckOperator(BaseOperator):
                 complete_with="A dry run of the change reads more, for example the metadata logs.",
                 on_progress=self.log.info,
                 scan=self._scan(context),
+                run_in_progress=partial(read_run_in_progress, self.cluster, Settings.from_environment()),
             )
         document = report.document()
         open_check_history(self.cluster).keep(str(context["run_id"]), document, render_check(report))

@@ -6,6 +6,7 @@ import shlex
 import sys
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -85,6 +86,7 @@ def check(
     from kafka_rollout.client.security.client_security import ClientSecurity
     from kafka_rollout.client.security.credentials import read_credentials, read_security_file
     from kafka_rollout.wiring.cluster_ports import open_ports_to_read
+    from kafka_rollout.wiring.runs import read_run_in_progress
 
     chosen = _choose(only or [], skip or [])
     if list_checks and as_json:
@@ -128,7 +130,13 @@ def check(
         by_levels = "If the patch release is known, add it with --from."
     with open_ports_to_read(spec, security, settings, silent=silent) as ports:
         report = check_release(
-            ports, target, chosen, complete_with=complete_with, on_progress=_progress, by_levels=by_levels
+            ports,
+            target,
+            chosen,
+            complete_with=complete_with,
+            on_progress=_progress,
+            by_levels=by_levels,
+            run_in_progress=None if cluster is None else partial(read_run_in_progress, spec.name, settings),
         )
     if as_json:
         show.print_json(report.document())
