@@ -154,9 +154,10 @@ with Database(sys.argv[1]).begin() as connection:
 """
 ENDS_AS_A_TASK = """
 import os
+from kafka_rollout.run.events import StepEnded, StepOutcome
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 with open_cluster_ports("fake", "run-1") as ports:
-    ports.run.record(failed_step("plan", "It failed."))
+    ports.run.record(StepEnded(step="plan", outcome=StepOutcome.FAILED, reason="It failed."))
 os._exit(0)
 """
 

@@ -113,7 +113,7 @@ def test_a_run_that_failed_before_it_had_a_plan_says_why_and_leads_to_its_own_da
     (cluster,) = client.get(f"{PREFIX}/runs", headers=sign_in(client)).json()
     (run,) = (one for one in cluster["runs"] if one["run_id"] == "features__2")
     assert (run["dag_id"], run["state"]) == ("kafka_features_fake", "ended without a report")
-    assert run["now"] == "task plan failed: There is no metadata.version 99."
+    assert run["now"] == "Plan failed: There is no metadata.version 99."
 
 
 def test_a_viewer_sees_the_newest_scan_its_age_and_what_alerted(client: Any, tmp_path: Path) -> None:

@@ -88,9 +88,9 @@ def test_a_live_downgrade_killed_around_each_of_its_events_ends_right(
     points = KillPoints(
         tmp_path / "points",
         around(
-            *("StepDone live.begin", "GatePassed controllers-stop", "StepDone live.gate_controllers"),
+            *("StepEnded live.begin", "GatePassed controllers-stop", "StepEnded live.gate_controllers"),
             *("OfflineStopping", "OfflineLogChosen", "OfflineSnapshotWritten", *installed, "LiveLowered"),
-            *("StepDone live.lower_level", "GatePassed metadata-version", "StepDone live.gate_level"),
+            *("StepEnded live.lower_level", "GatePassed metadata-version", "StepEnded live.gate_level"),
         ),
     )
     with traffic(cluster, tmp_path / "served"):

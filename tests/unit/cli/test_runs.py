@@ -139,7 +139,7 @@ def test_a_run_is_followed_until_it_needs_a_human(home: Path, capsys: pytest.Cap
     assert (found.phase, len(clock.slept)) == (Phase.FAILED, 2)
     lines = capsys.readouterr().err.splitlines()
     assert next(line for line in lines if "stopping" in line).endswith("node 1: stopping")
-    assert "task gate failed: The gate failed." in lines[-2]
+    assert "gate failed: The gate failed." in lines[-2]
     assert len([line for line in lines if "ben approved the plan" in line]) == 1
 
 
