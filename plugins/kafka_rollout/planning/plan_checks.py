@@ -133,7 +133,7 @@ def _check_advisories(
     return ADVISORIES_CHECK.ran(
         (
             *advisory_findings(judged, observable=cluster.manages_nodes),
-            *review_findings(catalogue, path[1:] or path),
+            *review_findings(catalogue, path[1:]),
             *age_findings(catalogue, path),
         ),
         note=review_note(catalogue, judged),

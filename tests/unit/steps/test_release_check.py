@@ -70,6 +70,16 @@ def test_an_older_target_is_a_downgrade_and_the_same_one_a_restart(cluster: Fake
     assert (same.change, same.way) == ("restart", "restart on 3.9.1")
 
 
+@pytest.mark.parametrize("target", [R391, R431])
+def test_a_release_whose_defects_nobody_read_is_a_finding_of_a_restart_too(
+    ports: ClusterPorts, target: Release
+) -> None:
+    unread = replace(ports, catalogue=replace(ports.catalogue, reviews=()))
+    entry = _entry(_check(unread, target), "known-defects")
+    codes = {(one.code, one.subject) for one in entry.findings}
+    assert ("RELEASE-NOT-REVIEWED", f"release {target}") in codes
+
+
 def test_a_run_in_progress_is_named_and_a_store_without_an_answer_is_unknown(ports: ClusterPorts) -> None:
     run = RunInProgress(run_id="manual__1", by="anna", since="T", doing="rolling, 3.9.1 → 4.3.1", command="status -c c")
     entry = _entry(_check(ports, run_in_progress=lambda: run), "runs-in-progress")

@@ -232,9 +232,19 @@ def test_no_release_counts_as_reviewed_whose_list_of_fixed_issues_was_not_read()
     assert (found.code, found.severity) == ("RELEASE-NOT-REVIEWED", Severity.INFO)
 
 
-def test_a_controller_that_judges_registrations_by_old_levels_is_known() -> None:
-    assert "KAFKA-18844" in answers("3.8.1", "3.9.0")
-    assert "KAFKA-18844" not in answers("3.8.1", "3.9.1")
+@pytest.mark.parametrize(
+    ("defect", "affected", "corrected"),
+    [
+        ("KAFKA-18844", ("3.8.1", "3.9.0"), ("3.8.1", "3.9.1")),  # registrations judged by levels of before
+        ("KAFKA-18991", ("3.9.1", "4.0.0"), ("3.9.1", "4.0.1")),  # records of an older leader
+        ("KAFKA-19367", ("3.9.1", "4.0.0"), ("3.9.1", "4.0.1")),  # epochs of producers
+    ],
+)
+def test_a_defect_of_a_roll_or_of_data_is_known_until_its_correction(
+    defect: str, affected: tuple[str, ...], corrected: tuple[str, ...]
+) -> None:
+    assert defect in answers(*affected)
+    assert defect not in answers(*corrected)
 
 
 def test_a_target_that_is_older_than_the_source_names_lost_fixes_and_newer_releases() -> None:
