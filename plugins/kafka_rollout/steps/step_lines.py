@@ -23,7 +23,7 @@ def step_lines(procedure: Procedure, view: RunView, plan: Plan | None = None) ->
 
     A rollback or an undo is listed if it is decided or has begun. `plan`: None if there is none yet.
     """
-    skipped = {} if plan is None else dict(_skipped_by_plan(procedure, view, plan))
+    skipped = {} if plan is None else dict(_never_begin(procedure, view, plan))
     is_back = _is_back(view)
     found: list[StepLine] = []
     for step_id, part, section in list_shown(procedure.parts):
@@ -65,9 +65,12 @@ def list_shown(
             yield prefix + part.id, part, decided
 
 
-def _skipped_by_plan(procedure: Procedure, view: RunView, plan: Plan) -> Iterator[tuple[str, str]]:
-    """Yield the steps that a jump of the plan will skip, with the reason."""
+def _never_begin(procedure: Procedure, view: RunView, plan: Plan) -> Iterator[tuple[str, str]]:
+    """Yield the steps that the plan, or test traffic that did not start, will skip, with the reason."""
     for task_id, step in procedure:
+        known = view.steps.get(task_id)
+        if step.service is Service.START_TRAFFIC and known is not None and known.state is StepState.SKIPPED:
+            yield STOP_TRAFFIC, known.reason
         if step.jump is not None and step.jump.by_plan and (reason := step.jump.when(plan, Request(), view.events)):
             for skipped in procedure.between(task_id, step.jump.past):
                 yield skipped, reason

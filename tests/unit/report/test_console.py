@@ -105,6 +105,15 @@ def test_a_step_that_began_has_begun_and_the_next_one_is_open() -> None:
     assert {step.id: step.state for step in console_of(scene).steps}["compare_after_roll"] is StepState.DONE
 
 
+def test_without_test_traffic_its_check_is_skipped_from_the_begin() -> None:
+    scene = Scene(cluster=cluster_of(1), began_at=0.0, done=0)
+    scene.begin()
+    why = "The run was started without test traffic."
+    scene.do("start_traffic", 1, StepOutcome.SKIPPED, why)
+    states = {step.id: (step.state, step.reason) for step in console_of(scene).steps}
+    assert states["stop_traffic"] == states["start_traffic"] == (StepState.SKIPPED, why)
+
+
 def test_a_rollback_is_a_step_as_soon_as_it_was_decided() -> None:
     scene = failing()
     node_id = scene.step.order[4].node_id
