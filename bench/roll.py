@@ -52,7 +52,6 @@ CASES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # options of the cluster
     "racks": ({"size": 6, "controllers": 3, "racks": 3, "heap": "256m"}, 2),
 }
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
-NODE_TASKS = ("node_step", "first_node", "first_batch", "other_nodes")
 
 
 def main() -> int:
@@ -162,11 +161,7 @@ def _by_dag(
         for task_id, detail in airflow.questions(dag_id, run_id).items():
             approve(airflow, task_id, detail)
         tasks = airflow.tasks(dag_id, run_id)
-        rolled = [
-            task
-            for task_id, task in tasks.items()
-            if task_id.startswith("roll.") and task_id.rsplit(".", 1)[-1] in NODE_TASKS and task["state"] == "success"
-        ]
+        rolled = [task for task_id, task in tasks.items() if task_id.startswith("roll.") and task["state"] == "success"]
         if tasks["check_features"]["state"] not in (None, "scheduled", "queued"):
             return _timed(rolled)
         if airflow.run_state(dag_id, run_id) == "failed":

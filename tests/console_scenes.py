@@ -218,7 +218,7 @@ class Scene:
             "- **Roll back**: Roll back every node that left its previous release, through the same gates. "
             "Then end the run.\n\n**At 03:04:31 UTC:** secret.setting = 7"
         )
-        self.ask_about("roll.nodes", text, options)
+        self.ask_about("roll.gate_after", text, options)
 
     def ask_about(self, task_id: str, text: str, options: tuple[str, ...]) -> None:
         self.add(

@@ -185,9 +185,7 @@ def add_others(fleet: Fleet) -> tuple[str, ...]:
     unreachable = observed(telemetry, R431, 30, **silent, **unread, unanswered=("No broker responds.",))
     fleet.run("telemetry", "plan-t", SHELL, unreachable, planned(R431, R431), age_s=4000)
     stock = fleet.add("stock-eu")
-    failed = StepEnded(
-        step="roll.nodes", outcome=StepOutcome.FAILED, reason="Node 1 cannot be reached: no route to host."
-    )
+    failed = StepEnded(step="roll", outcome=StepOutcome.FAILED, reason="Node 1 cannot be reached: no route to host.")
     rolled: Sequence[Event] = [dag("stock-eu"), observed(stock, R391, 21), planned(R391, R431), approved()]
     fleet.run("stock-eu", "manual__f", *rolled, Stopping(node_id=1, release_step=STEP), failed, age_s=5000)
     for name, outcome in (("stock-us", "finished"), ("clicks", "rolled_back"), ("fraud", "refused")):

@@ -48,7 +48,6 @@ LONGEST_FIRST = (
     "tests/integration/groups/test_group_commands.py",
     # Files without brokers, by the processor time of a run.
     "tests/dags/runs/test_control.py",
-    "tests/dags/runs/test_large_cluster.py",
     "tests/dags/runs/test_upgrade_run.py",
     "tests/unit/steps/live/test_lost_host.py",
     "tests/dags/runs/test_batches.py",

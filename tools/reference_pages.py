@@ -40,7 +40,7 @@ from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_json import KINDS
 from kafka_rollout.steps.check_registry import CHECKS
 from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
-from kafka_rollout.steps.step import EachNode, Procedure, Section, Step
+from kafka_rollout.steps.step import EachBatch, EachNode, Procedure, Section, Step
 from tests.architecture.principles import PRINCIPLES
 from tests.architecture.rooms import ORDER, row_of
 
@@ -146,12 +146,12 @@ def _steps(procedure: Procedure) -> Iterator[str]:
     return _table(("step", "what it does"), list(_step_rows(procedure.parts)))
 
 
-def _step_rows(parts: Iterable[Step | EachNode | Section]) -> Iterator[tuple[str, str]]:
+def _step_rows(parts: Iterable[Step | EachBatch | EachNode | Section]) -> Iterator[tuple[str, str]]:
     """Yield id and text of each step; a section that names its steps after itself is one row."""
     for part in parts:
         if isinstance(part, Section) and not part.prefixes:
             yield from _step_rows(part.parts)
-        elif not isinstance(part, EachNode):
+        elif not isinstance(part, EachBatch | EachNode):
             yield f"`{part.id}`", part.doc
 
 

@@ -17,7 +17,7 @@ PRODUCT = (
     ROOT / "tools" / "derivation",
     ROOT / "dags",
 )
-_TO_RENAME = {"Batch", "Nodes", "Progress", "Request"}
+_TO_RENAME = {"Progress", "Request"}
 _NO_TYPES = {"TypeVar", "ParamSpec", "NewType"}  # of one module alone, though without an underscore
 
 

@@ -18,7 +18,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.history import SqlRunStore
-from tests.dags.runs.dag_run import run_dag
+from tests.dags.runs.dag_run import begin_to_wait, run_dag, wait_for_turn
 from tests.fakes.cluster import R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.records import run_history
@@ -127,10 +127,12 @@ class FakeRuns(Asked):
 
     def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
         """(state of the run, states by task, the run's record)."""
+        from kafka_rollout.airflow.approvals.airflow_records import instance_name
+
         dag = self.load()[dag_id]
         params = {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2, "gate_timeout_minutes": 2, **conf}
         run = run_dag(dag, params)
-        states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+        states = {instance_name(ti.task_id, ti.map_index): ti.state for ti in run.get_task_instances()}
         return str(run.state), states, run_history(self.home, "fake", run.run_id)
 
 
@@ -171,19 +173,20 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """
     from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
+    from kafka_rollout.airflow.gates import batches
     from kafka_rollout.airflow.operators import approvals
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
-        task = context["task"]
-        asked.asked.append(task.task_id)
-        asked.bodies[task.task_id] = question.body
-        asked.offered[task.task_id] = tuple(option.label for option in question.options)
+        task, place = context["task"], airflow_records.place_of(context)
+        asked.asked.append(place)
+        asked.bodies[place] = question.body
+        asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
-        asked.while_asked(task.task_id)
-        option = asked.answers.get(task.task_id, ["Approve"]).pop(0)
-        assert option in asked.offered[task.task_id], f"{task.task_id} offers {asked.offered[task.task_id]}"
+        asked.while_asked(place)
+        option = asked.answers.get(place, ["Approve"]).pop(0)
+        assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
-        name = airflow_records.request_name(context["ti"].run_id, task.task_id, question.what)
+        name = airflow_records.request_name(context["ti"].run_id, place, question.what)
         event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))
@@ -193,7 +196,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         del event["timedout"]
         return {**event, "responded_at": event["responded_at"].timestamp()}
 
-    for module in (approvals, asking):
+    for module in (approvals, asking, batches):
         monkeypatch.setattr(module, "ask", answer)
     monkeypatch.setattr(airflow_records, "read_record", read_record)
     trigger = airflow_records.AnswerTrigger
@@ -228,6 +231,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
         return runs.scanned
 
     monkeypatch.setattr(kafka_cluster, "open_cluster_ports", open_fake)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.pause", wait_for_turn)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.begins", begin_to_wait)
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)

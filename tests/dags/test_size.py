@@ -1,4 +1,4 @@
-"""The number of tasks of a DAG does not grow with the nodes of a large cluster, and its size stays small."""
+"""The number of tasks of a DAG does not depend on the number of nodes, and its size stays small."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from typing import TYPE_CHECKING
 import pytest
 
 from kafka_rollout.airflow.graphs.cluster_dags import dags_of_changes
-from kafka_rollout.airflow.graphs.procedure import IN_BATCHES, NODE_GROUPS_UP_TO
-from kafka_rollout.airflow.operators.nodes import WORKS_S
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
@@ -26,7 +24,7 @@ if TYPE_CHECKING:
 pytestmark = pytest.mark.airflow
 
 KINDS = ("downgrade", "features", "restart", "upgrade")
-TOGETHER = ("first_node", "approve_canary", "first_batch", "approve_first_batch", "other_nodes")
+TURNS = ("downgrade", "restart", "upgrade")
 SIZE_LIMIT = 2 * 2**20  # bytes of a serialized DAG
 
 
@@ -36,19 +34,6 @@ def dags_with(inventory: Path, nodes: int) -> Mapping[str, DAG]:
     assert set(found) == {f"kafka_{kind}_fake" for kind in KINDS}
     assert not [dag_id for dag_id, dag in found.items() if "broken inventory" in dag.tags]
     return found
-
-
-def follow_each_other(dag: DAG, group: str) -> list[str]:
-    """A task that acts waits for all tasks before it: a skipped approval ends before the nodes are replaced."""
-    first_node, approve_canary, first_batch, approve_first_batch, others = order = [
-        f"{group}.{one}" for one in TOGETHER
-    ]
-    assert dag.get_task(first_node).upstream_task_ids == {"roll.begin"}
-    assert dag.get_task(approve_canary).upstream_task_ids == {first_node}
-    assert dag.get_task(first_batch).upstream_task_ids == {first_node, approve_canary}
-    assert dag.get_task(approve_first_batch).upstream_task_ids == {first_batch}
-    assert dag.get_task(others).upstream_task_ids == set(order[:-1])
-    return order
 
 
 def test_the_form_of_a_dag_is_not_copied_for_each_task(inventory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -65,48 +50,43 @@ def test_the_form_of_a_dag_is_not_copied_for_each_task(inventory: Path, monkeypa
     assert set(copied) == {0}
 
 
-def test_a_thousand_nodes_have_as_many_tasks_as_thirteen(inventory: Path) -> None:
+def test_a_thousand_nodes_have_as_many_tasks_as_three(inventory: Path) -> None:
     from airflow.serialization.serialized_objects import LazyDeserializedDAG
 
-    small, large = (dags_with(inventory, nodes) for nodes in (NODE_GROUPS_UP_TO + 1, 1000))
+    small, large = (dags_with(inventory, nodes) for nodes in (4, 1000))
     assert {dag_id: dag.task_ids for dag_id, dag in small.items()} == {
         dag_id: dag.task_ids for dag_id, dag in large.items()
     }
     for dag_id, dag in large.items():
         size = len(json.dumps(LazyDeserializedDAG.from_dag(dag).data))
         assert size < SIZE_LIMIT, dag_id
+    assert len(large["kafka_upgrade_fake"].task_ids) <= 40
 
 
-def test_a_cluster_up_to_the_limit_has_a_task_group_for_each_node(inventory: Path) -> None:
-    upgrade = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
-    groups = {task_id.split(".")[1] for task_id in upgrade.task_ids if task_id.startswith("roll.")}
-    assert len(groups - {"begin", "active_controller", IN_BATCHES}) == NODE_GROUPS_UP_TO
-
-
-def test_a_small_cluster_with_three_brokers_has_the_tasks_of_batches_next_to_the_groups(inventory: Path) -> None:
+def test_the_parts_of_a_batch_follow_each_other_and_the_rollback_follows_every_decision(inventory: Path) -> None:
     dag = dags_with(inventory, 6)["kafka_upgrade_fake"]
-    follow_each_other(dag, "roll.in_batches")
-    ends = {"roll.broker-13.passed", "roll.in_batches.other_nodes"}
-    assert dag.get_task("register_again.begin").upstream_task_ids == ends
-    registered = {"register_again.begin", "register_again.nodes"}
-    assert dag.get_task("compare_after_roll").upstream_task_ids == registered
-    begin = dag.get_task("roll_back.begin")
-    assert begin.upstream_task_ids >= registered
-    assert {"roll.in_batches.other_nodes", "register_again.nodes"} < set(begin.deciders)
-    assert dag.get_task("roll_back.in_batches.nodes").upstream_task_ids == {"roll_back.begin"}
-    assert "roll_back.in_batches.nodes" in dag.get_task("stop_traffic").upstream_task_ids
-    without = dags_with(inventory, 5)["kafka_upgrade_fake"]
-    assert not [task_id for task_id in without.task_ids if IN_BATCHES in task_id]
+    for group, listed in (("roll", "batches"), ("roll_back", "begin_roll_back")):
+        assert dag.get_task(f"{group}.gate_before").upstream_task_ids == {listed}
+        assert dag.get_task(f"{group}.replace").upstream_task_ids == {listed, f"{group}.gate_before"}
+        assert dag.get_task(f"{group}.gate_after").upstream_task_ids == {listed, f"{group}.replace"}
+    assert dag.get_task("compare_after_roll").upstream_task_ids == {"roll.gate_after"}
+    decisions = {"roll.gate_after", "approve_roll_differences", "approve_finalize"}
+    assert dag.get_task("begin_roll_back").upstream_task_ids == decisions
+    assert "roll_back.gate_after" in dag.get_task("stop_traffic").upstream_task_ids
 
 
-def test_a_large_cluster_has_a_rollback_after_each_decision(inventory: Path) -> None:
-    dag = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
-    order = follow_each_other(dag, "roll")
-    assert dag.get_task("register_again.begin").upstream_task_ids == {"roll.other_nodes"}
-    begin = dag.get_task("roll_back.begin")
-    assert "register_again.nodes" in begin.upstream_task_ids
-    assert {*order, "register_again.nodes"} < set(begin.deciders)
-    assert dag.get_task("roll_back.nodes").upstream_task_ids == {"roll_back.begin"}
+def test_a_gate_of_a_batch_begins_in_the_triggerer_and_has_no_limit(inventory: Path) -> None:
+    """A limit of a task counts from its begin, and a gate before a stop begins when the plan is approved."""
+    dags = dags_with(inventory, 6)
+    gates = {
+        ("kafka_downgrade_fake", "offline.nodes.gate_after"),
+        ("kafka_downgrade_fake", "offline.undo.nodes.gate_restored"),
+        *((f"kafka_{kind}_fake", f"roll.{gate}") for kind in TURNS for gate in ("gate_before", "gate_after")),
+    }
+    for dag_id, task_id in gates:
+        gate = dags[dag_id].get_task(task_id)
+        assert gate.start_from_trigger
+        assert gate.execution_timeout is None
 
 
 def test_an_embedded_upgrade_of_a_large_cluster_has_the_tasks_of_its_own_dag(inventory: Path) -> None:
@@ -114,7 +94,7 @@ def test_an_embedded_upgrade_of_a_large_cluster_has_the_tasks_of_its_own_dag(inv
 
     from kafka_rollout.airflow.graphs.embedded import KafkaUpgradeTaskGroup
 
-    own = dags_with(inventory, NODE_GROUPS_UP_TO + 1)["kafka_upgrade_fake"]
+    own = dags_with(inventory, 100)["kafka_upgrade_fake"]
     with DAG(dag_id="embedding", schedule=None) as embedding:
         KafkaUpgradeTaskGroup("fake")
     assert set(embedding.task_ids) == set(own.task_ids)
@@ -122,7 +102,7 @@ def test_an_embedded_upgrade_of_a_large_cluster_has_the_tasks_of_its_own_dag(inv
 
 def test_a_task_has_no_copy_of_the_form(inventory: Path) -> None:
     """Airflow would check and store the copy for each task again."""
-    dag = dags_with(inventory, NODE_GROUPS_UP_TO)["kafka_upgrade_fake"]
+    dag = dags_with(inventory, 6)["kafka_upgrade_fake"]
     assert len(dag.params) > 1
     assert not any(task.params for task in dag.tasks)
 
@@ -136,6 +116,4 @@ def test_a_task_has_time_for_the_commands_of_the_operator(inventory: Path) -> No
     (inventory / "fake.yaml").write_text(dump_cluster(replace(spec, runtime="ssh_service", nodes=nodes)))
     dag = dags_of_changes(Settings.from_environment())["kafka_restart_fake"]
     limits = {task.task_id: (task.execution_timeout or timedelta()).total_seconds() for task in dag.tasks}
-    replaced = [limit for task_id, limit in limits.items() if task_id.endswith(".node_step")]
-    assert set(replaced) == {2700.0 + WORKS_S}
-    assert limits[next(task_id for task_id in limits if task_id.endswith(".other_nodes"))] >= 6 * 1800
+    assert limits["roll.replace"] >= 6 * 1800, "a batch can have all nodes"

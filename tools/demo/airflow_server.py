@@ -196,6 +196,17 @@ def _own_environment(home: Path, api: int, task_logs: int, trigger_logs: int) ->
     }
 
 
+def task_and_index(name: str) -> tuple[str, int]:
+    """Return task id and map index of a name such as `roll.replace[2]`; -1 for a task that is not mapped."""
+    task_id, _, index = name.partition("[")
+    return task_id, int(index.removesuffix("]")) if index else -1
+
+
+def _name_of(task: Mapping[str, Any]) -> str:
+    index = int(task["map_index"])
+    return str(task["task_id"]) if index < 0 else f"{task['task_id']}[{index}]"
+
+
 def _log_line(line: Any) -> str:
     """Return one line of a task's log as text, with its exception."""
     if isinstance(line, str):
@@ -281,25 +292,29 @@ class AirflowClient:
         return str(self.get(f"/dags/{dag_id}/dagRuns/{run_id}")["state"])
 
     def tasks(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
-        """Return the task instances of a run, by task id."""
+        """Return the task instances of a run, by task id; those of a mapped task by its id with the map index:
+        `roll.replace[2]`.
+        """
         page = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances", limit=_MAX_TASKS)
-        return {task["task_id"]: task for task in page["task_instances"]}
+        return {_name_of(task): task for task in page["task_instances"]}
 
     def task_states(self, dag_id: str, run_id: str) -> dict[str, str | None]:
         return {task_id: task["state"] for task_id, task in self.tasks(dag_id, run_id).items()}
 
     def log(self, dag_id: str, run_id: str, task_id: str) -> str:
         """The log of a task's newest try."""
+        task_id, map_index = task_and_index(task_id)
         path = f"/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}"
-        attempt = max(1, int(self.get(path)["try_number"]))
-        content = self.get(f"{path}/logs/{attempt}", full_content=True)["content"]
+        mapped = f"/{map_index}" if map_index >= 0 else ""
+        attempt = max(1, int(self.get(f"{path}{mapped}")["try_number"]))
+        content = self.get(f"{path}/logs/{attempt}", full_content=True, map_index=map_index)["content"]
         return "\n".join(_log_line(line) for line in content)
 
     def questions(self, dag_id: str, run_id: str) -> dict[str, dict[str, Any]]:
         """Return the decision requests that are open now, by task id."""
         details = self.get(f"/dags/{dag_id}/dagRuns/{run_id}/hitlDetails", response_received=False)["hitl_details"]
         return {
-            detail["task_instance"]["task_id"]: detail
+            _name_of(detail["task_instance"]): detail
             for detail in details
             if detail["task_instance"]["state"] == "awaiting_input"
         }
@@ -309,8 +324,9 @@ class AirflowClient:
         time.sleep(SECONDS_BEFORE_ANSWER)
         asked = self.questions(dag_id, run_id).get(task_id, {}).get("params") or {}
         form = {name: field["value"] for name, field in asked.items()}
+        task_id, map_index = task_and_index(task_id)
         self.call(
             "PATCH",
-            f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/-1/hitlDetails",
+            f"/api/v2/dags/{dag_id}/dagRuns/{run_id}/taskInstances/{task_id}/{map_index}/hitlDetails",
             json={"chosen_options": [option], "params_input": {**form, **entered}},
         )

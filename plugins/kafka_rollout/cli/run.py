@@ -24,6 +24,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.approvals import find_doubts
+from kafka_rollout.run.projections.batches import RollOf
 from kafka_rollout.run.projections.nodes import (
     find_last_node_event,
     has_stopped_nodes,
@@ -46,7 +47,7 @@ from kafka_rollout.steps.gates.checks import policy_of
 from kafka_rollout.steps.offline.outage import outage_sentence
 from kafka_rollout.steps.procedures.kinds import continue_words
 from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
-from kafka_rollout.steps.roll.loop import Roll, open_nodes, roll_of, rollback_of, start_again
+from kafka_rollout.steps.roll.loop import Roll, open_nodes, roll_of, start_again
 from kafka_rollout.steps.roll.node import refuse_restart
 from kafka_rollout.steps.roll.walk import wait_until_back
 from kafka_rollout.steps.runner import Runner
@@ -218,7 +219,7 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
 def _stopped_batch(ports: ClusterPorts, plan: Plan) -> tuple[Roll, BatchStep]:
     """Return the batch at which the run stopped: the one with the node that it stopped or started last."""
     act = None if plan.lowering is Lowering.OFFLINE else find_last_node_event(ports.run.events())
-    for roll in () if act is None else (roll_of(ports, plan), rollback_of(ports, plan)):
+    for roll in () if act is None else (roll_of(ports, plan), roll_of(ports, plan, RollOf.ROLLBACK)):
         for batch in roll.batches:
             if act is not None and (act.release_step, act.node_id) in batch.key:
                 return roll, batch

@@ -239,6 +239,7 @@ class Asked(Event, kind="asked"):
     everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0: never, or in an event of
     an earlier version. `terminal`: user and host of a request at a terminal, which only the named approver can answer;
     it waits as long as the run holds the lock. `is_pause`: the plan pauses here, and an answer can end this pause.
+    `map_index`: of the instance of a mapped task; -1 if the task is not mapped.
     """
 
     task_id: str
@@ -249,6 +250,7 @@ class Asked(Event, kind="asked"):
     answer_by: float = 0.0
     terminal: Responder | None = None
     is_pause: bool = False
+    map_index: int = -1
 
 
 class AskingEnded(Event, kind="asking-ended"):

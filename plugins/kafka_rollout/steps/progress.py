@@ -18,7 +18,7 @@ from kafka_rollout.run.view import RunView
 from kafka_rollout.steps.common.node_steps import rollback_release_steps
 from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.parts import GATE_AFTER, GATE_BEFORE
-from kafka_rollout.steps.step import EachNode, Procedure
+from kafka_rollout.steps.step import EachBatch, EachNode, Procedure
 from kafka_rollout.steps.step_lines import list_shown
 
 
@@ -73,7 +73,7 @@ def _words(procedure: Procedure, plan: Plan | None) -> Words:
 
     def label(step: str) -> str:
         found = next((part for one, part, _ in list_shown(procedure.parts) if one == step), None)
-        return step if found is None else "Nodes" if isinstance(found, EachNode) else found.label
+        return step if found is None else "Nodes" if isinstance(found, EachBatch | EachNode) else found.label
 
     def begins(step: str) -> str:
         found = procedure.find(step)

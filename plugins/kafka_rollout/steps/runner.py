@@ -26,7 +26,7 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.ports import Answers, Question, RunServices
-from kafka_rollout.run.projections.nodes import find_last_node_event, has_stopped_nodes
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import has_plan, is_plan_refused
 from kafka_rollout.run.step_events import TrafficCompared
@@ -43,6 +43,7 @@ from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.parts import OFFLINE, UNDO
 from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
+    EachBatch,
     EachNode,
     OnResume,
     Procedure,
@@ -52,7 +53,6 @@ from kafka_rollout.steps.step import (
     SkippedStepError,
     Step,
     StepCall,
-    matches,
 )
 
 PLAN = "plan"  # id of the step that freezes the plan
@@ -100,7 +100,6 @@ class Runner:
     _replans: bool = False  # the run's plan was refused and nothing was changed: it plans again
     _repeats: bool = False  # levels were approved again, so every later step is done again
     _scan_failed: RolloutError | None = None  # only a step that runs after anything follows
-    _rolled: bool = False
 
     def run(self) -> bool:
         """Walk the procedure. True when it is done, False when it stopped at a safe point.
@@ -172,22 +171,19 @@ class Runner:
             on_progress=self.progress.say,
         )
 
-    def _walk(self, parts: Sequence[Step | EachNode | Section], prefix: str) -> None:
+    def _walk(self, parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> None:
         for part in parts:
-            if isinstance(part, Step):
-                self._step(prefix + part.id, part)
-            elif isinstance(part, EachNode):
-                self._gates(part, prefix)
-            elif not part.on_decision:  # the command `rollback` is the decision
-                self._section(part, f"{prefix}{part.id}." if part.prefixes else prefix)
-
-    def _section(self, section: Section, prefix: str) -> None:
-        nodes = [part for part in section.parts if isinstance(part, EachNode) and part.position is not None]
-        if not nodes:
-            self._walk(section.parts, prefix)
-        elif not self._rolled and self._continues() and not self._is_skipped(f"{prefix}begin"):
-            self._rolled = True  # both release steps at once: the walk counts the nodes of the whole run
-            self._roll(nodes[0])
+            match part:
+                case Step():
+                    self._step(prefix + part.id, part)
+                case EachNode():
+                    self._gates(part, f"{prefix}nodes.{part.step.id}")
+                case EachBatch():
+                    skipped = [self._is_skipped(prefix + step.id) for step in part.steps]
+                    if not any(skipped) and self._continues():
+                        self._roll(part)
+                case Section() if not part.on_decision:  # the command `rollback` is the decision
+                    self._walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
 
     def _continues(self) -> bool:
         """Return whether the run continues; asks the caller for a stop."""
@@ -203,7 +199,7 @@ class Runner:
         """Return whether a jump skips the step; its last step ends the jump."""
         if not self._past:
             return False
-        if matches(self._past, task_id):
+        if self._past == task_id:
             self._past = ""
         return True
 
@@ -403,7 +399,7 @@ class Runner:
             state = "The cluster stays in its current state." if stopped else "Nothing was changed."
             raise RefusedError(f"{answer.by} did not approve the {question.what.noun()}.", remedy=state)
 
-    def _roll(self, each: EachNode) -> None:
+    def _roll(self, each: EachBatch) -> None:
         plan = self.call.plan
         if plan.lowering is Lowering.OFFLINE or not plan.release_steps:
             return
@@ -421,16 +417,12 @@ class Runner:
         except RolloutError as error:
             self.error = error
             if not isinstance(error, StoppedError):
-                self._fail_nodes(plan, error)
+                self._fail_nodes(error)
 
-    def _fail_nodes(self, plan: Plan, error: RolloutError) -> None:
-        """Record the failure of the release step whose node was stopped or started last, or of the first one."""
-        last = find_last_node_event(self.ports.run.events())
-        key = plan.release_steps[0].key if last is None else last.release_step
-        for task_id, position in self.procedure.release_steps():
-            if (found := plan.release_step_at(position)) is not None and found.key == key:
-                self.ports.run.record(StepEnded(step=task_id, outcome=StepOutcome.FAILED, reason=str(error)))
-                return
+    def _fail_nodes(self, error: RolloutError) -> None:
+        """Record the failure of the step that replaces the nodes."""
+        step = next(shown for shown, part in self.procedure.batches() if not part.is_rollback)
+        self.ports.run.record(StepEnded(step=step, outcome=StepOutcome.FAILED, reason=str(error)))
 
     def _ask_between(self, plan: Plan) -> None:
         """Record the approvals between batches that this call asks for; a later call of the run asks for them too."""
@@ -439,7 +431,7 @@ class Runner:
         if self.request.first_batch or (plan.terms is not None and plan.terms.first_batch):
             self.ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
 
-    def _continues_with(self, each: EachNode, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
+    def _continues_with(self, each: EachBatch, what: ApprovalOf, why: str, has_replaced: bool) -> bool:
         """Ask what a gate asks for. Return False if the run ends here, and the next call has the answer."""
         if what in _PAUSES:
             return self._continues_at(what, why, has_replaced)
@@ -447,7 +439,7 @@ class Runner:
             which = "first batch" if what is ApprovalOf.FIRST_BATCH else "first node"
             self.progress.say(f"the gate of the {which} passed: check it, then approve with the next call")
             return False
-        approval = next(step.approval for step in each.steps if step.approval and step.approval.of is what)
+        approval = next(one for one in each.approvals if one.of is what)
         self._ask(Question(what=what, body=approval.body(self.call)))
         return True
 
@@ -471,7 +463,7 @@ class Runner:
     def _undo(self) -> None:
         """Undo an offline downgrade: restore, then the gates."""
         for part in UNDO.parts:
-            if isinstance(part, Section) or (isinstance(part, Step) and part.joins):
+            if isinstance(part, Section | EachBatch) or (isinstance(part, Step) and part.joins):
                 continue
             with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
                 if isinstance(part, EachNode):
@@ -481,13 +473,13 @@ class Runner:
                     self.progress.say(part.progress)
                     part.act(self.call)
 
-    def _gates(self, each: EachNode, prefix: str) -> None:
+    def _gates(self, each: EachNode, task_id: str) -> None:
         """Wait for the gates of all nodes after an offline step, controllers first."""
-        if self._is_skipped(f"{prefix}{each.id}_*") or not self._continues():
+        if self._is_skipped(task_id) or not self._continues():
             return
         try:
             release_step = self.call.plan.release_steps[0]
-            with self._recorded(f"{prefix}{each.id}"):
+            with self._recorded(task_id):
                 for node in self.ports.cluster.controllers_first:
                     self._wait(Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node))
         except RolloutError as error:

@@ -11,7 +11,7 @@ from typing import Any, Protocol
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.time_limits import LOGS_OF_NODE_S, REPLACEMENT_S
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
@@ -155,7 +155,8 @@ class Step:
     run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
     `proves`: a run that changed levels is finished only if this gate passed. `monitored`: groups are watched, and test
     traffic runs if the run requests it, while the step acts. `files`: what the step leaves in the run's folder.
-    `changes`: the action changes the cluster, so an operator's pause or stop ends the run before it.
+    `changes`: the action changes the cluster, so an operator's pause or stop ends the run before it. `lists`: the
+    action only lists what the next group is mapped over, so it is not a line of the report.
     """
 
     id: str
@@ -177,6 +178,7 @@ class Step:
     monitored: bool = False
     changes: bool = False
     files: tuple[str, ...] = ()
+    lists: bool = False
 
     @property
     def joins(self) -> bool:
@@ -185,26 +187,32 @@ class Step:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class EachNode:
-    """Steps that run for one node after the other.
+class EachBatch:
+    """The parts of a batch, in their order, for every batch of a roll or of its rollback (`steps/roll/loop.py`).
 
-    `position`: the release step of the plan; None for all nodes at once (offline), where `steps` has one gate and
-    its id is followed by the node's name. `group` is part of the ids of a rollback. `in_one_task`: the graph has one
-    task for all nodes, also for a small cluster, because few plans have such a release step.
+    In the graph it is a group that is mapped over the batches of the plan. `approvals`: what the gate before the stop
+    asks for between batches, if the run requests it.
     """
 
     steps: tuple[Step, ...]
-    position: ReleaseStepPosition | None = None
-    group: str = ""
-    label: str = ""
+    approvals: tuple[ApprovalRequest, ...] = ()
     is_rollback: bool = False
-    brokers_first: bool = False
-    in_one_task: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachNode:
+    """A gate for every node, controllers first, after all nodes were started. In the graph it is a mapped task.
+
+    `is_rollback`: the nodes were started on their previous release.
+    """
+
+    step: Step
+    is_rollback: bool = False
 
     @property
     def id(self) -> str:
-        """The id of the release step as one step, without the prefix of its section; it can be empty."""
-        return self.group if self.position else self.steps[0].id
+        """The id without the prefix of its section."""
+        return f"nodes.{self.step.id}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -217,7 +225,7 @@ class Section:
 
     id: str
     doc: str
-    parts: tuple[Step | EachNode | Section, ...]
+    parts: tuple[Step | EachBatch | EachNode | Section, ...]
     prefixes: bool = False
     on_decision: bool = False
 
@@ -231,8 +239,9 @@ class Procedure:
     dry_run_body: Callable[[StepCall], str]
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:
-        """Yield (task id, step) in their order; a step of each node once, with `*` for the node."""
-        yield from _walk(self.parts, "")
+        """Yield (task id, step) in their order; a step of each batch or node once."""
+        for task_id, step, _ in _walk(self.parts, ""):
+            yield task_id, step
 
     @property
     def proofs(self) -> tuple[GateKind, ...]:
@@ -241,56 +250,51 @@ class Procedure:
 
     def for_cluster(self, cluster: ClusterSpec) -> Procedure:
         """Return the steps that can run on a cluster: without a runtime, those of a dry run."""
-        if cluster.manages_nodes or not any("*" in task_id for task_id, _ in self):
+        if cluster.manages_nodes or not any(self.batches()):
             return self
         jumps = [part.jump if isinstance(part, Step) else None for part in self.parts]
         begin, past = next((index, jump.past) for index, jump in enumerate(jumps) if jump is not None)
         end = next(index for index, part in enumerate(self.parts) if part.id == past)
         return replace(self, parts=(*self.parts[:begin], *self.parts[end + 1 :]))
 
-    def between(self, task_id: str, past: str) -> tuple[str, ...]:
-        """Return the ids of the steps after one, up to and including the last that `past` names. The node steps of a
-        release step are one step.
-        """
-        ids = [found for found, _ in self]
-        end = max((at for at, found in enumerate(ids) if matches(past, found) or found == past), default=-1)
-        between = ids[ids.index(task_id) + 1 : end + 1] if task_id in ids else []
-        return tuple(dict.fromkeys(node_group_of(one) if "*" in one else one for one in between))
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """Return (task id, id of the step that shows it) in their order. The parts of all batches are one step."""
+        return tuple(_shown(self.parts, ""))
 
-    def release_steps(self) -> Iterator[tuple[str, ReleaseStepPosition]]:
-        """Yield (id of the step, position in the plan) of the sections that replace nodes, without the rollback."""
-        for part in self.parts:
-            for each in part.parts if isinstance(part, Section) and not part.on_decision else ():
-                if isinstance(each, EachNode) and each.position is not None:
-                    yield f"{part.id}.{each.id}".rstrip("."), each.position
+    def between(self, task_id: str, past: str) -> tuple[str, ...]:
+        """Return the ids of the steps after one, up to and including `past`."""
+        ids = [found for found, _ in self.shown()]
+        if task_id not in ids or past not in ids:
+            return ()
+        return tuple(dict.fromkeys(step for _, step in self.shown()[ids.index(task_id) + 1 : ids.index(past) + 1]))
+
+    def batches(self) -> Iterator[tuple[str, EachBatch]]:
+        """Yield (id of the step, parts) of the roll and the rollback."""
+        for task_id, _, each in _walk(self.parts, ""):
+            if isinstance(each, EachBatch) and each.steps[0].id == task_id.rpartition(".")[2]:
+                yield task_id.rpartition(".")[0], each
 
     def find(self, task_id: str) -> Step | None:
         """Return the step of a task; None if it belongs to another procedure."""
-        return next((step for pattern, step in self if matches(pattern, task_id)), None)
+        return next((step for known, step in self if known == task_id), None)
 
 
-def matches(pattern: str, task_id: str) -> bool:
-    """Return whether a task is the step with this id; `*` stands for a node's name."""
-    before, star, after = pattern.partition("*")
-    if not star:
-        return task_id == pattern
-    return len(task_id) > len(before + after) and task_id.startswith(before) and task_id.endswith(after)
+Walked = Iterator[tuple[str, Step, EachBatch | EachNode | None]]
 
 
-def node_group_of(pattern: str) -> str:
-    """Return the id of the step that has the node steps of a task id with `*`."""
-    return pattern.partition("*")[0].rstrip("._")
-
-
-def _walk(parts: Sequence[Step | EachNode | Section], prefix: str) -> Iterator[tuple[str, Step]]:
+def _walk(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Walked:
     for part in parts:
-        if isinstance(part, Step):
-            yield prefix + part.id, part
-        elif isinstance(part, Section):
-            yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
-        else:
-            for step in part.steps:
-                if part.position is None:
-                    yield f"{prefix}{step.id}_*", step
-                else:
-                    yield f"{prefix}{f'{part.group}.' if part.group else ''}*.{step.id}", step
+        match part:
+            case Step():
+                yield prefix + part.id, part, None
+            case Section():
+                yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
+            case EachBatch():
+                yield from ((prefix + step.id, step, part) for step in part.steps)
+            case EachNode():
+                yield prefix + part.id, part.step, part
+
+
+def _shown(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Iterator[tuple[str, str]]:
+    for task_id, _, each in _walk(parts, prefix):
+        yield task_id, task_id.rpartition(".")[0] if isinstance(each, EachBatch) else task_id

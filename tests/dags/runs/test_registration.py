@@ -22,10 +22,8 @@ FIRST, AGAIN = "3.8.1-to-4.3.1", "4.3.1-to-4.3.1"
 
 
 @pytest.fixture(params=["groups of nodes", "one task"])
-def runs(request: pytest.FixtureRequest, runs: FakeRuns, inventory: Path, monkeypatch: pytest.MonkeyPatch) -> FakeRuns:
+def runs(runs: FakeRuns, inventory: Path) -> FakeRuns:
     """Three combined nodes on 3.8.1; node 1 is the active controller."""
-    if request.param == "one task":
-        monkeypatch.setattr("kafka_rollout.airflow.graphs.procedure.NODE_GROUPS_UP_TO", 2)
     nodes = tuple(replace(node, directory=f"/nowhere/fake/{node.name}") for node in COMBINED.nodes)
     spec = replace(COMBINED, nodes=nodes)
     (inventory / "fake.yaml").write_text(dump_cluster(spec))
@@ -41,7 +39,7 @@ def test_nodes_that_lack_ranges_restart_once_more_before_the_levels_are_raised(r
     assert node_steps(record) == one_by_one(FIRST, [2, 3, 1]) + one_by_one(AGAIN, [2, 3])
     assert runs.asked == ["approve_plan", "approve_finalize"]
     assert "At most 2 more restarts" in runs.bodies["approve_plan"]
-    assert states["register_again.nodes"] == "success"
+    assert {states[f"roll.gate_after[{index}]"] for index in range(5)} == {"success"}
     assert runs.world.finalized["group.version"] == 1
     assert outcome(record) == "finished"
 
@@ -49,7 +47,7 @@ def test_nodes_that_lack_ranges_restart_once_more_before_the_levels_are_raised(r
 def test_a_run_that_finalizes_later_restarts_no_node_twice_and_the_next_run_does(runs: FakeRuns) -> None:
     state, states, record = runs.run(finalize="later", canary_approval=True)
     assert state == "success", states
-    assert states["register_again.nodes"] == "skipped"
+    assert "roll.gate_after[3]" not in states
     assert "SECOND-RESTART-LATER" in {finding.code for finding in record.load_plan().findings}
     assert outcome(record) == "rolled_not_finalized"
     runs.asked.clear()
@@ -73,7 +71,7 @@ def test_a_node_that_fails_in_its_second_restart_is_rolled_back_first(
         start(world, node_id)
 
     monkeypatch.setattr(FakeCluster, "start", fail_once)
-    runs.answers = {"register_again.nodes": ["Roll back"]}
+    runs.answers = {"roll.gate_after[3]": ["Roll back"]}
     state, states, record = runs.run(finalize="after_approval")
     assert state == "failed", states
     assert [node for _, what, node in node_steps(record) if what == "started"] == [2, 3, 1, 2, 2, 1, 3]

@@ -3,8 +3,11 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
+from typing import Any
 
 import pytest
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
@@ -17,13 +20,15 @@ from kafka_rollout.run.events import Approval, ApprovalRefuted, events_of
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.history import SqlRunStore
 from kafka_rollout.steps.gates import checks
-from tests.dags.conftest import FakeRuns, spec_with_homes
+from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
+from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of
-from tests.records import change_lock, failed_steps
+from tests.records import change_lock, failed_steps, run_history
 
 pytestmark = pytest.mark.airflow
 
 COMMITS = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+PARTS = ("gate_before", "replace", "gate_after")
 ONE_TURN = ("stopping", "started", "passed")
 
 
@@ -56,9 +61,8 @@ def test_nodes_are_rolled_one_after_the_other_and_the_active_controller_last(run
     assert {node.config["metadata.log.max.snapshot.interval.ms"] for node in runs.world.nodes.values()} == {"5000"}
     assert "1 group: 1 consumer" in runs.bodies["approve_plan"]
     assert runs.asked == ["approve_plan", "approve_finalize"]
-    assert states["roll.controller-2.node_step"] == "skipped"
-    assert states["roll.active_controller.node_step"] == "success"
-    assert states["roll_back.from_roll.broker-11.node_step"] == "skipped"
+    assert {states[f"roll.{part}[{index}]"] for part in PARTS for index in range(6)} == {"success"}
+    assert {states[task] for task in ("begin_roll_back", *(f"roll_back.{part}" for part in PARTS))} == {"skipped"}
     assert runs.world.finalized["metadata.version"] == 30
     assert outcome(record) == "finished"
     assert change_lock(runs.home).holder("fake") is None
@@ -99,7 +103,7 @@ def test_the_way_leads_over_a_tolerant_release_and_a_canary_is_asked_for_once(ru
     # The controller that is active when the plan is made is rolled last in both release steps.
     order = [2, 3, 1, 11, 12, 13]
     assert node_steps(record) == one_by_one("3.4.0-to-3.4.1", order) + one_by_one("3.4.1-to-4.3.1", order)
-    assert runs.asked == ["approve_plan", "via_tolerant_release.controller-2.approve_canary"]
+    assert runs.asked == ["approve_plan", "roll.gate_before[1]"]
     assert outcome(record) == "rolled_not_finalized"
     assert states["finalize"] == "skipped"
 
@@ -142,7 +146,7 @@ def test_blockers_refuse_instead_of_asking(runs: FakeRuns) -> None:
 
 
 def test_the_log_of_a_node_that_proves_nothing_is_accepted_in_airflow(runs: FakeRuns) -> None:
-    gate = "roll.broker-12.node_step"
+    gate = "roll.gate_after[4]"
     lose_a_group_at_the_start_of(runs.world, 12)
     runs.answers[gate] = ["Wait on", "Accept the log"]
     state, _, record = runs.run()
@@ -157,7 +161,7 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
     runs.answers["approve_plan"] = ["Reject"]
     state, states, _ = runs.run()
     assert state == "failed"
-    assert states["roll.begin"] == "upstream_failed"
+    assert states["roll.gate_before"] == "upstream_failed"
     assert runs.world.stops == []
     assert change_lock(runs.home).holder("fake") is None
 
@@ -165,7 +169,7 @@ def test_a_rejected_plan_touches_nothing(runs: FakeRuns) -> None:
 def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back(
     runs: FakeRuns,
 ) -> None:
-    gate = "roll.controller-3.node_step"
+    gate = "roll.gate_after[1]"
     runs.world.cannot_start.add((3, R431))
     runs.answers[gate] = ["Retry", "Roll back"]
     state, states, record = runs.run(finalize="after_approval")
@@ -173,7 +177,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
     assert runs.asked == ["approve_plan", gate, gate]
     assert runs.offered[gate] == ("Wait on", "Accept the log", "Retry", "Roll back")
     assert states[gate] == "failed"
-    assert states["roll.active_controller.node_step"] == "upstream_failed"
+    assert {states[f"roll.{part}[{index}]"] for part in PARTS for index in range(2, 6)} == {"skipped"}
     forth, back = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
     seen = node_steps(record)
     assert [node_step for node_step in seen if node_step[0] == back] == [
@@ -195,7 +199,7 @@ def test_a_failed_gate_stops_the_roll_there_and_roll_back_goes_the_same_way_back
 
 
 def test_an_answer_is_kept_although_a_node_that_comes_before_is_down_by_then(runs: FakeRuns) -> None:
-    task = "roll.controller-3.node_step"
+    task = "roll.gate_after[1]"
     runs.world.cannot_start.add((3, R431))
     runs.while_asked = lambda asked: runs.world.lose_power(2) if asked == task else None
     runs.answers[task] = ["Roll back"]
@@ -206,10 +210,35 @@ def test_an_answer_is_kept_although_a_node_that_comes_before_is_down_by_then(run
     assert outcome(record) == "rolled_back"
 
 
+def test_a_failed_instance_holds_the_later_ones_and_continues_when_it_is_cleared(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.airflow.operators import batches
+    from kafka_rollout.steps.roll import loop
+
+    def replace_until_12(roll: Any, batch: Any) -> bool:
+        if batch.node_ids == (12,):
+            raise AirflowFailException("the task was marked as failed")
+        return loop.replace(roll, batch)
+
+    stand_in = SimpleNamespace(replace=replace_until_12, name_of=loop.name_of)
+    monkeypatch.setattr(batches, "loop", stand_in)
+    dag = runs.load()[DAG_ID]
+    run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
+    assert str(run.state) == "running"
+    assert runs.world.stops == [2, 3, 1, 11]
+    monkeypatch.setattr(batches, "loop", loop)
+    run = clear_and_continue(dag, run, "roll.replace", map_index=4)
+    assert str(run.state) == "success", {ti.task_id: ti.state for ti in run.get_task_instances()}
+    record = run_history(runs.home, "fake", run.run_id)
+    assert node_steps(record) == one_by_one("3.9.1-to-4.3.1", [2, 3, 1, 11, 12, 13])
+    assert runs.asked == ["approve_plan"]
+
+
 def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_answer_goes_round_it(
     runs: FakeRuns,
 ) -> None:
-    stop, asked = runs.world.stop, "roll.controller-3.node_step"
+    stop, asked = runs.world.stop, "roll.replace[1]"
 
     def stop_and_leave_a_ghost(node_id: int) -> None:
         stop(node_id)
@@ -221,12 +250,12 @@ def test_a_blocker_that_comes_in_the_middle_of_the_roll_is_asked_about_and_no_an
     assert state == "failed"
     assert runs.asked == ["approve_plan", asked, asked]
     assert "UNLISTED-CONTROLLER" in runs.bodies[asked]
-    assert "Start the node again if this run stopped it" in runs.bodies[asked]  # and it did not
+    assert "Start the nodes again that this run stopped" in runs.bodies[asked]  # and it did not
     assert [node_step for node_step in node_steps(record) if node_step[1] == "stopping"] == [
         ("3.9.1-to-4.3.1", "stopping", 2),
         ("4.3.1-to-3.9.1", "stopping", 2),
     ]
-    assert states["roll.active_controller.node_step"] == "upstream_failed"
+    assert {states[f"roll.gate_before[{index}]"] for index in range(2, 6)} == {"skipped"}
     assert outcome(record) == "rolled_back"
 
 
@@ -260,12 +289,12 @@ def test_roll_back_instead_of_accepting_what_the_roll_changed(runs: FakeRuns) ->
 
 @pytest.mark.full
 def test_a_gate_before_a_stop_that_fails_asks_and_stops_no_node(runs: FakeRuns) -> None:
-    gate = "roll.controller-2.node_step"
+    gate = "roll.gate_before[0]"
     runs.world.nodes[3].behind = 10**6
     runs.answers[gate] = ["Roll back"]
     state, _, _ = runs.run(gate_timeout_minutes=0.01)
     assert state == "failed"
-    assert runs.offered[gate] == ("Wait on", "Accept the log", "Retry", "Roll back")
+    assert runs.offered[gate] == ("Wait on", "Retry", "Roll back")
     assert runs.world.stops == []
 
 
@@ -306,9 +335,9 @@ def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node
     runs.scanned = scan_of(runs, COMMITS)
     runs.world.written_since.append(replace(COMMITS, value_version=9))
     state, states, record = runs.run()
-    assert state == "failed"
+    assert state == "running", "the other batches wait until the failed one is cleared"
     assert runs.asked == ["approve_plan"]
-    assert states["roll.controller-2.node_step"] == "failed"
+    assert states["roll.replace[0]"] == "failed"
     assert runs.world.stops == []
     (tail,) = events_of(record.events(), IncrementalScan)
     assert "fails at offset 4" in tail.findings[0]

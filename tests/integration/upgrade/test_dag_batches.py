@@ -34,7 +34,6 @@ from tools.demo.local_cluster import LocalCluster
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(5400)]
 
 FORTH, BACK = "3.9.1-to-4.3.1", "4.3.1-to-3.9.1"
-OTHERS = "roll.other_nodes"
 FORM = {"finalize": "later", "max_batch_size": 4, "gate_timeout_minutes": 20, "rehearse": False}
 
 
@@ -61,20 +60,22 @@ def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_los
     assert {3, 6, 9, 12} in [set(batch.node_ids) for batch in later]
 
     kill_the_scheduler_in(run, first)
-    question = run.wait_for_question("roll.approve_first_batch", timeout_s=2 * PATIENCE_S)
+    approval = f"roll.gate_before[{batches.index(first) + 1}]"
+    question = run.wait_for_question(approval, timeout_s=2 * PATIENCE_S)
     assert "broker-4, broker-7, broker-10" in question["body"].replace("\\", "")
     assert together(run, FORTH, first)
     failing = cluster.spec.node(second.node_ids[-1])
     in_the_way = Path(str(failing.directory)) / "figures"
     in_the_way.write_text("in the way")
-    run.approve("roll.approve_first_batch")
+    run.approve(approval)
 
-    question = run.wait_for_question(OTHERS, timeout_s=2 * PATIENCE_S)
+    gate = f"roll.gate_after[{batches.index(second)}]"
+    question = run.wait_for_question(gate, timeout_s=2 * PATIENCE_S)
     assert f"node {failing.node_id}" in question["body"].replace("\\", "")
     untouched = [node_id for batch in batches[batches.index(second) + 1 :] for node_id in batch.node_ids]
     assert untouched
     assert all(started(cluster, node_id) == {"3.9.1": 1} for node_id in untouched)
-    run.answer(OTHERS, "Roll back", "its metrics folder is a file")
+    run.answer(gate, "Roll back", "its metrics folder is a file")
     assert run.wait_done(timeout_s=2 * PATIENCE_S) == "failed"
     all_run(cluster, "3.9.1")
     assert together(run, BACK, first), "the rollback takes the batch together"

@@ -14,7 +14,7 @@ from tests.integration.harness.faults.breaking import BREAKS_WHERE_A_FILE_IS_IN_
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
 
 
-def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
+def test_a_node_that_does_not_start_holds_the_roll_also_if_a_gate_is_marked_as_passed_and_a_rollback_loses_nothing(
     airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     made = make_cluster("3.9.1", name="roll-back", layout="combined")
@@ -25,23 +25,36 @@ def test_a_node_that_does_not_start_stops_the_roll_and_roll_back_loses_nothing(
     run.wait_for_question("approve_plan")
     order = run.store.load_plan().release_steps[0].order
     first, second, last = (cluster.spec.node(node_step.node_id) for node_step in order)
-    (Path(str(second.directory)) / "figures").write_text("in the way")
+    for node in (second, last):
+        (Path(str(node.directory)) / "figures").write_text("in the way")
     run.approve("approve_plan")
-    gate = f"roll.{second.name}.node_step"
+    gate = "roll.gate_after[1]"
     question = run.wait_for_question(gate)
     assert "no process" in question["body"], "the question says why"
     run.wait_for_log(gate, "no process")
     assert "figures" in question["body"], "and what the node's own log names"
     assert set(question["options"]) == {"Wait on", "Accept the log", "Retry", "Roll back"}
     assert starts(cluster)[last.name] == {"3.9.1": 1}, "the roll went on past a failure"
-    run.answer(gate, "Roll back", "its metrics folder is a file")
+
+    run.mark_success("roll.gate_before[2]")
+    run.wait_for_log("roll.replace[2]", "waits for the batches before it: batch 2 of 3 has not passed")
+    run.clear(gate)
+    run.wait_for_question(gate)
+    assert starts(cluster)[last.name] == {"3.9.1": 1}, "a gate that was marked as passed let a stop through"
+    (Path(str(second.directory)) / "figures").unlink()
+    run.answer(gate, "Retry", "the file is gone")
+
+    last_gate = "roll.gate_after[2]"  # its replacement has waited for its turn
+    run.wait_for_question(last_gate)
+    assert starts(cluster)[second.name] == {"3.9.1": 1, "4.3.1": 2}
+    run.answer(last_gate, "Roll back", "its metrics folder is a file")
 
     assert run.wait_done() == "failed"
     all_run(cluster, "3.9.1")
     assert starts(cluster) == {
         first.name: {"3.9.1": 2, "4.3.1": 1},
-        second.name: {"3.9.1": 2, "4.3.1": 1},
-        last.name: {"3.9.1": 1},
+        second.name: {"3.9.1": 2, "4.3.1": 2},
+        last.name: {"3.9.1": 2, "4.3.1": 1},
     }
     report = run.report()
     assert report["outcome"] == "rolled_back"

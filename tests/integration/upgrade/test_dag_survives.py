@@ -43,11 +43,22 @@ def test_a_killed_scheduler_started_again_ends_the_roll_without_rolling_a_node_t
     ends_right(run, "3.9.1", "4.3.1")
 
 
+def test_a_killed_triggerer_started_again_ends_the_roll_without_rolling_a_node_twice(
+    airflow: PrivateAirflow, make_cluster: MakeCluster
+) -> None:
+    run, node_step = planned(airflow, make_cluster("3.9.1", name="triggerer-killed", layout="combined"), "4.3.1")
+    triggerer = airflow.component_pid("triggerer")
+    with in_the_middle_of(run, node_step):
+        os.kill(triggerer, signal.SIGKILL)
+    airflow.start_component("triggerer")
+    ends_right(run, "3.9.1", "4.3.1")
+
+
 def test_a_killed_task_is_taken_up_where_it_was_and_starts_its_node_once(
     airflow: PrivateAirflow, make_cluster: MakeCluster
 ) -> None:
     run, node_step = planned(airflow, make_cluster("3.4.1", name="task-killed", layout="combined"), "3.9.1")
-    task_id = replace_task(node_step)
+    task_id = replace_task(run, node_step)
     with in_the_middle_of(run, node_step):
         process_of(run.client.tasks(run.dag_id, run.run_id)[task_id]["id"]).kill()
     ends_right(run, "3.4.1", "3.9.1")
@@ -61,7 +72,7 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
     airflow.add(cluster)
     run = airflow.trigger(cluster, "3.9.1", finalize="later", canary_approval=True)
     run.approve("approve_plan")
-    canary = f"roll.{cluster.spec.node(first_in_order(run)).name}.approve_canary"
+    canary = "roll.gate_before[1]"
     run.wait_for_question(canary)
     run.answer(canary, "Reject", "not tonight")
     assert run.wait_done() == "failed"
@@ -69,15 +80,11 @@ def test_a_canary_that_is_rejected_in_the_evening_is_cleared_in_the_morning_and_
     assert evening["outcome"] == "stopped"
     assert evening["traffic"]["periods"] == 1
     no_lock_left(airflow, cluster)
-    run.clear(canary)
+    run.clear("roll.gate_before")
     run.wait_for_question(canary)
     run.answer(canary, "Approve", "the next morning")
     ends_right(run, "3.4.1", "3.9.1")
     assert run.report()["traffic"]["periods"] == 2, "the roll went on without test traffic"
-
-
-def first_in_order(run: Run) -> int:
-    return run.store.load_plan().release_steps[0].order[0].node_id
 
 
 def planned(airflow: PrivateAirflow, cluster: LocalCluster, target: str) -> tuple[Run, NodeStep]:
@@ -110,7 +117,7 @@ def ends_right(run: Run, source: str, target: str) -> None:
     stops = Counter(event.node_id for event in events_of(run.store.events(), Stopped))
     order = run.store.load_plan().release_steps[0].order
     assert stops[order[0].node_id] == 1, "the first node was rolled again"
-    first = run.client.tasks(run.dag_id, run.run_id)[replace_task(order[0])]
+    first = run.client.tasks(run.dag_id, run.run_id)[replace_task(run, order[0])]
     assert first["try_number"] == 1
     report = run.report()
     assert report["outcome"] == "rolled_not_finalized"
@@ -118,8 +125,8 @@ def ends_right(run: Run, source: str, target: str) -> None:
     no_lock_left(run.airflow, cluster)
 
 
-def replace_task(node_step: NodeStep) -> str:
-    return f"roll.{'active_controller' if node_step.active_controller else node_step.name}.node_step"
+def replace_task(run: Run, node_step: NodeStep) -> str:
+    return f"roll.replace[{run.store.load_plan().release_steps[0].order.index(node_step)}]"
 
 
 def of_node(run: Run, kind: type[NodeEvent], node_id: int) -> list[NodeEvent]:

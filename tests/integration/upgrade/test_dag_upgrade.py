@@ -219,7 +219,7 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Pa
     page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     box(page, "roll").get_by_role("button", name="Tasks").click()
     page.mouse.move(0, 0)  # no tooltip in the way of what comes next
-    expect(box(page, "roll.begin")).to_contain_text("success", timeout=TASKS_MS)
+    expect(box(page, "batches")).to_contain_text("success", timeout=TASKS_MS)
     node_steps = page.locator(".react-flow__node[data-id^='roll.']")
     expect(node_steps.filter(has_text=re.compile("running|deferred")).first).to_be_visible(timeout=TASKS_MS)
     page.get_by_role("link", name="Progress").click()

@@ -90,7 +90,7 @@ def test_pictures_of_the_documentation(
     (Path(str(second.directory)) / "figures").write_text("in the way")
     approve_the_plan(page, airflow, run, camera)
     in_the_middle(page, airflow, run, camera)
-    gate = f"roll.{second.name}.node_step"
+    gate = "roll.gate_after[1]"
     run.wait_for_question(gate)
     roll_back_in_the_console(page, airflow, run, gate, camera)
     assert run.wait_done() == "failed"

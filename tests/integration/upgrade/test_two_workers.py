@@ -141,10 +141,10 @@ def test_a_roll_on_two_workers_with_different_user_ids_and_homes_succeeds(
         tasks = run.client.tasks(run.dag_id, run.run_id)
         by_user: dict[str, list[str]] = {}
         for task_id, task in tasks.items():
-            if task_id.startswith("roll.") and task["state"] == "success":
+            if task_id.startswith("roll.replace[") and task["state"] == "success":
                 by_user.setdefault(str(task["unixname"]), []).append(task_id)
         print({user: len(done) for user, done in by_user.items()}, users)
-        assert len(by_user) == 2, "one worker executed all node tasks"
+        assert len(by_user) == 2, "one worker executed all replacements"
         assert USER_B in by_user
         assert users <= {0, UID_B}
         assert (uid_of(airflow.component_pid("scheduler")), uid_of(pid)) == (0, UID_B)

@@ -86,7 +86,7 @@ def test_with_all_nodes_stopped_no_client_is_served_and_no_text_is_about_single_
     go(ports, offline_plan, 1)
     console = console_of(ports, offline_plan)
     assert (console.phase, console.current_step) == (Phase.ROLLING, "offline.choose_log")
-    assert states(console)["offline.gate_after"] is StepState.OPEN
+    assert states(console)["offline.nodes.gate_after"] is StepState.OPEN
     assert {node.phase for node in console.nodes} == {NodeStage.STOPPED}
     assert console.stopped == "The run stopped all 6 nodes. No gate has passed since."
     assert console.stop is not None
@@ -116,18 +116,18 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     ports.run.record(StepEnded(step="offline.undo.restore", outcome=StepOutcome.DONE))
     console = console_of(ports, offline_plan)
     assert (console.phase, console.way_back) == (Phase.ROLLING_BACK, "")
-    assert console.current_step == "offline.undo.gate_restored"
+    assert console.current_step == "offline.undo.nodes.gate_restored"
     seen = states(console)
-    assert {seen[one] for one in ("offline.write_snapshot", "offline.gate_after", "verify_levels")} == {
+    assert {seen[one] for one in ("offline.write_snapshot", "offline.nodes.gate_after", "verify_levels")} == {
         StepState.SKIPPED
     }
     reasons = {step.id: step.reason for step in console.steps}
     assert reasons["offline.choose_log"] == "Failed; the run is rolled back."
     assert reasons["offline.write_snapshot"] == "The run is rolled back."
-    assert not any(one.startswith("roll_back.") for one in seen)
+    assert not any(one.startswith("roll_back") for one in seen)
     for gate in gates_after_undo(ports, offline_plan):
         wait_for_gate(ports, offline_plan, gate, SOON)
-    assert states(console_of(ports, offline_plan))["offline.undo.gate_restored"] is StepState.DONE
+    assert states(console_of(ports, offline_plan))["offline.undo.nodes.gate_restored"] is StepState.DONE
     report = build_report_of_run(ports, offline_plan, procedure=DOWNGRADE)
     for spans in (spans_of_run(RunView.of(ports.run.events()), {}), spans_of_report(report)):
         assert len(spans) == 12

@@ -9,13 +9,14 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator
 from kafka_rollout.run.projections.batches import (
+    RollOf,
     approvals_between,
+    batches_of,
     find_end,
     find_part,
     first_open_batch,
     is_rollback_decided,
     passed_node_steps,
-    rollback_batches,
 )
 from kafka_rollout.run.step_events import BatchSplit, GatePassed, RollbackPlanned, Started, Stopping
 from tests.unit.run.plans import two_steps
@@ -64,9 +65,9 @@ def test_a_batch_has_passed_until_its_node_is_stopped_again_in_the_release_step_
 
 
 def test_the_batches_of_a_rollback_are_those_that_the_history_names_last() -> None:
-    assert rollback_batches([], plan()) == ()
+    assert batches_of(RollOf.ROLLBACK, [], plan()) == ()
     begun = [RollbackPlanned(batches=((BACK, (9,)),)), RollbackPlanned(batches=((BACK, (2, 1)),))]
-    (batch,) = rollback_batches(begun, plan())
+    (batch,) = batches_of(RollOf.ROLLBACK, begun, plan())
     assert batch.key == ((BACK, 2), (BACK, 1))
     assert batch.release_step.to_release == Release.parse("3.4.1")
 

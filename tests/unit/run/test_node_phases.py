@@ -83,7 +83,7 @@ def test_a_failed_node_stays_down_and_the_others_wait() -> None:
 def test_a_task_that_fails_fails_the_nodes_under_way_and_no_others() -> None:
     run = scene()
     run.restart(1)
-    run.add(failed_step("roll.nodes", "The host does not respond.", at=run.tick(1)))
+    run.add(failed_step("roll", "The host does not respond.", at=run.tick(1)))
     assert phases(run) == {1: NodeStage.FAILED, 2: NodeStage.WAITING, 101: NodeStage.WAITING}
     assert status(run, 1).note == "The host does not respond."
 

@@ -116,7 +116,7 @@ def test_a_step_that_began_has_begun_until_an_event_ends_it_whatever_follows() -
 
 
 def test_a_step_waits_for_its_answer_and_continues_since_its_begin() -> None:
-    asked = Asked(at=2, task_id="roll.nodes", record_id="r", text="Continue?\n\nx", options=("Retry",))
+    asked = Asked(at=2, task_id="roll", record_id="r", text="Continue?\n\nx", options=("Retry",))
     answered = Approval(
         at=3, what=ApprovalOf.FAILED_GATE, by="anna", decision=Decision.RETRY, reason="x", plan_hash="h"
     )

@@ -99,9 +99,26 @@ def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
     return str(carried["then"]), {**carried["records"], str(carried["record_id"]): record}
 
 
-def request_name(run_id: str, task_id: str, what: ApprovalOf) -> str:
-    """Return the name of a task's request, which stays the same when the task asks again: Airflow keeps the first."""
-    return f"{run_id}: {task_id}, {what}"
+def map_index_of(context: Context) -> int:
+    """Return the map index of this task instance; -1 if its task is not mapped."""
+    found = context["ti"].map_index
+    return -1 if found is None else int(found)
+
+
+def place_of(context: Context) -> str:
+    """Return the name of this task instance in requests."""
+    return instance_name(context["task"].task_id, map_index_of(context))
+
+
+def instance_name(task_id: str, map_index: int) -> str:
+    return task_id if map_index < 0 else f"{task_id}[{map_index}]"
+
+
+def request_name(run_id: str, place: str, what: ApprovalOf) -> str:
+    """Return the name of a request of a task instance, which stays the same when it asks again: Airflow keeps the
+    first. `place`: the instance.
+    """
+    return f"{run_id}: {place}, {what}"
 
 
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
@@ -111,7 +128,7 @@ def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], 
     """
     ti, record_id = context["ti"], str(context["ti"].id)
     adds = bool({ApprovalOf.PAUSE, ApprovalOf.NODE_LOG}.intersection(what))
-    before = ti.xcom_pull(task_ids=ti.task_id, key=ANSWER) if adds else None
+    before = ti.xcom_pull(task_ids=ti.task_id, map_indexes=map_index_of(context), key=ANSWER) if adds else None
     if before and (before["record_id"], before["plan_hash"]) == (record_id, plan_hash):
         what = (*what, *map(ApprovalOf, before["what"]))
     found = {"record_id": record_id, "plan_hash": plan_hash, "what": list(dict.fromkeys(map(str, what)))}
@@ -134,21 +151,23 @@ class AirflowRecords:
         given = approval.responder
         if given is None:
             raise self._refuted(approval, "it names no record of Airflow")
-        task_id = self._asking_task(given.record_id)
-        if not task_id:
+        asking = self._asking_task(given.record_id)
+        if asking is None:
             raise self._refuted(approval, f"no task of this run asked with Airflow's record {given.record_id}")
-        is_own = task_id == self._context["ti"].task_id and approval.what in OF_ROLLS
-        found = {} if is_own else self._kept(task_id)
+        task_id, map_index = asking
+        own = (self._context["ti"].task_id, map_index_of(self._context))
+        is_own = asking == own and approval.what in OF_ROLLS
+        found = {} if is_own else self._kept(task_id, map_index)
         if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
             raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
         record_id = str(self._context["ti"].id if is_own else found["record_id"])
         if record_id not in self._records:
             raise UnreadRecordError(record_id)
-        self._compare(approval, given, self._records[record_id], task_id)
+        self._compare(approval, given, self._records[record_id], instance_name(task_id, map_index))
         if is_own:  # Airflow removed the XCom when it began the task again
             keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
 
-    def _compare(self, approval: Approval, given: Responder, record: Mapping[str, Any], task_id: str) -> None:
+    def _compare(self, approval: Approval, given: Responder, record: Mapping[str, Any], place: str) -> None:
         if "chosen_options" not in record and record.get("is_missing"):
             raise self._refuted(approval, "its record there has no answer of a user")
         if "chosen_options" not in record:
@@ -165,25 +184,25 @@ class AirflowRecords:
         if abs(float(record["responded_at"]) - given.answered_at) > 0.001:
             raise self._refuted(approval, f"in Airflow, {user} answered at another time")
         asked = str((record.get("params_input") or {}).get(REQUEST) or "")
-        if asked not in self._requests(approval, task_id, option):
+        if asked not in self._requests(approval, place, option):
             named = escape_invisible(asked) or "none: send it as the form of Required Actions has it"
             raise self._refuted(approval, f"in Airflow, the answer of {user} names another request ({named})")
 
-    def _requests(self, approval: Approval, task_id: str, option: str) -> tuple[str, ...]:
+    def _requests(self, approval: Approval, place: str, option: str) -> tuple[str, ...]:
         """Return the names of the requests of a task whose option gives the approval.
 
         *Approve* gives what the request is about. The other options name what they give.
         """
         asked = (approval.what,) if option == Decision.APPROVED.label else tuple(ApprovalOf)
-        return tuple(request_name(str(self._context["ti"].run_id), task_id, what) for what in asked)
+        return tuple(request_name(str(self._context["ti"].run_id), place, what) for what in asked)
 
-    def _asking_task(self, record_id: str) -> str:
-        """Return the task that asked with this record; empty if there is none."""
+    def _asking_task(self, record_id: str) -> tuple[str, int] | None:
+        """Return task and map index of the instance that asked with this record; None if there is none."""
         asked = (event for event in reversed(events_of(self._run.events(), Asked)) if event.record_id == record_id)
-        return next((event.task_id for event in asked), "")
+        return next(((event.task_id, event.map_index) for event in asked), None)
 
-    def _kept(self, task_id: str) -> Mapping[str, Any]:
-        found = self._context["ti"].xcom_pull(task_ids=task_id, key=ANSWER)
+    def _kept(self, task_id: str, map_index: int) -> Mapping[str, Any]:
+        found = self._context["ti"].xcom_pull(task_ids=task_id, map_indexes=map_index, key=ANSWER)
         return found if isinstance(found, Mapping) else {}
 
     def _refuted(self, approval: Approval, difference: str) -> RefusedError:

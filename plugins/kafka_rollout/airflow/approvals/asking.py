@@ -20,7 +20,14 @@ from typing import Any, NoReturn
 from airflow.sdk import Context, Param
 from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-from kafka_rollout.airflow.approvals.airflow_records import ENDS_PAUSE, REQUEST, keep_answer, request_name
+from kafka_rollout.airflow.approvals.airflow_records import (
+    ENDS_PAUSE,
+    REQUEST,
+    keep_answer,
+    map_index_of,
+    place_of,
+    request_name,
+)
 from kafka_rollout.airflow.private_api import request_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.time_limits import LEASE_S
@@ -91,7 +98,7 @@ def ask(
     reason = Param(
         "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
     )
-    name = request_name(str(context["ti"].run_id), context["task"].task_id, question.what)
+    name = request_name(str(context["ti"].run_id), place_of(context), question.what)
     request = Param(name, type="string", const=name, title="Request", description="What you answer. Leave it as it is.")
     subject, body = request_answer(
         context["ti"].id,
@@ -123,6 +130,7 @@ def record_question(
     """Record in the run history which text is shown to which users, and until when they can answer."""
     event = Asked(
         task_id=context["task"].task_id,
+        map_index=map_index_of(context),
         record_id=str(context["ti"].id),
         text=f"{question.subject}\n\n{question.body}",
         options=tuple(option.label for option in question.options),
@@ -133,9 +141,10 @@ def record_question(
     ports.run.record(event)
 
 
-def newest_request(ports: ClusterPorts, task_id: str) -> Asked | None:
-    """Return the newest request of the task; None if the run history has none."""
-    asked = [event for event in events_of(ports.run.events(), Asked) if event.task_id == task_id]
+def newest_request(context: Context, ports: ClusterPorts) -> Asked | None:
+    """Return the newest request of this task instance; None if the run history has none."""
+    own = (context["task"].task_id, map_index_of(context))
+    asked = [event for event in events_of(ports.run.events(), Asked) if (event.task_id, event.map_index) == own]
     return asked[-1] if asked else None
 
 
@@ -235,7 +244,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
     An answer that continues ends the pause of the plan that the request was about.
     """
-    asked = newest_request(ports, context["task"].task_id)
+    asked = newest_request(context, ports)
     reason = answer.reason or NO_REASON
     shorten_lease(ports, f"{what}: {answer.decision}")
     given = recorded_with(context, ports, answer)
@@ -259,7 +268,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
 
 def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
     """Return what `record_approval` needs of an answer in Airflow: who answered, the text, and who can answer now."""
-    asked = newest_request(ports, context["task"].task_id)
+    asked = newest_request(context, ports)
     return {
         "responder": answer.responder,
         "text": "" if asked is None else asked.text,

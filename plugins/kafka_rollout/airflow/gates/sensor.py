@@ -23,16 +23,13 @@ from kafka_rollout.airflow.common.base import (
     skip_if,
 )
 from kafka_rollout.airflow.gates.trigger import GateTrigger
-from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import Decision
 from kafka_rollout.steps.common.approval import refuse_unproved_acceptances
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_steps import offline_release_step
 from kafka_rollout.steps.gates.checks import check_gates, policy_of, watch_of
-from kafka_rollout.steps.offline import actions
 from kafka_rollout.steps.step import Reaction, Step
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
@@ -85,7 +82,7 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
             answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             record_decision(context, ports, name, answer)
-        return self.attempt(context, "start_node_again" if answer.decision is Decision.RETRY else "act")
+        return self.attempt(context, "act")
 
     def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
         """Return the gate that the task waits for."""
@@ -109,42 +106,6 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
         """Return the XCom after the gate passed."""
         self.log.info("The gate passed: %s", message)
         return {"message": message}
-
-
-class OfflineGateSensor(GateSensor):
-    """The gate after a node's start.
-
-    `is_rollback`: after an undo. It offers no rollback and no *Retry*, because a broker may have registered.
-    """
-
-    def __init__(self, *, kafka_node: int, is_rollback: bool = False, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.kafka_node = kafka_node
-        self.is_rollback = is_rollback
-
-    def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
-        step = offline_release_step(plan)
-        step = step.reversed() if self.is_rollback else step
-        return Gate(kind=self.kind, release_step=step, node=ports.cluster.node(self.kafka_node))
-
-    @property
-    def options(self) -> tuple[Decision, ...]:
-        again = () if self.is_rollback else (Decision.RETRY,)
-        return (Decision.WAIT_ON, Decision.ACCEPT, *again, self._last_option)
-
-    def start_node_again(self, context: Context, ports: ClusterPorts) -> Any:
-        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
-        plan = frozen_plan(ports, context)
-        for left in reversed(range((self.retries or 0) + 1)):  # a retry of Airflow would only wait for the gate
-            try:
-                actions.start_again(ports, plan, ports.cluster.node(self.kafka_node))
-                break
-            except TransientError as error:
-                if not left:
-                    raise
-                self.log.warning("%s", error)
-                ports.clock.sleep(self.retry_delay.total_seconds())
-        return self.act(context, ports)
 
 
 def watch_gates(

@@ -14,7 +14,7 @@ from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.common.links import TAG
 from kafka_rollout.airflow.graphs.forms import form_of
-from kafka_rollout.airflow.graphs.procedure import NODE_GROUPS_UP_TO, draw
+from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.outside_text import escape_invisible, escape_markdown, quote_markdown
 from kafka_rollout.base.system.settings import Settings
@@ -130,8 +130,11 @@ def dags_of_clusters(
     return {dag.dag_id: dag for dag in dags}
 
 
+_NAMED_UP_TO = 12  # nodes
+
+
 def _nodes(cluster: ClusterSpec) -> str:
-    if len(cluster.nodes) > NODE_GROUPS_UP_TO:
+    if len(cluster.nodes) > _NAMED_UP_TO:
         return f"{count(len(cluster.controllers), 'controller')}, {count(len(cluster.brokers), 'broker')}"
     return ", ".join(f"{node.name} ({node.node_id})" for node in cluster.nodes)
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Any, NoReturn
 
 from airflow.sdk import Context
-from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.sdk.exceptions import AirflowFailException
 
 from kafka_rollout.airflow.approvals.airflow_records import keep_answer
 from kafka_rollout.airflow.approvals.asking import (
@@ -22,7 +22,6 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.common.node_task_groups import NodeStepsOfTask, NodeTaskGroup
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -124,26 +123,3 @@ class ApprovalOperator(RolloutOperator):
 
     def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
         return StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
-
-
-class ApproveCanaryOperator(ApprovalOperator):
-    """The approval after the first node or the first batch, if the run requests it."""
-
-    def __init__(self, *, node_group: NodeTaskGroup | NodeStepsOfTask, **kwargs: Any) -> None:
-        super().__init__(**kwargs)
-        self.node_group = node_group
-
-    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
-        super().check(context, ports, plan)
-        # Skipped node task groups are skipped when the release step begins, and run when they are cleared.
-        if not self.node_group.is_canary(plan):
-            raise AirflowSkipException("Only the first node and the first batch of the run have this approval.")
-
-    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
-        texts = {
-            Decision.APPROVED: "Replace the other nodes.",
-            Decision.REJECTED: "End the run. Nothing is undone.",
-            Decision.ROLL_BACK: f"Roll back to {plan.release_steps[0].from_release}. Then end the run.",
-        }
-        options = "\n".join(f"- **{option.label}**: {texts[option]}" for option in self.choices(plan))
-        return f"{self.approval.body(self._call(context, ports, plan))}\n\n{options}"

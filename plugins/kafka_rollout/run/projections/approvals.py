@@ -57,6 +57,17 @@ def find_unconfirmed_approval(events: Sequence[Event]) -> str:
     return ""
 
 
+def is_refuted(events: Sequence[Event], approval: Approval) -> bool:
+    """Return whether a later event says that Airflow's record does not confirm the approval."""
+    given = approval.responder
+    return given is not None and any(
+        isinstance(event, ApprovalRefuted)
+        and (event.what, event.record_id) == (approval.what, given.record_id)
+        and event.at >= approval.at
+        for event in events
+    )
+
+
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
     """Return whether a later blocker or an unreadable entry made an approval invalid."""
     return find_invalidity(events, approval).startswith(INVALID)

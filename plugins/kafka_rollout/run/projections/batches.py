@@ -3,11 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from enum import StrEnum
 
 from kafka_rollout.gates.gate import GateKind, GateRef
-from kafka_rollout.model.plan import BatchStep, Plan, reversed_key
+from kafka_rollout.model.plan import BatchStep, Lowering, Plan, reversed_key
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed, RollbackPlanned, Started, Stopping
+
+
+class RollOf(StrEnum):
+    """What batches are of. The values are those of tasks and triggers."""
+
+    PLAN = "plan"
+    ROLLBACK = "rollback"
+    OFFLINE = "offline"  # the nodes that an offline downgrade has started, each alone
+    OFFLINE_UNDO = "offline-undo"
+
+    @property
+    def is_offline(self) -> bool:
+        return self in {RollOf.OFFLINE, RollOf.OFFLINE_UNDO}
+
 
 _ENDS = frozenset({ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH, ApprovalOf.PAUSE})
 
@@ -37,8 +52,19 @@ def first_open_batch(events: Sequence[Event], batches: Sequence[BatchStep]) -> i
     return next((batch.index for batch in batches if not passed.issuperset(batch.key)), len(batches))
 
 
-def rollback_batches(events: Sequence[Event], plan: Plan) -> tuple[BatchStep, ...]:
-    """Return the batches of the newest rollback that was begun; empty before the first one."""
+def batches_of(of: RollOf, events: Sequence[Event], plan: Plan) -> tuple[BatchStep, ...]:
+    """Return the batches in their order; empty if the plan has none of this kind, or before the first rollback."""
+    if of.is_offline is not (plan.lowering is Lowering.OFFLINE) or not plan.release_steps:
+        return ()
+    if of is RollOf.PLAN:
+        return plan.batch_steps
+    if of.is_offline:
+        (step,) = plan.release_steps
+        step = step.reversed() if of is RollOf.OFFLINE_UNDO else step
+        order = sorted(step.order, key=lambda one: (one.section != "controllers", one.node_id))
+        return tuple(
+            BatchStep(release_step=step, node_ids=(one.node_id,), index=index) for index, one in enumerate(order)
+        )
     planned = events_of(events, RollbackPlanned)
     if not planned:
         return ()

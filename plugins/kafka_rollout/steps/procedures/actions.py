@@ -16,10 +16,12 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
-from kafka_rollout.run.events import Observed, Rolled, newest
+from kafka_rollout.run.events import ApprovalOf, Observed, Rolled, newest
+from kafka_rollout.run.projections.batches import is_rollback_decided
 from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
+from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.steps.common.lock import acquire_lock
 from kafka_rollout.steps.common.node_steps import previous_release
@@ -29,7 +31,8 @@ from kafka_rollout.steps.features.levels import check_for_narrower_nodes
 from kafka_rollout.steps.planning import comparison, min_isr, plans
 from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.steps.report import SCAN_VERDICT
-from kafka_rollout.steps.step import StepCall
+from kafka_rollout.steps.roll import loop
+from kafka_rollout.steps.step import SkippedStepError, StepCall
 
 _SHOWN = 20
 
@@ -296,3 +299,24 @@ def compare_inventory(call: StepCall) -> dict[str, int]:
             " ".join(unexpected[:_SHOWN]), remedy="Find the missing items before clients write to the cluster."
         )
     return {"differences": len(found)}
+
+
+def list_batches(call: StepCall) -> list[dict[str, Any]]:
+    """List the batches of the roll. The parts of a batch find it by its place in the plan."""
+    return _listed(loop.roll_of(call.ports, call.plan))
+
+
+def begin_rollback(call: StepCall) -> list[dict[str, Any]]:
+    """List the batches of the rollback, after the decision of an approver."""
+    if not is_rollback_decided(call.ports.run.events()):
+        raise SkippedStepError("No approver decided to roll back.")
+    require_approval(call.ports, call.plan, ApprovalOf.ROLL_BACK)
+    return _listed(loop.begin_rollback(call.ports, call.plan))
+
+
+def _listed(roll: loop.Roll) -> list[dict[str, Any]]:
+    of = len(roll.batches)
+    return [
+        {"nodes": list(one.node_ids), "name": f"{one.index + 1} of {of}: {loop.short_name_of(roll.ports.cluster, one)}"}
+        for one in roll.batches
+    ]

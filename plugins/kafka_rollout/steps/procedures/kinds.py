@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from functools import partial
 
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.plan import Plan, ReleaseStepPosition
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
@@ -121,13 +121,11 @@ UPGRADE = Procedure(
         ),
         parts.RECORD_STATE,
         replace(parts.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
-        parts.roll(
-            parts.VIA,
-            ReleaseStepPosition.VIA,
-            "First to a release that tolerates newer coordinator records (KIP-915).",
+        *parts.roll(
+            "Every node to the target release, one batch after the other. First through a release that tolerates newer "
+            "coordinator records, if the plan needs it (KIP-915). Nodes that an old controller registered without "
+            "ranges restart once more before levels are raised (KAFKA-17492)."
         ),
-        parts.roll(parts.ROLL, ReleaseStepPosition.TARGET, "Every node to the target release, one at a time."),
-        parts.register_again(),
         parts.COMPARE_AFTER_ROLL,
         parts.APPROVE_ROLL_DIFFERENCES,
         FINALIZING,
@@ -265,21 +263,13 @@ DOWNGRADE = Procedure(
             runs_after=RunsAfter.SKIPPED,
         ),
         parts.LIVE_SECTION,
-        parts.roll(
-            parts.VIA,
-            ReleaseStepPosition.VIA,
-            "First to a release that ignores newer coordinator records (KIP-915).",
-            brokers_first=True,
-        ),
-        parts.roll(
-            parts.ROLL,
-            ReleaseStepPosition.TARGET,
-            "Every node to the target release: brokers, then controllers.",
-            brokers_first=True,
+        *parts.roll(
+            "Every node to the target release: brokers, then controllers. First through a release that ignores newer "
+            "coordinator records, if the plan needs it (KIP-915)."
         ),
         parts.OFFLINE_SECTION,
         PROVING,
-        parts.roll_back(brokers_first=True),
+        parts.roll_back(),
         *parts.END,
     ),
 )
@@ -346,12 +336,7 @@ RESTART = Procedure(
         replace(parts.APPROVE_PLAN, approval=approval_requests.RESTART),
         parts.RECORD_STATE,
         replace(parts.START_TRAFFIC, runs_after=RunsAfter.SKIPPED),
-        parts.roll(
-            parts.ROLL,
-            ReleaseStepPosition.TARGET,
-            "Every planned node on the release that it runs, one at a time.",
-            steps=parts.restart_steps(),
-        ),
+        *parts.restart(),
         replace(parts.COMPARE_AFTER_ROLL, label="Comparison after the restart"),
         replace(
             parts.APPROVE_ROLL_DIFFERENCES,

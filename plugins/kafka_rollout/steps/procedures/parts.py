@@ -6,7 +6,7 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.plan import ReleaseStepPosition
+from kafka_rollout.run.projections.batches import RollOf, batches_of
 from kafka_rollout.steps.live.actions import lower_live
 from kafka_rollout.steps.offline import actions as offline
 from kafka_rollout.steps.offline.actions import undo_offline
@@ -19,6 +19,7 @@ from kafka_rollout.steps.step import (
     REHEARSES,
     SCANS,
     Act,
+    EachBatch,
     EachNode,
     Jump,
     OnResume,
@@ -229,36 +230,29 @@ def end_dry_run(past: str) -> Step:
     )
 
 
-VIA = "via_tolerant_release"
 ROLL = "roll"
-REGISTER = "register_again"
 ROLL_BACK = "roll_back"
 OFFLINE = "offline"
 LIVE = "live"
 _AFTER_START = (
-    "Waits for the running release, the registration, every ISR, the quorum and the leadership of {node}: "
+    "Waits for the running release, the registration, every ISR, the quorum and the leadership of each node: "
     "consecutive passing checks, then the soak."
 )
 
-BEGIN = Step(
-    id="begin",
-    label="Release step",
-    doc="Skips the node task groups that the plan does not use.",
-    runs_after=RunsAfter.SKIPPED,
-)
 GATE_BEFORE = Step(
     id="gate_before",
     label="Gate before the stop",
-    doc="Waits until {node} can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
+    doc="Waits for all batches before this one, for the approvals, pauses and windows of the run, and until the nodes "
+    "can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
     progress="waits for the gate before its stop",
     gate=GateKind.BEFORE_STOP,
-    runs_after=RunsAfter.SKIPPED,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
 REPLACE = Step(
     id="replace",
     label="Replacement",
-    doc="Checks all findings again, then stops {node}, replaces its release and starts it.",
+    doc="Compares the approvals, checks all findings and gates again, then stops the nodes, replaces their release and "
+    "starts them.",
     progress="is stopped, replaced and started",
     limits=CHANGES,
     monitored=True,
@@ -272,93 +266,52 @@ GATE_AFTER = Step(
     gate=GateKind.AFTER_START,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
-APPROVE_CANARY = Step(
-    id="approve_canary",
-    label="Approval of the canary",
-    doc="Asks after the first node, if the run was started with it.",
-    approval=approval_requests.CANARY,
-)
-APPROVE_FIRST_BATCH = Step(
-    id="approve_first_batch",
-    label="Approval of the first batch",
-    doc="Asks after the first batch of several brokers, if the run was started with it.",
-    approval=approval_requests.FIRST_BATCH,
-)
-PASSED = Step(
-    id="passed",
-    label="End of the node step",
-    doc="The next node step begins here.",
+BATCHES = Step(
+    id="batches",
+    label="Batches",
+    doc="Lists the batches of the plan, in their order. The group of the nodes has an instance for each.",
+    act=actions.list_batches,
+    lists=True,
     runs_after=RunsAfter.SKIPPED,
 )
-# A skipped node task group must still wait for the groups before it, or two nodes are rolled at once: `passed` runs.
-_NODE = (GATE_BEFORE, REPLACE, GATE_AFTER, APPROVE_CANARY, APPROVE_FIRST_BATCH, PASSED)
-_BACK = (
-    replace(GATE_BEFORE, on_failure=Reaction.ASK),
-    replace(REPLACE, on_failure=Reaction.ASK),
-    replace(GATE_AFTER, on_failure=Reaction.ASK),
-    PASSED,
+BEGIN_ROLL_BACK = Step(
+    id="begin_roll_back",
+    label="Begin of the rollback",
+    doc="Runs only if an approver decided it: lists the batches that left their previous release, in reverse.",
+    act=actions.begin_rollback,
+    lists=True,
+    runs_after=RunsAfter.ANYTHING,
 )
 
 
-def roll(
-    section: str,
-    position: ReleaseStepPosition,
-    doc: str,
-    *,
-    brokers_first: bool = False,
-    in_one_task: bool = False,
-    steps: tuple[Step, ...] = _NODE,
-) -> Section:
-    """Return a release step: all nodes, one after the other. `steps`: of one node. `in_one_task`: as in EachNode."""
-    nodes = EachNode(steps=steps, position=position, brokers_first=brokers_first, in_one_task=in_one_task)
-    return Section(id=section, doc=doc, parts=(BEGIN, nodes), prefixes=True)
+def _each(on_failure: Reaction, **fields: Any) -> tuple[Step, ...]:
+    acts = replace(REPLACE, on_failure=on_failure, **fields)
+    return (replace(GATE_BEFORE, on_failure=on_failure), acts, replace(GATE_AFTER, on_failure=on_failure))
 
 
-def roll_back(*, brokers_first: bool = False) -> Section:
-    """Return the rollback of both release steps: the nodes in reverse order, through the same gates."""
+def roll(doc: str) -> tuple[Step, Section]:
+    """Return the roll of a plan: every batch of every release step, one after the other."""
+    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
+    batches = EachBatch(steps=_each(Reaction.ASK_ROLL_BACK), approvals=approvals)
+    return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
+
+
+def restart() -> tuple[Step, Section]:
+    """Return the restart of nodes on their own release: there is no release to return to."""
+    doc = "Checks all findings again, then stops the nodes and starts them again."
+    steps = _each(Reaction.ASK, label="Restart", doc=doc, progress="is stopped and started")
+    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
+    batches = EachBatch(steps=steps, approvals=tuple(replace(one, offers_roll_back=False) for one in approvals))
+    doc = "Every planned node on the release that it runs, one batch after the other."
+    return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
+
+
+def roll_back() -> Section:
+    """Return the rollback: the batches that left their release, in reverse order, through the same gates."""
     doc = "Runs only if an approver decided it: every node that left its previous release returns to it."
-    begin = Step(id="begin", label="Rollback", doc=doc, runs_after=RunsAfter.ANYTHING)
-    back = tuple(
-        EachNode(
-            steps=_BACK,
-            position=position,
-            group=f"from_{group}",
-            label=label,
-            is_rollback=True,
-            brokers_first=brokers_first,
-        )
-        for position, group, label in (
-            (ReleaseStepPosition.TARGET, ROLL, "Rollback from the target release."),
-            (ReleaseStepPosition.VIA, VIA, "Rollback from the tolerant release."),
-        )
-    )
-    return Section(id=ROLL_BACK, doc=doc, parts=(begin, *back), prefixes=True, on_decision=True)
-
-
-def register_again() -> Section:
-    """Return the restart of the nodes whose registration lacks a level, before levels are raised (KAFKA-17492)."""
-    doc = "If the registration of {node} lacks a level, checks all findings again, then stops {node} and starts it."
-    replaced = replace(REPLACE, label="Second restart", doc=doc, progress="is stopped and started")
-    return roll(
-        REGISTER,
-        ReleaseStepPosition.REGISTRATION,
-        "The nodes that an old controller registered without ranges restart once more, before levels are raised.",
-        in_one_task=True,
-        steps=(GATE_BEFORE, replaced, GATE_AFTER, PASSED),
-    )
-
-
-def restart_steps() -> tuple[Step, ...]:
-    """Return the steps of a node that is restarted on its own release: there is no release to return to."""
-    doc = "Checks all findings again, then stops {node} and starts it again."
-    approvals = [
-        replace(step, approval=replace(step.approval, offers_roll_back=False))
-        for step in (APPROVE_CANARY, APPROVE_FIRST_BATCH)
-        if step.approval is not None
-    ]
-    before, restarted, after, passed = _BACK
-    restarted = replace(restarted, label="Restart", doc=doc, progress="is stopped and started")
-    return (before, restarted, after, *approvals, passed)
+    batches = EachBatch(steps=_each(Reaction.ASK), is_rollback=True)
+    group = Section(id=ROLL_BACK, doc=doc, parts=(batches,), prefixes=True)
+    return Section(id="rollback", doc=doc, parts=(BEGIN_ROLL_BACK, group), on_decision=True)
 
 
 def _offline(name: str, doc: str, act: Act) -> Step:
@@ -375,7 +328,7 @@ def _offline(name: str, doc: str, act: Act) -> Step:
     )
 
 
-def _offline_gate(name: str, label: str) -> EachNode:
+def _offline_gate(name: str, label: str, *, is_rollback: bool = False) -> EachNode:
     gate = Step(
         id=name,
         label=label,
@@ -384,7 +337,7 @@ def _offline_gate(name: str, label: str) -> EachNode:
         gate=GateKind.AFTER_START,
         on_failure=Reaction.ASK,
     )
-    return EachNode(steps=(gate,))
+    return EachNode(step=gate, is_rollback=is_rollback)
 
 
 def _install_snapshot(call: StepCall) -> dict[str, str]:
@@ -395,7 +348,18 @@ def _install_snapshot(call: StepCall) -> dict[str, str]:
 def _restore_nodes(call: StepCall) -> list[int]:
     restored = undo_offline(call.ports, call.plan)
     call.log.info("Restored on nodes %s.", ", ".join(map(str, restored)) or "none: nothing was replaced yet")
-    return list(restored)
+    return _nodes_in_order(call, RollOf.OFFLINE_UNDO)
+
+
+def _start_brokers(call: StepCall) -> list[int]:
+    started = offline.start_brokers(call.ports, call.plan)
+    call.log.info("Started brokers %s.", ", ".join(map(str, started)) or "none: all were started before")
+    return _nodes_in_order(call, RollOf.OFFLINE)
+
+
+def _nodes_in_order(call: StepCall, of: RollOf) -> list[int]:
+    """Return the nodes whose gates follow, in their order: controllers first."""
+    return [batch.node_ids[0] for batch in batches_of(of, call.ports.run.events(), call.plan)]
 
 
 _UNDO_DOC = "Runs only if an approver decided it: restores every node's metadata log from its backup."
@@ -412,7 +376,7 @@ UNDO = Section(
             limits=CHANGES_LOGS,
             runs_after=RunsAfter.ANYTHING,
         ),
-        _offline_gate("gate_restored", "Gate after the restore"),
+        _offline_gate("gate_restored", "Gate after the restore", is_rollback=True),
         Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
     ),
     prefixes=True,
@@ -430,7 +394,7 @@ OFFLINE_SECTION = Section(
             id="begin",
             label="Offline downgrade",
             doc=_OFFLINE_DOC,
-            jump=Jump(past="offline.gate_after_*", when=conditions.rolls_nodes, by_plan=True),
+            jump=Jump(past="offline.nodes.gate_after", when=conditions.rolls_nodes, by_plan=True),
             runs_after=RunsAfter.SKIPPED,
         ),
         _offline(
@@ -466,7 +430,7 @@ OFFLINE_SECTION = Section(
         _offline(
             "start_brokers",
             "Starts the brokers. After this step the downgrade cannot be undone.",
-            lambda call: list(offline.start_brokers(call.ports, call.plan)),
+            _start_brokers,
         ),
         _offline_gate("gate_after", "Gate after the start"),
         Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),

@@ -46,22 +46,23 @@ from kafka_rollout.gates.gate import (
     WatchStatus,
     gates_of_nodes,
 )
-from kafka_rollout.model.plan import BatchStep, Lowering, Plan, ReleaseStep
-from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.run.events import ApprovalOf, Decision, Event
-from kafka_rollout.run.projections.approvals import find_invalidity, newest_decision
+from kafka_rollout.model.plan import BatchStep, Plan, ReleaseStep
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.run.events import ApprovalOf, Decision, Event, has
+from kafka_rollout.run.projections.approvals import find_invalidity, is_refuted, newest_decision
 from kafka_rollout.run.projections.batches import (
+    RollOf,
     approvals_between,
+    batches_of,
     find_part,
     first_open_batch,
     passed_node_steps,
-    rollback_batches,
 )
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
-from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started
+from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started, Stopping
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import ask_at_pause
+from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
     node_step_state,
@@ -85,25 +86,24 @@ OnCheck = Callable[[Gate, GateCheck, str], None]
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Roll:
-    """The batches of a run in one direction. `roll_of` and `rollback_of` make it."""
+    """Batches of a run in their order. `roll_of` makes it."""
 
     ports: ClusterPorts
     plan: Plan
     batches: tuple[BatchStep, ...]
-    is_rollback: bool = False
+    of: RollOf
+
+    @property
+    def is_rollback(self) -> bool:
+        return self.of is RollOf.ROLLBACK
 
     def nodes(self, batch: BatchStep) -> tuple[NodeSpec, ...]:
         return tuple(self.ports.cluster.node(node_id) for node_id in batch.node_ids)
 
 
-def roll_of(ports: ClusterPorts, plan: Plan) -> Roll:
-    """Return the roll of a plan; without batches if it stops all nodes at once."""
-    return Roll(ports=ports, plan=plan, batches=() if plan.lowering is Lowering.OFFLINE else plan.batch_steps)
-
-
-def rollback_of(ports: ClusterPorts, plan: Plan) -> Roll:
-    """Return the rollback that `begin_rollback` has recorded."""
-    return Roll(ports=ports, plan=plan, batches=rollback_batches(ports.run.events(), plan), is_rollback=True)
+def roll_of(ports: ClusterPorts, plan: Plan, of: RollOf = RollOf.PLAN) -> Roll:
+    """Return the batches of a plan; those of a rollback are the ones that `begin_rollback` has recorded."""
+    return Roll(ports=ports, plan=plan, batches=batches_of(of, ports.run.events(), plan), of=of)
 
 
 def begin_rollback(ports: ClusterPorts, plan: Plan) -> Roll:
@@ -125,7 +125,7 @@ def begin_rollback(ports: ClusterPorts, plan: Plan) -> Roll:
     batches = groupby(found, key=lambda one: (one[0].key, one[0].batch_of(one[1])))
     planned = tuple((key, tuple(node_id for _, node_id in nodes)) for (key, _), nodes in batches)
     ports.run.record(RollbackPlanned(batches=planned))
-    return rollback_of(ports, plan)
+    return roll_of(ports, plan, RollOf.ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -188,11 +188,9 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
         part, nodes = _next_of(roll, batch)
     if part is not Part.GATE_BEFORE:
         return BatchStatus(state=WatchState.PASSED, message="nothing is left to stop now")
-    for what in () if roll.is_rollback else approvals_between(events, plan, batch):
-        given = newest_decision(events, what, plan.hash)
-        if given is None or given.decision != Decision.APPROVED or find_invalidity(events, given):
-            why = f"The {what.noun()} of the run is done, and the next one needs an approval."
-            return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
+    if (what := due_approval(roll, batch)) is not None:
+        why = f"The {what.noun()} has passed, and the next nodes need an approval."
+        return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
     if why := ask_at_pause(ports, plan, batch.release_step, nodes[0], events):
         return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
     together = _nodes_to_stop(events, batch, nodes)
@@ -204,24 +202,28 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
     """Stop, replace and start the nodes of the batch that are next. Return whether other nodes of it are left.
 
     Those that are left wait in `gate_before` again: their batch restarts in parts, or a killed run has begun some of
-    them. Raises RefusedError if an earlier batch has not passed or an approval is missing, and as `replace_nodes`;
-    HeldError if the batch must wait in `gate_before` again.
+    them. Raises HeldError if the batch must wait in `gate_before` again: an earlier batch has not passed, an approval
+    between batches is missing or not confirmed, or something holds its stop. Raises as `replace_nodes`.
     """
     ports, plan, events = roll.ports, roll.plan, roll.ports.run.events()
     part, nodes = _next_of(roll, batch)
     if part in {Part.GATE_BEFORE, Part.REPLACEMENT}:
-        if find_turn(roll, batch, events):
-            raise _wrong_order(roll, batch, events)
-        if part is Part.GATE_BEFORE and not roll.is_rollback:
-            for what in approvals_between(events, plan, batch):
-                require_approval(ports, plan, what)
-        nodes = _nodes_to_stop(events, batch, nodes) if part is Part.GATE_BEFORE else nodes
+        if turn := find_turn(roll, batch, events):
+            raise HeldError(f"Node {nodes[0].node_id} cannot be replaced yet: it {turn}.")
+        if part is Part.GATE_BEFORE:
+            _refuse_unapproved(roll, batch, events)
+            nodes = _nodes_to_stop(events, batch, nodes)
         replace_nodes(ports, plan, batch.release_step, nodes)
     return has_nodes_left(roll, batch)
 
 
 def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
-    """Check once whether every node of the batch is back, for the soak. A node with nothing left passes at once."""
+    """Check once whether every node of the batch is back, for the soak. A node with nothing left passes at once.
+
+    The gates after an offline step have no other part, so they wait for their turn.
+    """
+    if roll.of.is_offline and (turn := find_turn(roll, batch, roll.ports.run.events())):
+        return BatchStatus(state=WatchState.WAITING, message=turn)
     if all(watch.is_done for watch in watch.watches):
         waiting = _watched_nodes(roll, batch)
         if not waiting:
@@ -231,6 +233,18 @@ def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChec
         gates = watch.gates
     status = watch.check(roll, gates, on_check)
     return BatchStatus(state=status.state, message=status.message)
+
+
+def due_approval(roll: Roll, batch: BatchStep) -> ApprovalOf | None:
+    """Return the approval that the batch needs and that is not given, by the history alone."""
+    events = roll.ports.run.events()
+    for what in () if roll.is_rollback else approvals_between(events, roll.plan, batch):
+        given = newest_decision(events, what, roll.plan.hash)
+        if given is None or given.decision != Decision.APPROVED or find_invalidity(events, given):
+            return what
+        if is_refuted(events, given):
+            return what
+    return None
 
 
 def split(roll: Roll, batch: BatchStep) -> str:
@@ -268,6 +282,12 @@ def start_again(roll: Roll, batch: BatchStep) -> bool:
     return bool(acted)
 
 
+def short_name_of(cluster: ClusterSpec, batch: BatchStep) -> str:
+    """Return the nodes of a batch and their release, as a short text."""
+    names = [f"{cluster.node(node_id).name} ({node_id})" for node_id in batch.node_ids]
+    return f"{words.few(names, limit=3)} to {batch.release_step.to_release}"
+
+
 def name_of(batch: BatchStep) -> str:
     """Return the name of a batch in requests, decisions and logs."""
     return f"the node step of {words.nodes(batch.node_ids)} ({batch.release_step.key})"
@@ -285,6 +305,28 @@ def _next_of(roll: Roll, batch: BatchStep) -> tuple[Part, tuple[NodeSpec, ...]]:
     return next_part_of_batch(ports, roll.plan, batch.release_step, roll.nodes(batch), ports.run.events())
 
 
+def _refuse_unapproved(roll: Roll, batch: BatchStep, events: Sequence[Event]) -> None:
+    """Raise HeldError unless the approvals before this batch, and the end of the last pause, are proved.
+
+    The first stop after an approval proves it. Later ones follow it by their order, and Airflow's record of the answer
+    can have been replaced by a later answer to the same task.
+    """
+    if roll.is_rollback:
+        return
+    try:
+        refuse_unproved_pause(roll.ports, roll.plan)
+    except RefusedError as error:  # the pause is due again
+        raise HeldError(error.sentence, remedy=error.remedy) from error
+    for what in approvals_between(events, roll.plan, batch):
+        given = newest_decision(events, what, roll.plan.hash)
+        if given is not None and has(events[events.index(given) :], Stopping) and due_approval(roll, batch) != what:
+            continue
+        try:
+            require_approval(roll.ports, roll.plan, what)
+        except RefusedError as error:
+            raise HeldError(error.sentence, remedy=error.remedy) from error
+
+
 def _nodes_to_stop(events: Sequence[Event], batch: BatchStep, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
     """Return those of the nodes that stop together now: all of them, or the next part of a batch that was split."""
     part = find_part(events, batch, nodes[0].node_id)
@@ -295,6 +337,8 @@ def _watched_nodes(roll: Roll, batch: BatchStep) -> tuple[NodeSpec, ...]:
     """Return the nodes whose gate after the start is open; record that it passed for those with nothing left."""
     events, key, found = roll.ports.run.events(), batch.release_step.key, list[NodeSpec]()
     passed = passed_node_steps(events)
+    if roll.of.is_offline:
+        return tuple(node for node in roll.nodes(batch) if (key, node.node_id) not in passed)
     for node in roll.nodes(batch):
         if next_part(roll.ports, roll.plan, batch.release_step, node, events) is not Part.NOTHING:
             found.append(node)
@@ -303,16 +347,6 @@ def _watched_nodes(roll: Roll, batch: BatchStep) -> tuple[NodeSpec, ...]:
             message = f"nothing was left to do on node {node.node_id} in this release step"
             roll.ports.run.record(GatePassed(ref=ref, gate=f"after node {node.node_id}", message=message))
     return tuple(found)
-
-
-def _wrong_order(roll: Roll, batch: BatchStep, events: Sequence[Event]) -> RefusedError:
-    earlier = roll.batches[first_open_batch(events, roll.batches)]
-    first, step = earlier.node_ids[0], earlier.release_step
-    return RefusedError(
-        f"Node {batch.node_ids[0]} cannot be replaced yet: node {first} comes first in release step "
-        f"{step.from_release} → {step.to_release}, and its gate after the start has not passed.",
-        remedy=f"Finish the node step of node {first} (in a DAG: clear its tasks), then repeat this one.",
-    )
 
 
 class Part(StrEnum):

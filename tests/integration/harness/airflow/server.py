@@ -13,6 +13,7 @@ from typing import Any
 
 import psutil
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.clusters.inventory import dump_cluster
@@ -22,7 +23,7 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import change_lock, run_history
 from tests.waiting import wait_until
-from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
+from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser, task_and_index
 from tools.demo.folder import session_members
 from tools.demo.local_cluster import LocalCluster
 
@@ -169,9 +170,14 @@ class Run:
 
     def wait_for_log(self, task_id: str, text: str) -> None:
         """A task's supervisor tells its end before it has written down the last that the task said."""
-        wait_for(
-            lambda: text in self.log(task_id), timeout_s=PATIENCE_S, every_s=0.5, said=f"{text} in {task_id}'s log"
-        )
+
+        def is_written() -> bool:
+            try:
+                return text in self.log(task_id)
+            except UserError:  # the task has not begun
+                return False
+
+        wait_for(is_written, timeout_s=PATIENCE_S, every_s=0.5, said=f"{text} in {task_id}'s log")
 
     def seen(self) -> tuple[dict[str, dict[str, Any]], str]:
         """What is asked now, and the run's state."""
@@ -219,17 +225,26 @@ class Run:
 
     def clear(self, task_id: str) -> None:
         """Clear a task with everything after it, as a user does in the page; what it asks is asked again."""
+        task, index = task_and_index(task_id)
         body = {
             "dry_run": False,
             "dag_run_id": self.run_id,
-            "task_ids": [task_id],
+            "task_ids": [task_id if index < 0 else [task, index]],
             "include_downstream": True,
             "only_failed": False,
             "reset_dag_runs": True,
         }
         answer = self.client.call("POST", f"/api/v2/dags/{self.dag_id}/clearTaskInstances", json=body)
         for cleared in answer["task_instances"]:
-            self._given.pop(cleared["task_id"], None)
+            for name in list(self._given):
+                if task_and_index(name)[0] == cleared["task_id"]:
+                    del self._given[name]
+
+    def mark_success(self, task_id: str) -> None:
+        """Mark a task instance as successful, as a user can in the page."""
+        task, index = task_and_index(task_id)
+        path = f"/api/v2/dags/{self.dag_id}/dagRuns/{self.run_id}/taskInstances/{task}"
+        self.client.call("PATCH", f"{path}/{index}" if index >= 0 else path, json={"new_state": "success"})
 
     def wait_for_task(self, task_id: str, *, timeout_s: float = PATIENCE_S) -> None:
         """Until a task has succeeded."""

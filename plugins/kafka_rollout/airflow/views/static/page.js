@@ -119,7 +119,9 @@ const api = (run) => `../api/v2/dags/${encodeURIComponent(run.dag_id)}/dagRuns/$
 
 function answer(found, run, waits) {
   const request = run.request;
-  const form = link("Airflow's form", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}/tasks/${encodeURIComponent(request.task_id)}/required_actions`);
+  const mapped = drafts.get(request.record_id)?.mapIndex ?? -1;
+  const instance = mapped < 0 ? "" : `/mapped/${mapped}`;
+  const form = link("Airflow's form", `../dags/${encodeURIComponent(run.dag_id)}/runs/${encodeURIComponent(run.run_id)}/tasks/${encodeURIComponent(request.task_id)}${instance}/required_actions`);
   if (!run.can_answer) {
     return h("p", { key: "cannot", class: "why" }, `You cannot answer this request. It can be answered by ${waits.who.join(", ")}.`);
   }

@@ -1,0 +1,196 @@
+"""The gates of a batch, in the triggerer: no worker runs while nothing must be decided."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Mapping
+from contextlib import ExitStack
+from enum import StrEnum
+from typing import TYPE_CHECKING, Any
+
+from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
+
+from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.gates.history_poll import POLL_S, HistoryPoll, shared_history
+from kafka_rollout.airflow.gates.trigger import LOG_AGAIN_S, pause_s
+from kafka_rollout.airflow.logs import OneLineLogs
+from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
+from kafka_rollout.gates.gate import WatchState
+from kafka_rollout.planning.request import request_of
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.batches import RollOf, find_end, is_rollback_decided
+from kafka_rollout.steps.gates.checks import policy_of
+from kafka_rollout.steps.procedures.kinds import run_of_dag
+from kafka_rollout.steps.roll import loop
+from kafka_rollout.steps.roll.loop import BatchStatus, BatchWatch
+
+if TYPE_CHECKING:
+    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+
+CONTINUE = (
+    "To continue, clear the task roll.gate_before with all downstream tasks: no batch that has passed is repeated."
+)
+AT_ONCE_S = 1.0  # an event at once can arrive before the end of the process that deferred the task
+
+
+class GateOf(StrEnum):
+    """Which gate of a batch."""
+
+    BEFORE = "before"
+    AFTER = "after"
+
+
+class Told(StrEnum):
+    """The state of an event that resumes the task in a worker."""
+
+    PASSED = "passed"
+    ASKS = "asks"  # for an approval between batches, or the end of a pause
+    FAILED = "failed"
+    ERROR = "error"  # the check was refused
+    ENDED = "ended"  # the roll ended before this batch
+
+
+class BatchTrigger(OneLineLogs, BaseTrigger):
+    """Wait for a gate of the batch whose place is the map index of the task.
+
+    While earlier batches are open it only reads the history, which all triggers of the run share. Then it checks the
+    gate. The task ends here when the gate has passed, and is skipped here when the run rolls back. Everything else
+    resumes the task, also an end by an approver or an operator, after which it fails without a retry.
+
+    `place`: `dag_id`, `run_id`, `map_index` and `params` of the form, if a worker deferred the task; of a task that
+    begins here the triggerer knows them. `resumes`: the task continues in a worker also after a passed gate. `records`:
+    what the task has read before.
+    """
+
+    def __init__(
+        self,
+        *,
+        cluster: str,
+        of: str,
+        gate: str,
+        place: Mapping[str, Any] | None = None,
+        resumes: bool = False,
+        records: Mapping[str, Any] | None = None,
+    ) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.cluster = cluster
+        self.of = of
+        self.gate = gate
+        self.place = None if place is None else dict(place)
+        self.resumes = resumes
+        self.records = dict(records or {})
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        names = ("cluster", "of", "gate", "place", "resumes", "records")
+        return "kafka_rollout.airflow.gates.batch_trigger.BatchTrigger", {name: getattr(self, name) for name in names}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        place, closing = self._place(), ExitStack()
+        try:
+            async with shared_history(self.cluster, place["run_id"]) as poll:
+                if (ended := await self._wait_for_turn(poll, place["map_index"])) is not None:
+                    yield ended
+                    return
+            yield await self._watch(place, closing)
+        except RolloutError as error:
+            yield self._event(Told.ERROR, str(error), asks=isinstance(error, FatalError), stops=_stops(error))
+        finally:
+            await asyncio.to_thread(closing.close)
+
+    async def _wait_for_turn(self, poll: HistoryPoll, index: int) -> TriggerEvent | None:
+        """Return None when all earlier batches have passed, or the event that ends this one."""
+        of, logged = RollOf(self.of), -1
+        if self.gate == GateOf.AFTER and not of.is_offline:
+            return None  # its batch has begun
+        begins = await self.begins(poll)
+        while (first := await poll.first_open(of)) < index:
+            if first != logged:
+                self.log.info("Waits for the batches before it: batch %s has not passed.", first + 1)
+                logged = first
+            if (ended := self._ended(await poll.events(), begins)) is not None:
+                return ended
+            await self.pause()
+        return self._ended(await poll.events(), begins) if self.gate == GateOf.BEFORE else None
+
+    async def begins(self, poll: HistoryPoll) -> int:
+        """Return the number of events before this wait: a decision before the task began, or was cleared, is over."""
+        return len(await poll.events())
+
+    async def pause(self) -> None:
+        """Wait until the history is read again."""
+        await asyncio.sleep(POLL_S)
+
+    def _ended(self, events: tuple[Event, ...], begins: int) -> TriggerEvent | None:
+        if self.of == RollOf.PLAN and is_rollback_decided(events):
+            self.log.info("The run rolls back.")
+            return self._event(Told.ENDED, "The run rolls back.", skips=True) if self.resumes else TaskSkippedEvent()
+        if why := find_end(events[begins:]):
+            # Not TaskFailedEvent: Airflow would retry it.
+            return self._event(Told.ENDED, f"{why} {CONTINUE}")
+        return None
+
+    async def _watch(self, place: Mapping[str, Any], closing: ExitStack) -> TriggerEvent:
+        hook, ports, watch = KafkaClusterHook(self.cluster), None, None
+        security = await hook.asecurity()
+        logged, logged_at = "", 0.0
+        while True:
+            try:
+                if ports is None or watch is None:
+                    ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(place["run_id"], security)))
+                    watch = await asyncio.to_thread(self._new_watch, ports, place)
+                    if self.place is not None:
+                        await ports.clock.sleep_async(AT_ONCE_S)
+                status = await asyncio.to_thread(self._check, ports, watch, place["map_index"])
+            except TransientError as error:
+                status = BatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
+            now = 0.0 if ports is None else ports.clock.monotonic()
+            if status.message != logged or now - logged_at > LOG_AGAIN_S:
+                self.log.info("%s", status.message)
+                logged, logged_at = status.message, now
+            if status.asks is not None:
+                return self._event(Told.ASKS, status.message, what=status.asks.value)
+            if status.state is WatchState.PASSED:
+                if self.resumes:
+                    return self._event(Told.PASSED, status.message)
+                return TaskSuccessEvent(xcoms={"return_value": {"message": status.message}})
+            if status.state is WatchState.FAILED:
+                return self._event(Told.FAILED, status.message)
+            if ports is None:
+                await asyncio.sleep(POLL_S)
+                continue
+            if (ended := await asyncio.to_thread(self._ended, ports.run.events(), len(ports.run.events()))) is not None:
+                return ended
+            await ports.clock.sleep_async(self._pause_s(ports, watch))
+
+    def _pause_s(self, ports: ClusterPorts, watch: BatchWatch | None) -> float:
+        open_watches = () if watch is None else [one for one in watch.watches if not one.is_done]
+        return pause_s(open_watches, ports.clock.now()) if open_watches else POLL_S
+
+    def _new_watch(self, ports: ClusterPorts, place: Mapping[str, Any]) -> BatchWatch:
+        request, plan = request_of(place["params"], run_of_dag(place["dag_id"])), ports.run.load_plan()
+        return BatchWatch(policy=lambda kind: policy_of(ports, kind, request, plan))
+
+    def _check(self, ports: ClusterPorts, watch: BatchWatch, index: int) -> BatchStatus:
+        roll = loop.roll_of(ports, ports.run.load_plan(), RollOf(self.of))
+        gate = loop.gate_before if self.gate == GateOf.BEFORE else loop.gate_after
+        return gate(roll, roll.batches[index], watch)
+
+    def _place(self) -> Mapping[str, Any]:
+        if self.place is not None:
+            return self.place
+        task: Any = self.task_instance
+        return place_of_instance(task.get_template_context())
+
+    def _event(self, state: Told, message: str, **more: Any) -> TriggerEvent:
+        return TriggerEvent({"state": state.value, "message": message, "records": self.records, **more})
+
+
+def place_of_instance(context: Any) -> dict[str, Any]:
+    """Return what the trigger needs of the task instance."""
+    ti = context["ti"]
+    names = ("dag_id", "run_id", "map_index")
+    return {**{name: getattr(ti, name) for name in names}, "params": dict(context["params"])}
+
+
+def _stops(error: RolloutError) -> bool:
+    return isinstance(error, StoppedError)

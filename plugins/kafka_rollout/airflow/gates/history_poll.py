@@ -1,0 +1,71 @@
+"""One poll of a run's history for all instances of a triggerer that wait for their turn.
+
+A roll of hundreds of batches has as many sensors that wait for the batches before them. They open no connection to the
+cluster: the first one that looks after POLL_S reads the new rows of the history for all of them.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from dataclasses import dataclass, field
+
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.projections.batches import RollOf, batches_of, first_open_batch
+
+POLL_S = 1.0
+
+_POLLS: dict[tuple[int, str, str], HistoryPoll] = {}  # by event loop, cluster and run
+
+
+@dataclass(slots=True, eq=False)
+class HistoryPoll:
+    """The history of a run, at most POLL_S old. `users`: how many triggers read it."""
+
+    run: RunStore
+    users: int = 0
+    _events: tuple[Event, ...] = ()
+    _read_at: float | None = None
+    _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    _first_open: dict[RollOf, tuple[int, int]] = field(default_factory=dict)  # number of events, index
+
+    async def events(self) -> tuple[Event, ...]:
+        async with self._lock:
+            if self._read_at is None or time.monotonic() - self._read_at >= POLL_S:
+                self._events = await asyncio.to_thread(self.run.events)
+                self._read_at = time.monotonic()
+        return self._events
+
+    async def first_open(self, of: RollOf) -> int:
+        """Return the index of the first batch that has not passed. Computed once for each state of the history."""
+        events = await self.events()
+        async with self._lock:
+            known = self._first_open.get(of)
+            if known is None or known[0] != len(events):
+                known = len(events), await asyncio.to_thread(self._find, of, events)
+                self._first_open[of] = known
+        return known[1]
+
+    def _find(self, of: RollOf, events: tuple[Event, ...]) -> int:
+        return first_open_batch(events, batches_of(of, events, self.run.load_plan()))
+
+
+@asynccontextmanager
+async def shared_history(cluster: str, run_id: str) -> AsyncIterator[HistoryPoll]:
+    """Yield the poll of a run that all triggers of this process share."""
+    from kafka_rollout.run.store.opening import open_run
+
+    key = (id(asyncio.get_running_loop()), cluster, run_id)
+    if key not in _POLLS:
+        _POLLS[key] = HistoryPoll(run=open_run(cluster, run_id))
+    poll = _POLLS[key]
+    poll.users += 1
+    try:
+        yield poll
+    finally:
+        poll.users -= 1
+        if not poll.users:
+            _POLLS.pop(key, None)

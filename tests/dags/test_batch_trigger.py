@@ -1,0 +1,108 @@
+"""The gates of batches in the triggerer: what waiting costs, and how they end."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event
+from kafka_rollout.steps.common.approval import record_approval
+from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
+
+pytestmark = pytest.mark.airflow
+
+
+class CountedReads:
+    """The history of a run, which counts how often it is read."""
+
+    def __init__(self, run: Any) -> None:
+        self.run, self.reads = run, 0
+
+    def events(self) -> tuple[Event, ...]:
+        self.reads += 1
+        return tuple(self.run.events())
+
+    def load_plan(self) -> Any:
+        return self.run.load_plan()
+
+
+@pytest.fixture
+def ports(tmp_path: Path) -> ClusterPorts:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    return ports
+
+
+@pytest.fixture
+def run(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch) -> CountedReads:
+    from kafka_rollout.airflow.gates import batch_trigger
+
+    def connect(cluster: str) -> None:
+        raise AssertionError("A gate that waits for its turn opens no connection.")
+
+    counted = CountedReads(ports.run)
+    monkeypatch.setattr(batch_trigger, "KafkaClusterHook", connect)
+    monkeypatch.setattr("kafka_rollout.run.store.opening.open_run", lambda cluster, run_id: counted)
+    return counted
+
+
+def waiting(index: int) -> Any:
+    from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger
+
+    place = {"dag_id": "kafka_upgrade_fake", "run_id": "run-1", "map_index": index, "params": {}}
+    return BatchTrigger(cluster="fake", of="plan", gate="before", place=place)
+
+
+def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: CountedReads) -> None:
+    async def wait_together() -> None:
+        gates = [asyncio.ensure_future(anext(waiting(1 + index % 5).run())) for index in range(200)]
+        _, pending = await asyncio.wait(gates, timeout=0.5)
+        assert len(pending) == len(gates)
+        for gate in pending:
+            gate.cancel()
+        await asyncio.gather(*gates, return_exceptions=True)
+
+    asyncio.run(wait_together())
+    assert run.reads == 1
+
+
+@pytest.mark.parametrize(
+    ("what", "decision", "ends"),
+    [
+        (ApprovalOf.ROLL_BACK, Decision.APPROVED, "skipped"),
+        (ApprovalOf.FAILED_GATE, Decision.STOP_HERE, "alice stopped the run: why."),
+        (ApprovalOf.CANARY, Decision.REJECTED, "alice did not approve the canary: why."),
+    ],
+)
+def test_a_decision_ends_the_gates_of_later_batches_and_not_one_that_was_cleared_after_it(
+    run: CountedReads, ports: ClusterPorts, what: ApprovalOf, decision: Decision, ends: str
+) -> None:
+    def decide() -> None:
+        given = Approval(what=what, by="alice", decision=decision, reason="why", plan_hash=ports.run.load_plan().hash)
+        ports.run.record(given)
+
+    async def decide_while_waiting() -> Any:
+        gate = asyncio.ensure_future(anext(waiting(3).run()))
+        await asyncio.sleep(0.2)
+        decide()
+        return await asyncio.wait_for(gate, timeout=20)
+
+    event = asyncio.run(decide_while_waiting())
+    if ends == "skipped":
+        assert event.payload == "skipped"
+        return
+    assert (event.payload["state"], event.payload["message"].startswith(ends)) == ("ended", True)
+
+    async def wait_again() -> bool:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(waiting(3).run()), timeout=1.5)
+        return True
+
+    assert asyncio.run(wait_again())
