@@ -20,6 +20,7 @@ if TYPE_CHECKING:
 
 _BUNDLE = "dags-folder"
 _PAUSE_S = 0.01
+_MOST_IDLE = 2000  # rounds in which no task was ready
 
 
 def run_dag(dag: DAG, conf: dict[str, Any] | None = None, *, at: datetime | None = None) -> DagRun:
@@ -87,7 +88,9 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
     from sqlalchemy import update
 
     _check_only_what_can_change(run)
-    waiting: list[Any] = []
+    # Those that wait since before a task was cleared.
+    waiting = [one for one in run.get_task_instances(session=session) if one.state == TaskInstanceState.SCHEDULED]
+    idle = 0
     while run.state == DagRunState.RUNNING:
         session.expire_all()
         ready = run.update_state(session=session)[0]
@@ -111,8 +114,18 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
             retried = [one for one in run.get_task_instances(session=session) if one.state == "up_for_retry"]
             if waiting and not retried:
                 return run
+            idle += 1
+            assert idle < _MOST_IDLE, f"no task of the run can continue: {_open_tasks(run, session)}"
             time.sleep(0.5 if retried else _PAUSE_S)
     return run
+
+
+def _open_tasks(run: DagRun, session: Session) -> dict[str, Any]:
+    return {
+        f"{one.task_id}[{one.map_index}]": one.state
+        for one in run.get_task_instances(session=session)
+        if not one.end_date
+    }
 
 
 class WaitsForTurnError(BaseException):
