@@ -75,7 +75,7 @@ def test_a_retry_and_a_cleared_task_ask_again_whatever_the_history_says(
 
     from kafka_rollout.airflow.operators import approvals
 
-    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
+    monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
     task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
@@ -94,7 +94,7 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
 
     from kafka_rollout.airflow.operators import approvals
 
-    monkeypatch.setattr(approvals, "cluster_ports", lambda *_: nullcontext(ports))
+    monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
     task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
@@ -165,7 +165,7 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     asked: list[Any] = []
     monkeypatch.setattr(asking, "ask", lambda context, ports, question, **_: asked.append(question))
-    monkeypatch.setattr(gate, "cluster_ports", lambda *_: nullcontext(ports))
+    monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
     task.ask(context, ports, Gate(kind=GateKind.SNAPSHOT), "gives up")

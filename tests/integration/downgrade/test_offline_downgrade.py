@@ -117,7 +117,7 @@ def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pyt
     for at in count():
         with monkeypatch.context() as patched:
             patched.setattr(
-                metadata_places, "Files", lambda dies_at=at, **_: CountedFiles(dies_at, half=dies_at % 2 == 0)
+                metadata_places, "DiskChanges", lambda dies_at=at, **_: CountedFiles(dies_at, half=dies_at % 2 == 0)
             )
             try:
                 steps.install_snapshot(ports, plan)
