@@ -161,4 +161,4 @@ def test_a_wrong_password_and_no_security_are_one_sentence(
     assert (code, found["error"]["kind"], found["error"]["sentence"]) == (2, "credentials", sentence)
     assert "wrong-password" not in f"{found}{said}"
     code, found, said = run(capsys, secured, None)
-    assert (code, found["error"]["kind"]) == (1, "transient")
+    assert (code, found["error"]["kind"]) == (2, "credentials")

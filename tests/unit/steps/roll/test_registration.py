@@ -112,8 +112,7 @@ def test_a_node_that_is_registered_right_is_not_restarted(tmp_path: Path) -> Non
     assert run_gauges(plan, view, is_parked=False)[Metric.NODES_LEFT] == 0
     assert estimate_of(view, plan) is not None
     lines = {line.id: line for line in step_lines(UPGRADE, view, plan)}
-    assert (lines["register_again"].state.value, lines["register_again"].reason) == ("done", "2 of 2 nodes")
-    assert lines["register_again"].label == "Second restart of nodes"
+    assert (lines["roll"].state.value, lines["roll"].reason) == ("done", "5 of 5 node steps")
 
 
 def test_nothing_restarts_twice_if_the_controller_accepts_the_levels(tmp_path: Path) -> None:
