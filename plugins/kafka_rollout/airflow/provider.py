@@ -28,24 +28,24 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": _modules(
+            "gates.batches",
             *(
                 f"operators.{name}"
                 for name in (
                     "approvals",
-                    "begin",
+                    "batches",
                     "compatibility_scan",
-                    "nodes",
                     "notifications",
                     "services",
                     "spark_scan",
                     "step",
                 )
-            )
+            ),
         ),
-        "sensors": _modules("gates.sensor"),
+        "sensors": _modules("gates.batches", "gates.sensor"),
         "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
         "hooks": _modules("common.cluster_hook"),
-        "triggers": _modules("approvals.airflow_records", "gates.trigger"),
+        "triggers": _modules("approvals.airflow_records", "gates.batch_trigger", "gates.trigger"),
         # The entry point airflow.plugins registers the plugin with its links; a second registration is an import error.
         "connection-types": [
             {
