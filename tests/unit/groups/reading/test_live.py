@@ -56,7 +56,7 @@ class FakeSource:
 
     held: tuple[tuple[bytes, bytes | None], ...] = ()
 
-    def __init__(self, *_: Any) -> None: ...
+    def __init__(self, *_: Any, **__: Any) -> None: ...
 
     def __enter__(self) -> FakeSource:
         return self
