@@ -105,6 +105,7 @@ class CheckOf(StrEnum):
     INVENTORY = "inventory check"
     OBSERVATION = "observe"
     GROUPS = "groups plan"
+    CHECK = "check"
 
 
 class Need(StrEnum):

@@ -196,7 +196,7 @@ def checks_of(kinds: Sequence[CheckOf]) -> tuple[Check, ...]:
     return tuple(check for check in CHECKS if set(check.of) & set(kinds))
 
 
-CHECKED_KINDS = (CheckOf.UPGRADE, CheckOf.DOWNGRADE)
+CHECKED_KINDS = (CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.CHECK)
 
 
 def check_release(

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-from kafka_rollout.base.findings import WARNING, Check, Finding, FindingCode
+from kafka_rollout.base.findings import WARNING, Check, CheckOf, Finding, FindingCode
 
 RUN_IN_PROGRESS = FindingCode(
     "RUN-IN-PROGRESS",
@@ -17,6 +17,7 @@ RUNS_CHECK = Check(
     "Runs that change the cluster now",
     "check.md#results",
     (RUN_IN_PROGRESS,),
+    of=(CheckOf.CHECK,),
     needs=(),
 )
 RUNS_UNKNOWN = "Runs are stored by the cluster's name in the inventory: use --cluster."
