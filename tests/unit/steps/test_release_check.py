@@ -54,12 +54,13 @@ def test_a_well_cluster_has_no_blocker_and_each_check_names_what_it_examined(
     assert run_ids(tmp_path, ports.cluster.name) == ()
 
 
-def test_every_check_of_an_upgrade_runs(ports: ClusterPorts) -> None:
+def test_every_check_of_an_upgrade_and_of_the_command_runs(ports: ClusterPorts) -> None:
     from kafka_rollout.base.findings import CheckOf
 
     # Of levels that are lowered, and of a run that stops nodes.
     apart = {"feature-users", "feature-levels-requested", "maintenance-windows", "outside-conditions"}
-    assert {entry.check.id for entry in _check(ports).entries} == {c.id for c in checks_of([CheckOf.UPGRADE])} - apart
+    wanted = {check.id for check in checks_of([CheckOf.UPGRADE, CheckOf.CHECK])} - apart
+    assert {entry.check.id for entry in _check(ports).entries} == wanted
 
 
 def test_an_older_target_is_a_downgrade_and_the_same_one_a_restart(cluster: FakeCluster, ports: ClusterPorts) -> None:
