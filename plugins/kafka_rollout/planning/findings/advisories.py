@@ -56,7 +56,7 @@ RELEASE_NOT_REVIEWED = FindingCode(
     "RELEASE-NOT-REVIEWED",
     (WARNING, INFO),
     "Nobody read all sources of known defects for a release of the path.",
-    "Read these sources for the release: its upgrade notes, https://kafka.apache.org/cve-list, and in Kafka's issues "
+    "Read these sources for the release: its upgrade notes, kafka.apache.org/cve-list, and in Kafka's issues "
     "the fixed blocker and critical ones of later releases that affect it.",
 )
 TARGET_OLDER_THAN_SOURCE = FindingCode(
