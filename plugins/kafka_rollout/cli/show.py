@@ -27,7 +27,7 @@ from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.releases.facts import Release, VersionRange
-from kafka_rollout.steps.roll.walk import Progress
+from kafka_rollout.steps.roll.walk import RollProgress
 
 
 class SafeConsole(Console):
@@ -179,7 +179,7 @@ def print_check(check: GateCheck) -> None:
 
 
 class ProgressLines:
-    """Progress on standard error: one line per change, and one every 10 s without a change."""
+    """RollProgress on standard error: one line per change, and one every 10 s without a change."""
 
     REPEAT_S = 10.0
     LONGEST = 300
@@ -188,7 +188,7 @@ class ProgressLines:
         self._last = ""
         self._said_at = 0.0
 
-    def __call__(self, progress: Progress) -> None:
+    def __call__(self, progress: RollProgress) -> None:
         left = "" if progress.remaining_s is None else f", about {duration(progress.remaining_s)} left"
         line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
         self.say(line, f"[{duration(progress.elapsed_s)}{left}]")
@@ -211,7 +211,7 @@ class ProgressLines:
 class Silent:
     """No progress: the output of the command is for scripts."""
 
-    def __call__(self, progress: Progress) -> None: ...
+    def __call__(self, progress: RollProgress) -> None: ...
 
     def on_check(self, seen: GateCheck, message: str) -> None: ...
 

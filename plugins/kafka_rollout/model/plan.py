@@ -30,16 +30,6 @@ class Direction(StrEnum):
     RESTART = "restart"  # on the release that the nodes run
 
 
-class ReleaseStepPosition(StrEnum):
-    """Position of a release step in the DAG: through a tolerant release first (KIP-915), then to the target. The nodes
-    that must register again restart after that.
-    """
-
-    VIA = "via"
-    TARGET = "target"
-    REGISTRATION = "registration"
-
-
 class Undo(StrEnum):
     """Whether today's Kafka releases can return a feature to its previous level."""
 
@@ -376,19 +366,6 @@ class Plan:
             f"The plan has no release step {key}.",
             remedy=f"It has {', '.join(h.key for h in self.release_steps) or 'none'}.",
         )
-
-    def release_step_at(self, position: ReleaseStepPosition) -> ReleaseStep | None:
-        """Return the release step at a position of the DAG. The DAG is drawn before the plan exists.
-
-        The last release step is at TARGET, before the restart of nodes that must register again.
-        """
-        again = self.registration_step
-        if position is ReleaseStepPosition.REGISTRATION:
-            return again
-        steps = [step for step in self.release_steps if step != again]
-        if position is ReleaseStepPosition.TARGET:
-            return steps[-1] if steps else None
-        return steps[0] if len(steps) > 1 else None
 
 
 _INTERNAL = "__"

@@ -100,7 +100,7 @@ class Choice:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Request:
+class OpenRequest:
     """The request of Airflow that the run waits for. `record_id`: id of the task instance."""
 
     task_id: str
@@ -189,7 +189,7 @@ class Console:
     why: str
     stopped: str
     stop: Stop | None
-    request: Request | None
+    request: OpenRequest | None
     steps: tuple[StepLine, ...]
     current_step: str
     nodes: tuple[NodeStatus, ...]
@@ -310,13 +310,13 @@ def _way_back(run: RunState) -> str:
     return "The downgrade can be undone from the backups." if is_offline else "A rollback is possible."
 
 
-def _request(asked: Asked) -> Request:
+def _request(asked: Asked) -> OpenRequest:
     texts = {**_CONSEQUENCES, **{found["option"]: found["text"] for found in _OPTION.finditer(asked.text)}}
     ends = {Decision.REJECTED.label, Decision.ROLL_BACK.label, Decision.STOP_HERE.label}
     choices = tuple(
         Choice(option=option, consequence=texts.get(option, ""), undoes=option in ends) for option in asked.options
     )
-    return Request(task_id=asked.task_id, record_id=asked.record_id, asked_at=asked.at, choices=choices)
+    return OpenRequest(task_id=asked.task_id, record_id=asked.record_id, asked_at=asked.at, choices=choices)
 
 
 def _gate(gate: GateHistory) -> ShownGate:

@@ -55,7 +55,7 @@ from kafka_rollout.steps.common.node_steps import check_coordinators
 from kafka_rollout.steps.planning.comparison import COMPARED
 from kafka_rollout.steps.planning.hosts import dropped_settings
 from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
-from kafka_rollout.steps.roll.walk import Progress
+from kafka_rollout.steps.roll.walk import RollProgress
 from kafka_rollout.steps.runner import Runner
 
 _APPROVER = "rehearsal"
@@ -164,12 +164,12 @@ _STOPPED = "The rehearsal was stopped. Nothing of it is left."
 
 
 class SaysLines:
-    """Progress of the runner as lines, each once."""
+    """RollProgress of the runner as lines, each once."""
 
     def __init__(self, say: Callable[[str], None]) -> None:
         self._say, self._last = say, ""
 
-    def __call__(self, progress: Progress, /) -> None:
+    def __call__(self, progress: RollProgress, /) -> None:
         left = "" if progress.remaining_s is None else f", about {progress.remaining_s:.0f} s left"
         line = f"node {progress.k} of {progress.n}, {progress.node}: {progress.message}"
         self.say(line if "gate" in progress.message else f"{line} [{progress.elapsed_s:.0f} s{left}]")

@@ -41,7 +41,7 @@ from kafka_rollout.steps.planning.comparison import refuse_unaccepted_difference
 from kafka_rollout.steps.planning.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.steps.procedures.kinds import procedure_of
 from kafka_rollout.steps.procedures.parts import OFFLINE, UNDO
-from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import (
     EachBatch,
     EachNode,
@@ -69,7 +69,7 @@ _PAUSES = {
 class ShowsProgress(Protocol):
     """Where a run shows what it does."""
 
-    def __call__(self, progress: Progress, /) -> None: ...
+    def __call__(self, progress: RollProgress, /) -> None: ...
     def on_check(self, seen: GateCheck, message: str, /) -> None: ...
     def say(self, line: str, /) -> None: ...
 

@@ -61,9 +61,7 @@ def list_shown(
             yield from list_shown(part.parts, within, part if part.on_decision else decided)
         elif isinstance(part, EachBatch):
             yield prefix.rstrip("."), part, decided
-        elif isinstance(part, EachNode) or (
-            not part.joins and not part.lists and part.jump is None and part.service not in _OMITTED
-        ):
+        elif isinstance(part, EachNode) or _is_shown(part):
             yield prefix + part.id, part, decided
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
 from enum import StrEnum
 from typing import TYPE_CHECKING, Any
@@ -121,13 +121,19 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         await asyncio.sleep(POLL_S)
 
     def _ended(self, events: tuple[Event, ...], begins: int) -> TriggerEvent | None:
-        if self.of == RollOf.PLAN and is_rollback_decided(events):
-            self.log.info("The run rolls back.")
-            return self._event(Told.ENDED, "The run rolls back.", skips=True) if self.resumes else TaskSkippedEvent()
+        if (skipped := self._skipped(events)) is not None:
+            return skipped
         if why := find_end(events[begins:]):
             # Not TaskFailedEvent: Airflow would retry it.
             return self._event(Told.ENDED, f"{why} {CONTINUE}")
         return None
+
+    def _skipped(self, events: Sequence[Event]) -> TriggerEvent | None:
+        """Return the event that ends a batch of the roll if the run rolls back."""
+        if self.of != RollOf.PLAN or not is_rollback_decided(events):
+            return None
+        self.log.info("The run rolls back.")
+        return self._event(Told.ENDED, "The run rolls back.", skips=True) if self.resumes else TaskSkippedEvent()
 
     async def _watch(self, place: Mapping[str, Any], closing: ExitStack) -> TriggerEvent:
         hook, ports, watch = KafkaClusterHook(self.cluster), None, None
@@ -158,8 +164,9 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
             if ports is None:
                 await asyncio.sleep(POLL_S)
                 continue
-            if (ended := await asyncio.to_thread(self._ended, ports.run.events(), len(ports.run.events()))) is not None:
-                return ended
+            # The history is read in a thread: the triggerer has one event loop for all its triggers.
+            if (skipped := self._skipped(await asyncio.to_thread(ports.run.events))) is not None:
+                return skipped
             await ports.clock.sleep_async(self._pause_s(ports, watch))
 
     def _pause_s(self, ports: ClusterPorts, watch: BatchWatch | None) -> float:

@@ -298,8 +298,8 @@ def roll(doc: str) -> tuple[Step, Section]:
 
 def restart() -> tuple[Step, Section]:
     """Return the restart of nodes on their own release: there is no release to return to."""
-    doc = "Checks all findings again, then stops the nodes and starts them again."
-    steps = _each(Reaction.ASK, label="Restart", doc=doc, progress="is stopped and started")
+    acts = "Checks all findings again, then stops the nodes and starts them again."
+    steps = _each(Reaction.ASK, label="Restart", doc=acts, progress="is stopped and started")
     approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
     batches = EachBatch(steps=steps, approvals=tuple(replace(one, offers_roll_back=False) for one in approvals))
     doc = "Every planned node on the release that it runs, one batch after the other."

@@ -132,7 +132,7 @@ def begin_rollback(ports: ClusterPorts, plan: Plan) -> Roll:
 class BatchStatus(WatchStatus):
     """Status of a gate of a batch. A gate that `asks` waits until an approver has answered; `message` is the reason.
 
-    `can_split`: the nodes could restart one by one instead.
+    `can_split`: an approver can let the nodes restart in parts instead.
     """
 
     asks: ApprovalOf | None = None

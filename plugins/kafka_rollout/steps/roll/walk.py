@@ -24,7 +24,7 @@ Continues = Callable[[ApprovalOf, str, bool], bool]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Progress:
+class RollProgress:
     """One line of progress: node `k` of `n` in a release step, the action, elapsed and estimated seconds."""
 
     release_step: str
@@ -45,7 +45,7 @@ def roll_release_steps(
     plan: Plan,
     policy: GatePolicy,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[RollProgress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
     continues: Continues | None = None,
 ) -> bool:
@@ -74,7 +74,7 @@ def roll_back(
     plan: Plan,
     policy: GatePolicy,
     *,
-    on_progress: Callable[[Progress], None] | None = None,
+    on_progress: Callable[[RollProgress], None] | None = None,
     stop_asked: Callable[[], bool] | None = None,
     continues: Continues | None = None,
 ) -> bool:
@@ -110,7 +110,7 @@ def _record_end(ports: ClusterPorts, end: Event) -> None:
 class _Walk:
     roll: Roll
     policy: GatePolicy
-    on_progress: Callable[[Progress], None] | None
+    on_progress: Callable[[RollProgress], None] | None
     stop_asked: Callable[[], bool] | None
     continues: Continues | None
     began: float = field(init=False)
@@ -199,7 +199,7 @@ class _Walk:
         for one in batch.node_ids if node_id is None else (node_id,):
             node = self.roll.ports.cluster.node(one)
             self.on_progress(
-                Progress(
+                RollProgress(
                     release_step=batch.release_step.key,
                     k=steps.index((batch.release_step.key, one)) + 1,
                     n=len(steps),

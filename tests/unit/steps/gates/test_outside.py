@@ -25,7 +25,7 @@ from kafka_rollout.steps.gates.checks import check_gate
 from kafka_rollout.steps.planning.hosts import check_inventory
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.approval_requests import approval_body
-from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of
@@ -57,11 +57,11 @@ def planned(cluster: FakeCluster, tmp_path: Path) -> Callable[..., tuple[Cluster
     return plan
 
 
-def set_when(cluster: FakeCluster, message: str, *readings: Reading) -> Callable[[Progress], None]:
+def set_when(cluster: FakeCluster, message: str, *readings: Reading) -> Callable[[RollProgress], None]:
     """Set the readings once, when the run shows the message."""
     left = [list(readings)]
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if left and message in f"{progress.node} {progress.message}":
             cluster.outside["lag"] = left.pop()
 
@@ -81,7 +81,7 @@ def test_a_value_that_rises_stops_the_run_before_the_next_node_until_it_falls(
     waits: list[list[int]] = []
     rises = set_when(cluster, "(3) is done", *[bad] * 5, GOOD)
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         rises(progress)
         if shown in progress.message:
             waits.append(list(cluster.stops))
@@ -117,7 +117,7 @@ def test_a_condition_that_fails_after_each_pass_of_the_gate_ends_the_wait(
 ) -> None:
     ports, plan = planned()
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if "gate before node 2" in progress.message:
             cluster.outside["lag"] = [BAD] if "passed" in progress.message else [GOOD]
 
@@ -136,7 +136,7 @@ def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_be
     ports, plan = planned()
     stops: list[float] = []
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if "is stopped" in progress.message:
             stops.append(cluster.clock.now())
 
@@ -160,7 +160,7 @@ def test_a_condition_is_met_for_its_time_before_the_stop(cluster: FakeCluster, p
     began = cluster.clock.now()
     stopped: list[float] = []
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if "is stopped" in progress.message:
             stopped.append(cluster.clock.now())
 

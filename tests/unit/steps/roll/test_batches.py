@@ -34,8 +34,7 @@ from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.progress import Progress
 from kafka_rollout.steps.report import build_report
 from kafka_rollout.steps.roll.node import replace_nodes
-from kafka_rollout.steps.roll.walk import Progress as WalkProgress
-from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
+from kafka_rollout.steps.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
 from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
@@ -366,7 +365,7 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
         record_approval(ports, ApprovalOf.PAUSE, "alice", Decision.APPROVED, "looks good")
         return True
 
-    def on_progress(line: WalkProgress) -> None:
+    def on_progress(line: RollProgress) -> None:
         assert "planned pause" not in line.message  # the gate would wait for an answer to which nobody was asked
 
     assert roll_release_steps(ports, ports.run.load_plan(), QUICK, continues=continues, on_progress=on_progress)

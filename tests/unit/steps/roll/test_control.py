@@ -38,8 +38,8 @@ from kafka_rollout.steps.gates.checks import check_gate, check_stop_is_safe
 from kafka_rollout.steps.procedures import actions
 from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
-from kafka_rollout.steps.progress import Progress as ProgressLines
-from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.progress import Progress
+from kafka_rollout.steps.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.runtime import FakeRuntime
@@ -71,8 +71,8 @@ def approved(ports: ClusterPorts, cluster: FakeCluster) -> Callable[..., Plan]:
     return plan
 
 
-def killed_when(message: str) -> Callable[[Progress], None]:
-    def on_progress(progress: Progress) -> None:
+def killed_when(message: str) -> Callable[[RollProgress], None]:
+    def on_progress(progress: RollProgress) -> None:
         if message in progress.message:
             raise KilledError
 
@@ -90,7 +90,7 @@ def test_a_run_pauses_at_the_end_of_the_window_keeps_its_lock_and_continues_in_t
     plan = approved("2026-12-01 03:57", window=NIGHTS)  # three minutes for node steps of half a minute
     held: list[str] = []
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if "maintenance window" in progress.message and "waits for" in progress.message:
             held.append(progress.message)
             lock = ports.lock.holder("fake")
@@ -162,7 +162,7 @@ def test_a_window_that_closes_between_the_gate_and_the_stop_holds_the_stop(
 ) -> None:
     plan = approved("2026-12-01 03:30", window=NIGHTS)
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if "gate before node 3: passed" in progress.message and cluster.clock.now() < at("2026-12-01 04:00"):
             cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
 
@@ -240,11 +240,11 @@ def ask(ports: ClusterPorts, kind: type[ControlAsked]) -> None:
     ports.run.record(kind(by="bob", reason="errors of clients", responder=SHELL))
 
 
-def during(message: str, act: Callable[[], None]) -> Callable[[Progress], None]:
+def during(message: str, act: Callable[[], None]) -> Callable[[RollProgress], None]:
     """Act once, when the run shows the message."""
     acted: list[str] = []
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         if message in f"{progress.node} {progress.message}" and not acted:
             acted.append(progress.message)
             act()
@@ -258,7 +258,7 @@ def test_a_paused_run_ends_its_node_step_keeps_its_lock_and_continues_after_resu
     plan = approved("2026-12-01 12:00")
     held: list[tuple[list[int], str]] = []
 
-    def on_progress(progress: Progress) -> None:
+    def on_progress(progress: RollProgress) -> None:
         pause(progress)
         if "no pause" in progress.message:
             lock = ports.lock.holder("fake")
@@ -273,7 +273,7 @@ def test_a_paused_run_ends_its_node_step_keeps_its_lock_and_continues_after_resu
     assert cluster.stops == ORDER
     assert [stops for stops, _ in held] == [[2, 3]] * 100
     assert "no pause: paused by bob: errors of clients (since 2026-12-01T11:0" in held[0][1]
-    lines = list(ProgressLines().lines(plan, ports.run.events()))
+    lines = list(Progress().lines(plan, ports.run.events()))
     assert "paused by bob: errors of clients (before the next node)" in lines
     assert "resumed by bob: errors of clients (before the next node)" in lines
 

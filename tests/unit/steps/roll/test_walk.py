@@ -24,7 +24,7 @@ from kafka_rollout.steps.gates.checks import wait_for_gate
 from kafka_rollout.steps.procedures.approval_requests import approval_body
 from kafka_rollout.steps.procedures.kinds import build_report_of_run
 from kafka_rollout.steps.report import GROUPS_WATCHED
-from kafka_rollout.steps.roll.walk import Progress, roll_back, roll_release_steps
+from kafka_rollout.steps.roll.walk import RollProgress, roll_back, roll_release_steps
 from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
@@ -47,7 +47,7 @@ def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
 def test_every_node_is_started_once_controllers_first_the_active_one_last_among_them(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    heard: list[Progress] = []
+    heard: list[RollProgress] = []
     assert roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
@@ -213,7 +213,7 @@ def test_a_node_that_died_after_its_start_fails_its_gate_and_is_not_said_to_be_s
     assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     before = len(ports.run.events())
     cluster.nodes[3].running = None
-    heard: list[Progress] = []
+    heard: list[RollProgress] = []
     with pytest.raises(RefusedError, match="after node 3 failed"):
         roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
     kinds = {event.ref for event in events_of(ports.run.events()[before:], GatePassed) if event.ref.node_id == 3}

@@ -128,9 +128,7 @@ class SshServiceRuntime(HostCommands):
             unavailable=self._unavailable(node, unit, installed, releases),
             now=self.now,
             read_config=lambda: self.config(node),
-            others=[
-                one.service for one in self.cluster.nodes if one.service and one.service.host == service_of(node).host
-            ],
+            others=self._others_on_host(node),
         )
 
     def _others_on_host(self, node: NodeSpec) -> list[ServiceSpec]:
