@@ -138,7 +138,7 @@ def listening(key: paramiko.PKey, host: SshHost) -> Iterator[int]:
                     transport = paramiko.Transport(client)
                     transport.add_server_key(key)
                     transports.append(transport)
-                    with suppress(paramiko.SSHException, EOFError):  # the client has left: the next one must be served
+                    with suppress(paramiko.SSHException, EOFError, OSError):  # the client has left; the next is served
                         transport.start_server(server=host)
 
         threading.Thread(target=accept, daemon=True).start()
