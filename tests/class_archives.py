@@ -3,6 +3,8 @@
 The archives belong to the tests alone: Java calls archives with agents "for testing purposes only". `$JAVA_HOME` of the
 tests is a folder whose `bin/java` adds the archive of the release on the class path, if there is one. Java itself
 checks that the archive fits its own build and the jars, and starts without it otherwise.
+
+An archive of a release continues that of Java's own classes. A Java of jlink has none, so one is written for it.
 """
 
 from __future__ import annotations
@@ -12,6 +14,7 @@ import hashlib
 import os
 import re
 import stat
+import subprocess
 import tempfile
 from pathlib import Path
 
@@ -31,10 +34,10 @@ for argument in "$@"; do
   */libs/\\**)
     release="${argument%%/libs/*}"
     archive="FOLDER/${release##*/}.jsa"
-    [ -s "$archive" ] && exec "JAVA" OPTIONS -XX:SharedArchiveFile="$archive" "$@" ;;
+    [ -s "$archive" ] && exec "JAVA" OPTIONS -XX:SharedArchiveFile="BASE$archive" "$@" ;;
   esac
 done
-exec "JAVA" "$@"
+exec "JAVA" OWN "$@"
 """
 
 
@@ -44,14 +47,22 @@ class ClassArchives:
     def __init__(self, cache: ReleaseCache, folder: Path) -> None:
         self.cache = cache
         self.java = java.java_binary()
-        self.folder = folder / "class-archives" / hashlib.sha256(os.fsencode(self.java)).hexdigest()[:8]
+        # Another checkout can have another script for the same cache.
+        key = hashlib.sha256(os.fsencode(self.java) + _WRAPPER.encode())
+        self.folder = folder / "class-archives" / key.hexdigest()[:8]
 
     def use(self) -> None:
         """Make `$JAVA_HOME` the folder that adds the archives; for this process and the processes it starts."""
-        words = {"FOLDER": str(self.folder), "JAVA": str(self.java), "OPTIONS": f"{_AGENTS_ALLOWED} {_QUIET}"}
+        own = self._own_archive()
+        words = {
+            "FOLDER": str(self.folder),
+            "JAVA": str(self.java),
+            "OPTIONS": f"{_AGENTS_ALLOWED} {_QUIET}",
+            "BASE": f"{own}:" if own else "",
+            "OWN": f"-XX:SharedArchiveFile={own} {_QUIET}" if own else "",
+        }
         script = re.sub("|".join(words), lambda found: words[found[0]], _WRAPPER)
-        # Another checkout can have another script for the same cache.
-        home = self.folder / f"home-{hashlib.sha256(script.encode()).hexdigest()[:8]}"
+        home = self.folder / "home"
         wrapper = home / "bin" / "java"
         wrapper.parent.mkdir(parents=True, exist_ok=True)
         draft = wrapper.with_name(f"java.{os.getpid()}")
@@ -60,6 +71,24 @@ class ClassArchives:
         draft.replace(wrapper)
         os.environ["JAVA_HOME"] = str(home)
         java.java_home.cache_clear()
+
+    def _own_archive(self) -> Path | None:
+        """Return the archive of Java's own classes that was written here; None if this Java brings one, or cannot."""
+        java_binary = str(self.java)
+        if subprocess.run([java_binary, "-Xshare:on", "-version"], capture_output=True, check=False).returncode == 0:
+            return None
+        self.folder.mkdir(parents=True, exist_ok=True)
+        archive = self.folder / "own.jsa"
+        with (self.folder / f"{archive.name}.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not archive.exists():
+                draft = archive.with_suffix(".draft")
+                subprocess.run(
+                    [java_binary, "-Xshare:dump", f"-XX:SharedArchiveFile={draft}"], capture_output=True, check=False
+                )
+                draft.touch()
+                draft.replace(archive)
+        return archive if archive.stat().st_size else None
 
     def record(self, release: Release) -> None:
         """Start and stop a node once to write the archive of a release; an empty file if Java cannot write one."""
