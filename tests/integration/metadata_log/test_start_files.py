@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import subprocess
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -16,11 +15,13 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.metadata_log.classes.tls import ask
 from kafka_rollout.model.starts import LOGIN_FILE, NodeStart
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 from kafka_rollout.steps.planning.starts import observe_starts
 from tests.fakes.cluster import FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
@@ -136,10 +137,13 @@ def test_a_keystore_with_which_no_node_starts_or_serves_is_named(
                 assert str(tmp_path) not in sentence
 
 
-def _keystore(folder: Path, certificates: Mapping[str, str]) -> Path:
-    """Write a keystore with one entry of `certificates` (alias → name of PEM files) after the other."""
-    store = folder / "node.store"
-    store.unlink(missing_ok=True)
+def _keystore(jvm: Jvm, folder: Path, certificates: Mapping[str, str]) -> Path:
+    """Write a keystore with one entry of `certificates` (alias → name of PEM files) after the other, as keytool does:
+    a Java of jlink has no keytool."""
+    security, files = jvm.packages.java.security, jvm.packages.java.io
+    word = ask(jvm, "java.lang.String", "secret", "toCharArray")
+    store = security.KeyStore.getInstance("PKCS12")
+    store.load(None, None)
     for alias, name in certificates.items():
         key = serialization.load_pem_private_key((folder / f"{name}.key").read_bytes(), None)
         assert isinstance(key, ec.EllipticCurvePrivateKey)
@@ -147,10 +151,15 @@ def _keystore(folder: Path, certificates: Mapping[str, str]) -> Path:
         with_password = serialization.BestAvailableEncryption(b"secret")
         part = folder / f"{alias}.p12"
         part.write_bytes(pkcs12.serialize_key_and_certificates(alias.encode(), key, leaf, None, with_password))
-        importing = ["keytool", "-importkeystore", "-noprompt", "-srckeystore", str(part), "-srcstorepass", "secret"]
-        importing += ["-destkeystore", str(store), "-deststorepass", "secret", "-deststoretype", "PKCS12"]
-        subprocess.run(importing, check=True, capture_output=True)
-    return store
+        one = security.KeyStore.getInstance("PKCS12")
+        one.load(files.FileInputStream(str(part)), word)
+        store.setKeyEntry(alias, one.getKey(alias, word), word, one.getCertificateChain(alias))
+    path = folder / "node.store"
+    path.unlink(missing_ok=True)
+    out = files.FileOutputStream(str(path))
+    store.store(out, word)
+    out.close()
+    return path
 
 
 def _start_of_store(stores: Stores) -> NodeStart:
@@ -166,11 +175,12 @@ def test_the_certificate_that_the_listener_presents_is_judged(
     """A keystore keeps an old entry. Java chooses by the aliases, so the ended one is presented in one of the orders.
     The oracle is a connection to the listener's own engine, as a client makes it."""
     starts = {}
-    for number, (of_first, of_second) in enumerate((("ended", "node"), ("node", "ended"))):
-        one = _stores(tmp_path / f"store-{number}")
-        certificate(one.folder, "ended", authority(one.folder), ends_in=-datetime.timedelta(hours=1))
-        _keystore(one.folder, {"broker-2024": of_first, "broker-2026": of_second})
-        starts[number] = _start_of_store(one)
+    with run_jvm(release_cache.libs(NEW)) as jvm:
+        for number, (of_first, of_second) in enumerate((("ended", "node"), ("node", "ended"))):
+            one = _stores(tmp_path / f"store-{number}")
+            certificate(one.folder, "ended", authority(one.folder), ends_in=-datetime.timedelta(hours=1))
+            _keystore(jvm, one.folder, {"broker-2024": of_first, "broker-2026": of_second})
+            starts[number] = _start_of_store(one)
     found = JvmKafkaClasses(release_cache).start_problems(NEW, starts)
     refused = [node_id for node_id in starts if found[node_id].rejected]
     assert len(refused) == 1
