@@ -256,8 +256,11 @@ class FakeAdmin:
         return {"group_configs": self._cluster.group_configs, "subscriptions": {}}
 
     def dynamic_configs(self) -> DynamicConfigs:
+        """Only brokers report their own values."""
         self._through()
-        return self._cluster.dynamic_configs
+        found = self._cluster.dynamic_configs
+        brokers = {node.node_id for node in self._cluster.spec.brokers}
+        return replace(found, brokers={one: values for one, values in found.brokers.items() if one in brokers})
 
     def elect_preferred_leaders(self, partitions: Sequence[PartitionState]) -> None:
         self._any_broker()

@@ -47,13 +47,18 @@ def unclean_election_findings(
 ) -> Iterator[Finding]:
     """Yield a finding for each topic. `path`: of the plan, the running release first. `configs`: of the last release.
 
-    A topic without an own value has that of all brokers, else that of the file of the active controller.
+    `dynamic.brokers` has the values of controllers too. A topic without an own value has that of the active controller,
+    which each controller can be: its own dynamic value, else that of all brokers, else that of its file
+    (ConfigurationControlManager.uncleanLeaderElectionEnabledForTopic, KafkaConfigSchema.resolveEffectiveTopicConfig).
     """
     electing = [release for release in path if release in catalogue and INTERVAL in catalogue.get(release).config_names]
     if not electing:
         return
-    in_files = {_value(configs.get(node.node_id, {})) for node in cluster.controllers}
-    default = _value(dynamic.all_brokers) if ENABLE in dynamic.all_brokers else max(in_files, default="false")
+    of_controllers = {
+        _value({**configs.get(node_id, {}), **dynamic.all_brokers, **dynamic.brokers.get(node_id, {})})
+        for node_id in (node.node_id for node in cluster.controllers)
+    }
+    default = max(of_controllers, default="false")
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for partition in partitions:
         # Without a replica outside the ISR, the controller has nothing to elect.

@@ -16,7 +16,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutE
 from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count
-from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, with_inventory_values
+from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.probes import Probe
@@ -68,7 +68,7 @@ from kafka_rollout.planning.findings.new_settings import (
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
-from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK, unclean_election_findings
+from kafka_rollout.planning.findings.unclean_elections import ENABLE, UNCLEAN_CHECK, unclean_election_findings
 from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.releases.facts import Release
@@ -342,7 +342,7 @@ def check_dynamic_configs(
                 ports.catalogue,
                 plan.path,
                 partitions,
-                dynamic=dynamic,
+                dynamic=_with_controllers(ports, dynamic, ENABLE) if releases else dynamic,
                 configs=planned[plan.path[-1]],
             ),
             unless="" if releases else NO_RESTART,
@@ -389,6 +389,24 @@ def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
         return ports.admin.dynamic_configs()
     except (TransientError, RefusedError) as error:
         return unread_config_finding(error.sentence, error.remedy)
+
+
+def _with_controllers(ports: ReadPorts, dynamic: DynamicConfigs, name: str) -> DynamicConfigs:
+    """Add the own dynamic value of each controller that is no broker.
+
+    A controller before 3.7 does not respond, and Kafka's tools cannot set such a value before (KIP-919).
+    """
+
+    def ask(node: NodeSpec) -> dict[str, str]:
+        with suppress(NotObservableError, TransientError, RefusedError):
+            setting = ports.admin.settings_in_use(node, [name]).get(name)
+            if setting is not None and setting.source is ConfigSource.NODE and setting.value is not None:
+                return {name: setting.value}
+        return {}
+
+    alone = [node for node in ports.cluster.controllers if not node.is_broker]
+    own = {node.node_id: values for node, values in zip(alone, at_once(ask, alone), strict=True) if values}
+    return replace(dynamic, brokers={**dynamic.brokers, **own})
 
 
 def _dynamic_problems(

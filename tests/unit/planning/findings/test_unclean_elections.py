@@ -53,9 +53,18 @@ def test_releases_that_do_not_elect_by_themselves_have_no_finding() -> None:
         (DynamicConfigs(), {1: {ENABLE: "TRUE"}}, 1),  # a controller
         (DynamicConfigs(), {4: {ENABLE: "true"}}, 0),  # a broker, which elects nothing
         (DynamicConfigs(all_brokers={ENABLE: "false"}), {1: {ENABLE: "true"}}, 0),
+        (DynamicConfigs(all_brokers={ENABLE: "false"}, brokers={1: {ENABLE: "true"}}), None, 1),
+        (DynamicConfigs(brokers={2: {ENABLE: "true"}}), {2: {ENABLE: "false"}}, 1),
+        (DynamicConfigs(brokers={4: {ENABLE: "true"}}), None, 0),  # a broker
+        (DynamicConfigs(brokers={1: {ENABLE: "false"}}, all_brokers={ENABLE: "true"}), None, 1),  # controllers 2 and 3
+        (
+            DynamicConfigs(brokers={one: {ENABLE: "false"} for one in (1, 2, 3)}, all_brokers={ENABLE: "true"}),
+            {1: {ENABLE: "true"}},
+            0,
+        ),
     ],
 )
-def test_the_value_is_that_of_the_topic_else_of_all_brokers_else_of_the_controllers(
+def test_the_value_is_that_of_the_topic_else_of_a_controller_else_of_all_brokers_else_of_its_file(
     dynamic: DynamicConfigs, configs: dict[int, dict[str, str]] | None, number: int
 ) -> None:
     assert len(found((R372, R431), dynamic, configs)) == number

@@ -90,6 +90,17 @@ def test_a_harmless_change_is_validated_once(
     assert len(cluster.validated) == 2  # for the plan, and after the change
 
 
+def test_the_own_value_of_a_controller_without_the_role_broker_is_read_from_the_controller(tmp_path: Path) -> None:
+    cluster = FakeCluster(Release(3, 7, 2))
+    cluster.add_partition("events", 0, [11, 12])
+    cluster.topics["events-0"] = replace(cluster.topics["events-0"], leader=-1, isr=(11,))
+    for broker in (11, 12):
+        cluster.lose_power(broker)
+    cluster.dynamic_configs = DynamicConfigs(brokers={2: {"unclean.leader.election.enable": "true"}})
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
+    assert "UNCLEAN-ELECTION" in [found.code for found in plan.blockers]
+
+
 class Refuses(FakeAdmin):
     def dynamic_configs(self) -> DynamicConfigs:
         raise RefusedError("The user has no right DESCRIBE_CONFIGS on CLUSTER.", remedy="Grant it.")
