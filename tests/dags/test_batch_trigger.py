@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
@@ -71,6 +72,27 @@ def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: C
 
     asyncio.run(wait_together())
     assert run.reads == 1
+
+
+def test_the_log_of_a_gate_that_waits_names_its_nodes_and_those_it_waits_for(
+    run: CountedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow names an instance that has not run in a worker only by its index, which begins with 0."""
+    plan, said = run.load_plan(), list[str]()
+    waits = waiting(2)
+    log = SimpleNamespace(info=lambda text, *values: said.append(text % values))
+    monkeypatch.setattr(type(waits), "log", log)
+
+    async def wait() -> None:
+        with pytest.raises(TimeoutError):
+            await asyncio.wait_for(anext(waits.run()), timeout=0.5)
+
+    asyncio.run(wait())
+    own, first = (plan.batch_steps[index].node_ids[0] for index in (2, 0))
+    assert said == [
+        f"This is the gate before the stop of batch 3 of 6 (node {own}).",
+        f"It waits for the batches before it: batch 1 of 6 (node {first}) has not passed.",
+    ]
 
 
 @pytest.mark.parametrize(

@@ -116,7 +116,7 @@ def test_a_gate_that_is_marked_as_passed_lets_no_stop_through(ports: ClusterPort
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     ports.run.record(CanaryAsked())
     roll = loop.roll_of(ports, plan)
-    with pytest.raises(HeldError, match="waits for the batches before it: batch 1 of 6 has not passed"):
+    with pytest.raises(HeldError, match=r"waits for the batches before it: batch 1 of 6 \(node \d+\) has not passed"):
         loop.replace(roll, roll.batches[1])
     key, node_id = roll.batches[0].key[0]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)

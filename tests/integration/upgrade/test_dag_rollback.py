@@ -37,7 +37,8 @@ def test_a_node_that_does_not_start_holds_the_roll_also_if_a_gate_is_marked_as_p
     assert starts(cluster)[last.name] == {"3.9.1": 1}, "the roll went on past a failure"
 
     run.mark_success("roll.gate_before[2]")
-    run.wait_for_log("roll.replace[2]", "waits for the batches before it: batch 2 of 3 has not passed")
+    held = f"waits for the batches before it: batch 2 of 3 (node {second.node_id}) has not passed"
+    run.wait_for_log("roll.replace[2]", held)
     run.clear(gate)
     run.wait_for_question(gate)
     assert starts(cluster)[last.name] == {"3.9.1": 1}, "a gate that was marked as passed let a stop through"

@@ -100,16 +100,21 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
     async def _wait_for_turn(self, poll: HistoryPoll, index: int) -> TriggerEvent | None:
         """Return None when all earlier batches have passed, or the event that ends this one."""
         of, logged = RollOf(self.of), -1
+        batches, first = await poll.batches(of)
+        if index < len(batches):
+            at = "before the stop" if self.gate == GateOf.BEFORE else "after the start"
+            self.log.info("This is the gate %s of %s.", at, loop.describe(batches, index))
         if self.gate == GateOf.AFTER and not of.is_offline:
             return None  # its batch has begun
         begins = await self.begins(poll)
-        while (first := await poll.first_open(of)) < index:
+        while first < index:
             if first != logged:
-                self.log.info("Waits for the batches before it: batch %s has not passed.", first + 1)
+                self.log.info("It waits for the batches before it: %s has not passed.", loop.describe(batches, first))
                 logged = first
             if (ended := self._ended(await poll.events(), begins)) is not None:
                 return ended
             await self.pause()
+            batches, first = await poll.batches(of)
         return self._ended(await poll.events(), begins) if self.gate == GateOf.BEFORE else None
 
     async def begins(self, poll: HistoryPoll) -> int:

@@ -12,6 +12,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 
+from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.batches import RollOf, batches_of, first_open_batch
@@ -30,7 +31,7 @@ class HistoryPoll:
     _events: tuple[Event, ...] = ()
     _read_at: float | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
-    _first_open: dict[RollOf, tuple[int, int]] = field(default_factory=dict)  # number of events, index
+    _found: dict[RollOf, tuple[int, tuple[BatchStep, ...], int]] = field(default_factory=dict)  # with number of events
 
     async def events(self) -> tuple[Event, ...]:
         async with self._lock:
@@ -39,18 +40,19 @@ class HistoryPoll:
                 self._read_at = time.monotonic()
         return self._events
 
-    async def first_open(self, of: RollOf) -> int:
-        """Return the index of the first batch that has not passed. Computed once for each state of the history."""
+    async def batches(self, of: RollOf) -> tuple[tuple[BatchStep, ...], int]:
+        """Return the batches and the index of the first one that has not passed. Computed once for each new history."""
         events = await self.events()
         async with self._lock:
-            known = self._first_open.get(of)
+            known = self._found.get(of)
             if known is None or known[0] != len(events):
-                known = len(events), await asyncio.to_thread(self._find, of, events)
-                self._first_open[of] = known
-        return known[1]
+                known = len(events), *await asyncio.to_thread(self._find, of, events)
+                self._found[of] = known
+        return known[1:]
 
-    def _find(self, of: RollOf, events: tuple[Event, ...]) -> int:
-        return first_open_batch(events, batches_of(of, events, self.run.load_plan()))
+    def _find(self, of: RollOf, events: tuple[Event, ...]) -> tuple[tuple[BatchStep, ...], int]:
+        batches = batches_of(of, events, self.run.load_plan())
+        return batches, first_open_batch(events, batches)
 
 
 @asynccontextmanager

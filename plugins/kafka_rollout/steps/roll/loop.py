@@ -167,7 +167,12 @@ def find_turn(roll: Roll, batch: BatchStep, events: Sequence[Event]) -> str:
     first = first_open_batch(events, roll.batches)
     if first >= batch.index:
         return ""
-    return f"waits for the batches before it: batch {first + 1} of {len(roll.batches)} has not passed"
+    return f"waits for the batches before it: {describe(roll.batches, first)} has not passed"
+
+
+def describe(batches: Sequence[BatchStep], index: int) -> str:
+    """Return the place of a batch with its nodes. Airflow names an instance that waits only by its index."""
+    return f"batch {index + 1} of {len(batches)} ({words.nodes(batches[index].node_ids)})"
 
 
 def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:

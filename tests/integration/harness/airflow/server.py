@@ -95,10 +95,15 @@ class PrivateAirflow:
         return self.server.client(user)
 
     def component_pid(self, component: str) -> int:
-        """Process id of `scheduler`, `triggerer`, `dag-processor` or `api-server`."""
+        """Process id of `scheduler`, `triggerer`, `dag-processor` or `api-server`.
+
+        Airflow does not wait for a component that was killed, so it stays as a process without arguments.
+        """
         for child in psutil.Process(self.server.process.pid).children():
-            if child.cmdline()[-1:] == [component] or component in child.cmdline()[1:4]:
-                return child.pid
+            with suppress(psutil.ZombieProcess):
+                arguments = child.cmdline()
+                if arguments[-1:] == [component] or component in arguments[1:4]:
+                    return child.pid
         raise AssertionError(f"Airflow has no running {component}.")
 
     def start_component(self, component: str) -> None:
