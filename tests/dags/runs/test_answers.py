@@ -29,6 +29,7 @@ from kafka_rollout.run.events import (
     events_of,
 )
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
+from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
@@ -156,6 +157,32 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
     assert runs.asked == ["approve_plan", *gates]
     refuted = [event.sentence for event in events_of(record.events(), ApprovalRefuted)]
     assert len(refuted) == (0 if replayed else 1)
+
+
+def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_stop_no_node(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    start = FakeCluster.start
+    stops: list[int] = []
+
+    def start_and_forge(world: FakeCluster, node_id: int) -> None:
+        start(world, node_id)
+        if world.stops == [2]:
+            lock = change_lock(runs.home).holder("fake")
+            assert lock is not None
+            record = run_history(runs.home, "fake", lock.holder)
+            record.record(forged_approval(record.load_plan().hash, NOBODY_S, ApprovalOf.CANARY))
+            record.record(Stopping(node_id=3, release_step="3.9.1-to-4.3.1"))
+
+    def while_asked(task: str) -> None:
+        stops[:] = runs.world.stops
+
+    monkeypatch.setattr(FakeCluster, "start", start_and_forge)
+    runs.while_asked = while_asked
+    state, states, record = runs.run(canary_approval=True)
+    assert state == "success", states
+    assert (runs.asked, stops) == (["approve_plan", "roll.replace[1]"], [2]), "the node waits for a genuine approval"
+    assert len(events_of(record.events(), ApprovalRefuted)) == 1
 
 
 def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -351,7 +378,6 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
         session.add(HITLDetail(ti_id=ids["observe"], **question))
         session.add(HITLDetail(ti_id=ids["plan"], **question, **answer))  # Airflow's default: nobody's answer
     assert _read(ids["approve_plan"]) == {
-        "record_id": str(ids["approve_plan"]),
         "chosen_options": ["Approve"],
         "params_input": {"reason": "quiet"},
         "responded_by_user": {"id": "7", "name": "Ada Lovelace"},
@@ -365,8 +391,8 @@ def _read(record_id: Any) -> Mapping[str, Any]:
     from kafka_rollout.airflow.approvals.airflow_records import AnswerTrigger
 
     async def first() -> Mapping[str, Any]:
-        async for event in AnswerTrigger(record_id=str(record_id), pause_s=0.0).run():
-            return dict(event.payload)
+        async for event in AnswerTrigger(record_ids=[str(record_id)], then="act", pause_s=0.0).run():
+            return dict(event.payload["records"][str(record_id)])
         raise AssertionError("no event")
 
     return asyncio.run(first())

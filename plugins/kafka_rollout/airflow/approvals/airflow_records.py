@@ -13,7 +13,8 @@ names the run, the task and what it approves (`request_name`), so that an answer
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Mapping
+from collections.abc import AsyncIterator, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 from uuid import UUID
 
@@ -37,6 +38,7 @@ from kafka_rollout.run.events import (
     events_of,
 )
 from kafka_rollout.run.ports import RunStore
+from kafka_rollout.run.view import RunView
 
 ANSWER = "kafka_rollout_answer"  # XCom of a task that read an answer
 REQUEST = "request"  # field of Airflow's form that names the request
@@ -52,51 +54,44 @@ Records = Mapping[str, Mapping[str, Any]]  # id of Airflow's record → event of
 
 
 class AnswerTrigger(OneLineLogs, BaseTrigger):
-    """Read the record `record_id` (the task instance's id) once. The event is a user's answer, or an error.
+    """Read records (by the ids of their task instances) once. The event has each: a user's answer, or an error.
 
-    `carried`: what the task needs after it; the event has it with the same name.
+    `then`: the method of the task that needs them; the event has it with the same name.
     """
 
-    def __init__(self, *, record_id: str, pause_s: float, carried: Mapping[str, Any] | None = None) -> None:
+    def __init__(self, *, record_ids: Sequence[str], then: str, pause_s: float) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
-        self.record_id = record_id
+        self.record_ids = list(record_ids)
+        self.then = then
         self.pause_s = pause_s
-        self.carried = dict(carried or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        options = {"record_id": self.record_id, "pause_s": self.pause_s, "carried": self.carried}
+        options = {"record_ids": self.record_ids, "then": self.then, "pause_s": self.pause_s}
         return ("kafka_rollout.airflow.approvals.airflow_records.AnswerTrigger", options)
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
         await asyncio.sleep(self.pause_s)
+        yield TriggerEvent({"then": self.then, "records": {one: await self._read(one) for one in self.record_ids}})
+
+    async def _read(self, record_id: str) -> dict[str, Any]:
         try:
-            answer = await sync_to_async(read_record)(UUID(self.record_id))
-            event = {"record_id": self.record_id, **answer} if answer is not None else _NO_ANSWER
+            return await sync_to_async(read_record)(UUID(record_id)) or _NO_ANSWER
         except Exception as error:  # no such record, or no answer of the execution API
             self.log.warning("Airflow's record of the answer cannot be read: %s", error)
-            event = {"error_type": "record", "error": str(error)}
-        yield TriggerEvent({**event, **({"carried": self.carried} if self.carried else {})})
+            return {"error_type": "record", "error": str(error)}
 
 
 class UnreadRecordError(Exception):
-    """An approval needs the record `record_id`, which this attempt of the task has not read."""
+    """An approval needs a record that this attempt of the task has not read. `record_ids`: all that it needs."""
 
-    def __init__(self, record_id: str) -> None:
-        super().__init__(record_id)
-        self.record_id = record_id
+    def __init__(self, record_ids: Sequence[str]) -> None:
+        super().__init__(", ".join(record_ids))
+        self.record_ids = tuple(record_ids)
 
-    def defer(self, then: str, records: Records) -> TaskDeferred:
-        """Return the deferral that reads the record; the task resumes at `confirmed`."""
-        carried = {"then": then, "record_id": self.record_id, "records": dict(records)}
-        trigger = AnswerTrigger(record_id=self.record_id, pause_s=PAUSE_S, carried=carried)
+    def defer(self, then: str) -> TaskDeferred:
+        """Return the deferral that reads the records; the task resumes at `confirmed`."""
+        trigger = AnswerTrigger(record_ids=self.record_ids, then=then, pause_s=PAUSE_S)
         return TaskDeferred(trigger=trigger, method_name="confirmed")
-
-
-def read_records(event: Mapping[str, Any]) -> tuple[str, Records]:
-    """Return what the event of such a deferral says: the method to call, and all records that were read."""
-    carried = event["carried"]
-    record = {key: value for key, value in event.items() if key != "carried"}
-    return str(carried["then"]), {**carried["records"], str(carried["record_id"]): record}
 
 
 def map_index_of(context: Context) -> int:
@@ -136,7 +131,10 @@ def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], 
 
 
 class AirflowRecords:
-    """Compares approvals with Airflow's records. `records`: those that were read since the task began."""
+    """Compares approvals with Airflow's records. `records`: those that were read since the task began.
+
+    The records of all approvals of the plan are read at once, because each deferral costs some seconds.
+    """
 
     def __init__(self, context: Context, run: RunStore, records: Records) -> None:
         self._context = context
@@ -148,24 +146,45 @@ class AirflowRecords:
 
         Raises UnreadRecordError if the record must be read first, TransientError if it could not be read.
         """
+        try:
+            given, place, record_id = self._find(approval)
+        except _RefutedError as refuted:
+            raise self._refuted(approval, str(refuted)) from None
+        if record_id not in self._records:
+            raise UnreadRecordError(self._needed(approval, record_id))
+        self._compare(approval, given, self._records[record_id], place)
+        if self._is_own(approval, place):  # Airflow removed the XCom when it began the task again
+            keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
+
+    def _find(self, approval: Approval) -> tuple[Responder, str, str]:
+        """Return who answered, at which task instance, and the id of the record now. Raises _RefutedError."""
         given = approval.responder
         if given is None:
-            raise self._refuted(approval, "it names no record of Airflow")
+            raise _RefutedError("it names no record of Airflow")
         asking = self._asking_task(given.record_id)
         if asking is None:
-            raise self._refuted(approval, f"no task of this run asked with Airflow's record {given.record_id}")
+            raise _RefutedError(f"no task of this run asked with Airflow's record {given.record_id}")
         task_id, map_index = asking
-        own = (self._context["ti"].task_id, map_index_of(self._context))
-        is_own = asking == own and approval.what in OF_ROLLS
-        found = {} if is_own else self._kept(task_id, map_index)
-        if not is_own and (found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ())):
-            raise self._refuted(approval, f"task {task_id} has no answer in Airflow that approves this")
-        record_id = str(self._context["ti"].id if is_own else found["record_id"])
-        if record_id not in self._records:
-            raise UnreadRecordError(record_id)
-        self._compare(approval, given, self._records[record_id], instance_name(task_id, map_index))
-        if is_own:  # Airflow removed the XCom when it began the task again
-            keep_answer(self._context, approval.plan_hash, OF_ROLLS, given.user)
+        place = instance_name(task_id, map_index)
+        if self._is_own(approval, place):
+            return given, place, str(self._context["ti"].id)
+        found = self._kept(task_id, map_index)
+        if found.get("plan_hash") != approval.plan_hash or approval.what not in found.get("what", ()):
+            raise _RefutedError(f"task {task_id} has no answer in Airflow that approves this")
+        return given, place, str(found["record_id"])
+
+    def _is_own(self, approval: Approval, place: str) -> bool:
+        own = instance_name(self._context["ti"].task_id, map_index_of(self._context))
+        return place == own and approval.what in OF_ROLLS
+
+    def _needed(self, approval: Approval, record_id: str) -> tuple[str, ...]:
+        """Return the records of the approval and of all others of this plan that count now, and those read before."""
+        needed = {record_id, *self._records}
+        for (_, plan_hash), (other, why_not) in RunView.of(self._run.events()).decisions.items():
+            if plan_hash == approval.plan_hash and other.decision == Decision.APPROVED and not why_not:
+                with suppress(_RefutedError):
+                    needed.add(self._find(other)[2])
+        return tuple(sorted(needed))
 
     def _compare(self, approval: Approval, given: Responder, record: Mapping[str, Any], place: str) -> None:
         if "chosen_options" not in record and record.get("is_missing"):
@@ -213,6 +232,10 @@ class AirflowRecords:
         )
         self._run.record(ApprovalRefuted(what=approval.what, by=approval.by, record_id=record_id, sentence=sentence))
         return RefusedError(sentence, remedy=_ASK_AGAIN)
+
+
+class _RefutedError(Exception):
+    """The difference between an approval and what Airflow has."""
 
 
 def _decisions(what: ApprovalOf) -> tuple[Decision, ...]:

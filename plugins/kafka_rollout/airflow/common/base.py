@@ -19,7 +19,7 @@ from airflow.sdk.exceptions import (
     TaskDeferred,
 )
 
-from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, Records, UnreadRecordError, read_records
+from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, Records, UnreadRecordError
 from kafka_rollout.airflow.approvals.asking import frozen_hash
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.metrics import send_run_gauges
@@ -169,7 +169,7 @@ class RolloutOperator(OneLineLogs, BaseOperator):
             with self.working(context, begins=begins) as ports:
                 return getattr(self, then)(context, ports)
         except UnreadRecordError as needed:
-            raise needed.defer(then, self.records) from None
+            raise needed.defer(then) from None
 
     @contextmanager
     def working(self, context: Context, *, begins: bool = False, ends: bool = True) -> Iterator[ClusterPorts]:
@@ -192,10 +192,10 @@ class RolloutOperator(OneLineLogs, BaseOperator):
         return getattr(self, then)(context, event)
 
     def confirmed(self, context: Context, event: dict[str, Any]) -> Any:
-        """Continue after Airflow's record was read."""
-        if "carried" not in event:  # Airflow also resumes a deferred task with a late answer to its earlier request
+        """Continue after Airflow's records were read."""
+        if "then" not in event:  # Airflow also resumes a deferred task with a late answer to its earlier request
             return self.watched(context, event)
-        return self.attempt(context, *read_records(event))
+        return self.attempt(context, event["then"], event["records"])
 
     def gate_watched(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue after a trigger that watched a gate, with the records that were read before it.

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from enum import StrEnum
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan, reversed_key
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator, events_of
@@ -68,8 +69,14 @@ def batches_of(of: RollOf, events: Sequence[Event], plan: Plan) -> tuple[BatchSt
     planned = events_of(events, RollbackPlanned)
     if not planned:
         return ()
+    back = {step.reversed().key: step.reversed() for step in plan.release_steps if not step.restarts}
+    if strange := [key for key, _ in planned[-1].batches if key not in back]:
+        raise RefusedError(
+            f"The run history has a rollback in release step {strange[0]}, which is not a rollback of the plan.",
+            remedy="Clear the task that lists the batches of the rollback, with all downstream tasks.",
+        )
     return tuple(
-        BatchStep(release_step=plan.release_step(key), node_ids=node_ids, index=index)
+        BatchStep(release_step=back[key], node_ids=node_ids, index=index)
         for index, (key, node_ids) in enumerate(planned[-1].batches)
     )
 

@@ -37,7 +37,13 @@ from kafka_rollout.run.events import (
     has,
 )
 from kafka_rollout.run.ports import Answer, Answers, Question
-from kafka_rollout.run.projections.approvals import find_acceptances, find_invalidity, is_invalid, newest_decision
+from kafka_rollout.run.projections.approvals import (
+    find_acceptances,
+    find_invalidity,
+    is_invalid,
+    is_refuted,
+    newest_decision,
+)
 from kafka_rollout.run.projections.runs import find_dag_id
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.steps.common.lock import keep_lock
@@ -273,14 +279,15 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
         refuse_starter(ports, approval.by, approval.responder)
     refuse_rejected(ports, approval.what, approval.plan_hash)
     events, given = ports.run.events(), approval.responder
-    if not has(events, Begun) or has(events, TakenOver):  # a run of the shell, or one that an approver took over
-        return
+    if ports.confirm_approval is None and (not has(events, Begun) or has(events, TakenOver)):
+        return  # at a shell: its own run, or one that an approver took over
     if given is None or given.channel is not Channel.AIRFLOW or not given.record_id:
         raise RefusedError(
             f"The approval of the {approval.what.noun()} by {approval.by} was not given in Airflow, but a DAG runs it.",
             remedy="Clear the approval's task with everything after it, and answer in Airflow.",
         )
-    ports.confirm_approval(approval)
+    if ports.confirm_approval is not None:  # in a task, whatever the history says about who owns the run
+        ports.confirm_approval(approval)
 
 
 def accept_doubts(
@@ -345,13 +352,16 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
 def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
     """Record that an approver approves again after a blocker made the approval invalid.
 
-    An approval that was never given, was rejected or is superseded stays so. Blockers are checked again before any
-    change.
+    So it is after Airflow did not confirm the approval of the plan, because a later answer to the same task replaced
+    its record; the gate before a batch asks for the other approvals again. An approval that was never given, was
+    rejected or is superseded stays so. Blockers are checked again before any change.
     """
     for what in OF_ROLLS:
         events = ports.run.events()
         given = newest_decision(events, what, plan.hash)
-        if given is not None and given.decision == Decision.APPROVED and is_invalid(events, given):
+        if given is None or given.decision != Decision.APPROVED:
+            continue
+        if is_invalid(events, given) or (what is ApprovalOf.ROLL and is_refuted(events, given)):
             record_approval(
                 ports,
                 what,

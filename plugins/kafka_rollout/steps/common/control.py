@@ -42,7 +42,7 @@ from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_pause, find_pause_answer, find_stop, nodes_since_pause
 from kafka_rollout.steps.common.approval import expected_outage_s, refuse_unproved
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts, at_once
-from kafka_rollout.steps.common.node_steps import is_rollback_step
+from kafka_rollout.steps.common.node_steps import has_begun, is_rollback_step
 
 _POINTS: dict[GateKind, AppliesTo] = {
     GateKind.BEFORE_STOP: "before_stop",
@@ -105,15 +105,17 @@ class HeldError(TransientError):
         self.gate = gate
 
 
-def due_pause(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
+def due_pause(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+) -> str:
     """Return why the plan pauses before this node, and asks an approver; empty if it does not.
 
-    A batch that is split and has begun ends before the pause.
+    A batch that has begun, as `has_begun`, ends before the pause.
     """
     terms = plan.terms
     if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
         return ""
-    if is_in_node_step(events, release_step.key, release_step.batch_of(node.node_id)):
+    if has_begun(ports, plan, release_step, release_step.batch_of(node.node_id), events):
         return ""
     steps_done = nodes_since_pause(events, plan)
     if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
@@ -136,7 +138,7 @@ def refuse_unproved_pause(ports: ClusterPorts, plan: Plan) -> None:
 
 
 def ask_at_pause(
-    ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
 ) -> str:
     """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
     why = due_pause(ports, plan, release_step, node, events)

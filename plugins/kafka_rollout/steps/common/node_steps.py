@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from enum import StrEnum
 
 from kafka_rollout.base.errors import RefusedError, TransientError
@@ -15,6 +15,8 @@ from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.steps.common.registrations import registration_is_complete
@@ -169,6 +171,23 @@ def offline_release_step(plan: Plan) -> ReleaseStep:
             remedy="Start a downgrade with the action offline where Kafka refuses.",
         )
     return plan.release_steps[0]
+
+
+def has_begun(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_ids: Iterable[int], events: Sequence[Event]
+) -> bool:
+    """Return whether one of the nodes is in its node step, by the history and by its process.
+
+    A stop that only the history shows did not happen: the node runs as before. It excuses nothing, because a user who
+    can write the history could claim it.
+    """
+    for node_id in node_ids:
+        if is_in_node_step(events, release_step.key, (node_id,)):
+            node = ports.cluster.node(node_id)
+            is_down = running_release(ports, node) is None
+            if is_down or node_step_state(ports, plan, release_step, node) is NodeStepState.RUNS_TARGET:
+                return True
+    return False
 
 
 def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:

@@ -15,7 +15,8 @@ The shell (`walk.py`) and the tasks of a DAG (`airflow/operators/batches.py`) ar
    this release step or its rollback. `gate_after` records it, also for a node of which nothing was left to do.
 3. No batch begins before all earlier ones have passed. So a batch that fails holds all later ones.
 4. What has begun ends first: nodes that this run has stopped are started, and nodes that it has started pass their
-   gate, before another node of the batch is stopped. No pause, window or approval holds them.
+   gate, before another node of the batch is stopped. No pause, window or approval holds them. Their processes show
+   that they have begun: a stop that only the history shows needs the approvals.
 5. A gate only observes. `replace` proves by itself what allows a stop: the plan, the approvals, the fence of the lock,
    the earlier batches, and the conditions of the gate before the stop once more. So a gate that an operator skips, or
    marks as passed, lets nothing through.
@@ -48,7 +49,7 @@ from kafka_rollout.gates.gate import (
 )
 from kafka_rollout.model.plan import BatchStep, Plan, ReleaseStep
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.run.events import ApprovalOf, Decision, Event, has
+from kafka_rollout.run.events import ApprovalOf, Decision, Event
 from kafka_rollout.run.projections.approvals import find_invalidity, is_refuted, newest_decision
 from kafka_rollout.run.projections.batches import (
     RollOf,
@@ -59,12 +60,13 @@ from kafka_rollout.run.projections.batches import (
     passed_node_steps,
 )
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
-from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started, Stopping
+from kafka_rollout.run.step_events import BatchSplit, GateFailed, GatePassed, RollbackPlanned, Started
 from kafka_rollout.steps.common.approval import require_approval
 from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import HeldError, ask_at_pause, refuse_unproved_pause
+from kafka_rollout.steps.common.control import HeldError, ask_at_pause, due_pause, refuse_unproved_pause
 from kafka_rollout.steps.common.node_steps import (
     NodeStepState,
+    has_begun,
     node_step_state,
     rollback_release_steps,
     running_release,
@@ -191,13 +193,15 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
         if status.state is not WatchState.PASSED:
             return BatchStatus(state=status.state, message=status.message)
         part, nodes = _next_of(roll, batch)
-    if part is not Part.GATE_BEFORE:
+    if not _begins(roll, batch, part):
         return BatchStatus(state=WatchState.PASSED, message="nothing is left to stop now")
     if (what := due_approval(roll, batch)) is not None:
         why = f"The {what.noun()} has passed, and the next nodes need an approval."
         return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
     if why := ask_at_pause(ports, plan, batch.release_step, nodes[0], events):
         return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
+    if part is not Part.GATE_BEFORE:
+        return BatchStatus(state=WatchState.PASSED, message="its stop was requested")
     together = _nodes_to_stop(events, batch, nodes)
     status = watch.check(roll, gates_of_nodes(GateKind.BEFORE_STOP, batch.release_step, together), on_check)
     return BatchStatus(state=status.state, message=status.message, can_split=len(together) > 1)
@@ -215,8 +219,9 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
     if part in {Part.GATE_BEFORE, Part.REPLACEMENT}:
         if turn := find_turn(roll, batch, events):
             raise HeldError(f"Node {nodes[0].node_id} cannot be replaced yet: it {turn}.")
+        if _begins(roll, batch, part):
+            _refuse_unapproved(roll, batch, nodes[0], events)
         if part is Part.GATE_BEFORE:
-            _refuse_unapproved(roll, batch, events)
             nodes = _nodes_to_stop(events, batch, nodes)
         replace_nodes(ports, plan, batch.release_step, nodes)
     return has_nodes_left(roll, batch)
@@ -310,26 +315,33 @@ def _next_of(roll: Roll, batch: BatchStep) -> tuple[Part, tuple[NodeSpec, ...]]:
     return next_part_of_batch(ports, roll.plan, batch.release_step, roll.nodes(batch), ports.run.events())
 
 
-def _refuse_unapproved(roll: Roll, batch: BatchStep, events: Sequence[Event]) -> None:
+def _begins(roll: Roll, batch: BatchStep, part: Part) -> bool:
+    """Return whether the next stop begins a batch, or its next part, so that it needs what approvers must answer.
+
+    A stop that only the history shows has begun nothing.
+    """
+    if part is Part.REPLACEMENT:
+        return not has_begun(roll.ports, roll.plan, batch.release_step, batch.node_ids, roll.ports.run.events())
+    return part is Part.GATE_BEFORE
+
+
+def _refuse_unapproved(roll: Roll, batch: BatchStep, node: NodeSpec, events: Sequence[Event]) -> None:
     """Raise HeldError unless the approvals before this batch, and the end of the last pause, are proved.
 
-    The first stop after an approval proves it. Later ones follow it by their order, and Airflow's record of the answer
-    can have been replaced by a later answer to the same task.
+    Every batch proves them: no event of the history excuses it. If a later answer to the same task has replaced
+    Airflow's record of an approval, the gate asks for it again.
     """
     if roll.is_rollback:
         return
+    ports, plan = roll.ports, roll.plan
     try:
-        refuse_unproved_pause(roll.ports, roll.plan)
-    except RefusedError as error:  # the pause is due again
+        refuse_unproved_pause(ports, plan)
+        for what in approvals_between(events, plan, batch):
+            require_approval(ports, plan, what)
+    except RefusedError as error:  # it is due again
         raise HeldError(error.sentence, remedy=error.remedy) from error
-    for what in approvals_between(events, roll.plan, batch):
-        given = newest_decision(events, what, roll.plan.hash)
-        if given is not None and has(events[events.index(given) :], Stopping) and due_approval(roll, batch) != what:
-            continue
-        try:
-            require_approval(roll.ports, roll.plan, what)
-        except RefusedError as error:
-            raise HeldError(error.sentence, remedy=error.remedy) from error
+    if why := due_pause(ports, plan, batch.release_step, node, ports.run.events()):
+        raise HeldError(f"The plan pauses before node {node.node_id}: {why}")
 
 
 def _nodes_to_stop(events: Sequence[Event], batch: BatchStep, nodes: Sequence[NodeSpec]) -> tuple[NodeSpec, ...]:
