@@ -26,13 +26,29 @@ class ListBatchesOperator(StepOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         found = super().act(context, ports)
-        most = conf.getint("core", "max_map_length")
-        if len(found or ()) > most:
-            raise RefusedError(
-                f"The plan has {len(found)} batches, and this Airflow maps a task over at most {most} values.",
-                remedy=f"Set max_map_length of [core] to {len(found)} or more, then clear this task.",
-            )
+        refuse_too_many(len(found or ()))
         return found
+
+
+def refuse_too_many(batches: int) -> None:
+    """Raise RefusedError for more batches than Airflow can wait for, by the settings of this worker.
+
+    Every batch that has not passed has a trigger. Without a free place in the triggerer, the gate after the start of
+    the first batch would wait for the places of the gates that wait for it.
+    """
+    for section, setting, limit in _LIMITS:
+        most = conf.getint(section, setting)
+        if batches > most:
+            raise RefusedError(
+                f"The plan has {batches} batches, and this Airflow {limit.format(most)}.",
+                remedy=f"Set {setting} of [{section}] to {batches} or more, then clear this task.",
+            )
+
+
+_LIMITS = (
+    ("core", "max_map_length", "maps a task over at most {} values"),
+    ("triggerer", "capacity", "has at most {} triggers at a time in a triggerer, of which each batch needs one"),
+)
 
 
 class BeginRollbackOperator(ListBatchesOperator):

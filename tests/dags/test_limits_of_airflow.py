@@ -1,0 +1,26 @@
+"""A plan with more batches than Airflow can wait for is refused before the roll."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.airflow.operators.batches import refuse_too_many
+from kafka_rollout.base.errors import RefusedError
+
+
+@pytest.mark.parametrize(
+    ("variable", "setting"),
+    [
+        ("AIRFLOW__CORE__MAX_MAP_LENGTH", "max_map_length of [core]"),
+        ("AIRFLOW__TRIGGERER__CAPACITY", "capacity of [triggerer]"),
+    ],
+)
+def test_each_limit_is_named_with_the_value_that_it_needs(
+    variable: str, setting: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    refuse_too_many(41)  # the defaults are above
+    monkeypatch.setenv(variable, "40")
+    refuse_too_many(40)
+    with pytest.raises(RefusedError, match="The plan has 41 batches") as refused:
+        refuse_too_many(41)
+    assert f"Set {setting} to 41 or more" in str(refused.value.remedy)
