@@ -25,7 +25,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 ROOT = Path(__file__).resolve().parents[1]
 RESULTS = ROOT / "bench" / "results" / "dag_size.json"
 CONTROLLERS = 3
-CASES = ((1, 9), (1, 10), (1, 100), (1, 1000), (12, 100))  # clusters, brokers of each
+CASES = ((1, 9), (1, 100), (1, 1000), (12, 100))  # clusters, brokers of each
 
 
 def cluster_of(name: str, brokers: int) -> ClusterSpec:
