@@ -508,8 +508,9 @@ _PROCESS = "arg java\narg -Xmx1g\narg kafka.Kafka\narg /etc/kafka/server.propert
         (f"{_EXEC}/etc/kafka/server.properties --override log.dirs=/other ; ignore_errors=no ; }}\n", {}),
         (f"{_PROCESS}arg --override\narg log.dirs=/other\narg --override\narg sasl=a\rb\n", {"sasl": "a\nb"}),
         (f"{_EXEC}x --override log.dirs=/unit ; }}\n{_PROCESS}arg --override\narg log.dirs=/other\n", {}),
+        (f"{_EXEC}x --override log.dirs=/other ; }}\narg bash\narg kafka-server-start.sh\n", {}),
     ],
-    ids=["of the process", "of the unit", "of several lines", "the process runs"],
+    ids=["of the process", "of the unit", "of several lines", "the process runs", "before it runs Kafka"],
 )
 def test_overrides_of_the_command_line_are_a_part_of_the_configuration(
     command: str, overridden: dict[str, str]

@@ -372,7 +372,7 @@ class SshServiceRuntime(HostCommands):
         return None if directory is None else Path(directory)
 
     def unit(self, node: NodeSpec) -> UnitState:
-        """Raises UserError if the host has no such unit."""
+        """Raises UserError if the host has no such unit, or if Kafka is a child of its main process."""
         return self._read_unit(node)[0]
 
     def _read_unit(self, node: NodeSpec) -> tuple[UnitState, Release | None]:
@@ -384,6 +384,14 @@ class SshServiceRuntime(HostCommands):
         if not unit.exists and not (unit.masked and package):
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
+            )
+        if unit.wrapper:
+            raise UserError(
+                f"The main process of unit {service.unit} on host {service.host} is {unit.wrapper} (process "
+                f"{unit.pid}), and Kafka is a child of it. What the process of a unit reports is then that of "
+                f"{unit.wrapper}.",
+                remedy=f"Write `exec` before kafka-server-start.sh in ExecStart (`systemctl edit --full "
+                f"{service.unit}`), and restart node {node.name}.",
             )
         link = done.out.rpartition("Link=")[2].strip()
         return unit, _release_in(service, link) if package is None else installed_release(link, self.identify)

@@ -61,6 +61,15 @@ ARGUMENTS = (
     'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
     'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
 )
+# `Kafka=PID` of the main process or of its nearest children whose command line has Kafka's main class; then the name
+# of the main process's program.
+_MAIN_PROCESS = (
+    "main=$(systemctl show --property=MainPID --value {unit}); below=$main; kafka=; "
+    'while test "${{below:-0}}" != 0 && test -z "$kafka"; do for pid in $(echo "$below" | tr , " "); do '
+    "if tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -qxF " + MAIN_CLASS + "; "
+    'then kafka=$pid; echo Kafka=$pid; fi; done; below=$(pgrep -d, -P "$below"); done; '
+    'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
+)
 _EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
@@ -88,6 +97,8 @@ class UnitState:
     """Until the next boot, so that nothing can start it."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop=, as systemd shows them."""
+    wrapper: str = ""
+    """The program of its main process if Kafka is a child of it, such as `sh`."""
 
     @property
     def waits_for_restart(self) -> bool:
@@ -101,12 +112,14 @@ class UnitState:
 
 def show_command(unit: str) -> str:
     """A line for the login shell; needs no right. Times are in UTC."""
-    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}"
+    main_process = _MAIN_PROCESS.format(unit=unit)
+    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}"
 
 
 def parse_unit(text: str) -> UnitState:
     """Read the output of `show_command`."""
     values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    is_child = values.get("Kafka", "") not in ("", values.get("Main"))
     return UnitState(
         exists=values.get("LoadState") == "loaded",
         active=values.get("ActiveState", ""),
@@ -119,6 +132,7 @@ def parse_unit(text: str) -> UnitState:
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
         stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
+        wrapper=values.get("Program", "") if is_child else "",
     )
 
 
@@ -416,7 +430,7 @@ def _variables(lines: Sequence[str]) -> dict[str, str]:
 
 
 def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
-    """Return the settings of the command line of the unit's process; without a process, of the unit's ExecStart."""
+    """Return the settings of the command line of the unit's process; until it runs Kafka, of the unit's ExecStart."""
     unit = service_of(node).unit
     line = (
         f"LC_ALL=C systemctl show --property=ExecStart --value {unit} | sed 's/^/exec /'; "
@@ -428,7 +442,7 @@ def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
     if MAIN_CLASS in arguments:
         return overrides_of(arguments[arguments.index(MAIN_CLASS) :])
     written = (_ARGV.search(one) for one in lines if one.startswith("exec "))
-    return {} if arguments else overrides_of([word for match in written if match for word in _words(match[1])])
+    return overrides_of([word for match in written if match for word in _words(match[1])])
 
 
 def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
