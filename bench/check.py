@@ -19,6 +19,7 @@ from typing import Any
 
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.control.lock import fence_cluster_ports
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.configs import DynamicConfigs
@@ -27,10 +28,9 @@ from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.report.check_registry import CHECKED_KINDS, check_release, checks_of
 from kafka_rollout.report.page.pages import render_check
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
-from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
-from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
 

@@ -25,8 +25,8 @@ from kafka_rollout.airflow.views.clusters import fleet_table
 from kafka_rollout.airflow.views.records import shown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
+from kafka_rollout.console.fleet import choose_rows
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
-from kafka_rollout.report.fleet import choose_rows
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import GateChecked, GatePassed, Started, Stopped, Stopping
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_run

@@ -29,7 +29,7 @@ from typing import Any
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.gate import BeforeStop, Gate, GateKind, GatePolicy, GateWatch, gates_of_nodes
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.steps.gates.checks import check_gates
+from kafka_rollout.roll.gate_checks import check_gates
 from tools.demo.folder import PROJECT_ROOT
 
 RESULTS = PROJECT_ROOT / "bench" / "results" / "gates.json"

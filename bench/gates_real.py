@@ -19,18 +19,18 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.connection import NodeConnection
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateWatch
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.roll.gate_checks import check_gates
+from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gates
-from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.roll.node import replace_node
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 

@@ -19,9 +19,11 @@ from typing import Any
 from unittest import mock
 
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.formats.messages import encode
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy
 from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
+from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.metadata_log.changes.install import install
 from kafka_rollout.metadata_log.classes.known_releases import metadata_schemas
 from kafka_rollout.metadata_log.classes.replay import load_log
@@ -32,15 +34,13 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.roll import gate_checks
+from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineEvent
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.gates import checks
-from kafka_rollout.steps.gates.checks import wait_for_gate
-from kafka_rollout.steps.live.actions import lower_live
-from kafka_rollout.steps.planning.plans import plan_change
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.local_cluster import LocalCluster, stop_nodes
 
@@ -63,7 +63,7 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
             request = Request(target=target, lowering=Lowering.LIVE)
             plan = plan_change(ports, request, RunOf.DOWNGRADE)
             record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
-            with mock.patch.object(checks, "check_before_controllers_stop", _check_without_absent):
+            with mock.patch.object(gate_checks, "check_before_controllers_stop", _check_without_absent):
                 wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
                 lower_live(ports, plan)
             wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)

@@ -3,7 +3,7 @@
     python -m bench.roll [--rounds 3] [--cases nodes racks] [--soak 0] [--from 3.9.1] [--to 4.3.1]
 
 Each round creates two equal clusters for each case, one after the other, and upgrades both with the same gates (3
-consecutive checks, one second apart): one with `steps.roll.walk` in this process, one with the DAG
+consecutive checks, one second apart): one with `roll.walk` in this process, one with the DAG
 `kafka_upgrade_<cluster>`. Airflow runs all the time, so its load on the machine affects both. The measured time begins
 with the first check of the first node's gate and ends with the last check of the last node's gate. It does not include
 plan, approvals and report.
@@ -32,15 +32,15 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.roll.walk import roll_release_steps
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tools.demo.airflow_server import AirflowClient, AirflowServer
 from tools.demo.folder import PROJECT_ROOT

@@ -6,10 +6,10 @@ from typing import Any
 
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.plans import plan_change
 
 _SAFETY = {True: DowngradeType.UNSAFE, False: DowngradeType.SAFE}
 

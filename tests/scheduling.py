@@ -49,15 +49,15 @@ LONGEST_FIRST = (
     # Files without brokers, by the processor time of a run.
     "tests/dags/runs/test_control.py",
     "tests/dags/runs/test_upgrade_run.py",
-    "tests/unit/steps/live/test_lost_host.py",
+    "tests/unit/lowering/test_live_lost_host.py",
     "tests/dags/runs/test_batches.py",
     "tests/dags/runs/test_answers.py",
     "tests/dags/pages/test_console_in_browser.py",
     "tests/dags/runs/test_registration.py",
     "tests/dags/pages/test_downgrade_page.py",
     "tests/dags/runs/test_downgrade_run.py",
-    "tests/unit/steps/roll/test_registration.py",
-    "tests/unit/steps/roll/test_control.py",
+    "tests/unit/roll/test_registration.py",
+    "tests/unit/roll/test_pauses.py",
 )
 
 

@@ -22,6 +22,7 @@ from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import ERROR_KINDS, app
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, json_schema
+from kafka_rollout.console.cluster_status import NEEDS_HUMAN, Phase
 from kafka_rollout.coordinator_logs.scan import VERDICTS
 from kafka_rollout.model.rights import RIGHTS, Right
 from kafka_rollout.model.run_of import RunOf
@@ -33,14 +34,13 @@ from kafka_rollout.planning.fields import Field, declared_fields
 from kafka_rollout.planning.findings.advisories import releases_text, reviews_text
 from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.kinds import KINDS as KINDS_OF_RUNS
+from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Section, Step
 from kafka_rollout.releases.documents.catalogue import load_catalogue
-from kafka_rollout.report.cluster_status import NEEDS_HUMAN, Phase
+from kafka_rollout.report.check_registry import CHECKS
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
 from kafka_rollout.run.metrics import METRICS
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.steps.check_registry import CHECKS
-from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
-from kafka_rollout.steps.step import EachBatch, EachNode, Procedure, Section, Step
 from tests.architecture.principles import PRINCIPLES
 from tests.architecture.rooms import ORDER, row_of
 

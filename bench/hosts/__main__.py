@@ -52,7 +52,7 @@ import time
 from functools import wraps
 from kafka_rollout.nodes.runtimes.hosts import shells
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
-from kafka_rollout.steps.roll import walk
+from kafka_rollout.roll import walk
 lines = open({path!r}, "w", buffering=1)
 def time_calls(owner, name, phase):
     inner = getattr(owner, name)

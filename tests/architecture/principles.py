@@ -36,7 +36,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "A text of a client proves nothing: one module concludes from lines of logs, and one reads them for the steps.",
-        "model/node_log.py steps/common/node_logs.py",
+        "model/node_log.py observation/node_logs.py",
         "architecture/test_node_logs.py unit/model/test_node_log.py",
     ),
     _of(
@@ -49,7 +49,7 @@ PRINCIPLES = (
         ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
         "run/step_events.py:LogSeen gates/gate.py:GateCondition",
-        "unit/steps/common/test_node_logs.py",
+        "unit/observation/test_node_logs.py",
     ),
     _of(
         ABSENCE,
@@ -73,7 +73,7 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "What is true of the cluster is read from a current broker.",
-        "steps/common/cluster_ports.py:read_current_levels",
+        "observation/cluster_ports.py:read_current_levels",
         "architecture/test_current_brokers.py",
     ),
     _of(
@@ -86,21 +86,21 @@ PRINCIPLES = (
     _of(
         ABSENCE,
         "What a process registered is observed before the process is restarted for it. Unknown is not complete.",
-        "steps/common/registrations.py:registration_is_complete planning/registration.py",
-        "unit/steps/roll/test_registration.py",
+        "observation/node_registrations.py:registration_is_complete planning/registration.py",
+        "unit/roll/test_registration.py",
     ),
     _of(
         MEANING,
         "Equal ACLs are compared by what the authorizer of each release decides.",
-        "metadata_log/classes/authorizers.py steps/planning/acls.py",
-        "integration/metadata_log/test_meaning_of_metadata.py unit/steps/planning/test_acls.py",
+        "metadata_log/classes/authorizers.py preparation/acl_meaning.py",
+        "integration/metadata_log/test_meaning_of_metadata.py unit/preparation/test_acl_meaning.py",
     ),
     _of(
         MEANING,
         "What an older release does not keep is named before that release runs, and before the upgrade whose rollback "
         "would lose it.",
-        "steps/planning/metadata.py",
-        "unit/steps/planning/test_metadata.py unit/steps/roll/test_rollback.py",
+        "preparation/replayed_metadata.py",
+        "unit/preparation/test_replayed_metadata.py unit/roll/test_rollback.py",
     ),
     _of(
         MEANING,
@@ -124,13 +124,13 @@ PRINCIPLES = (
         START,
         "A file is judged only if Kafka reads it, and by the classes that will read it.",
         "model/starts.py:named_files model/listeners.py:Listener metadata_log/classes/start_files.py "
-        "steps/planning/starts.py",
+        "preparation/next_starts.py",
         "unit/model/test_starts.py integration/metadata_log/test_start_files.py",
     ),
     _of(
         START,
         "A node runs with its file and its command line.",
-        "nodes/runtimes/hosts/state.py:read_overrides",
+        "nodes/runtimes/hosts/unit_state.py:read_overrides",
         "unit/nodes/runtimes/test_service.py",
     ),
     _of(
@@ -198,7 +198,7 @@ PRINCIPLES = (
     _of(
         TRUST,
         "Who answers is checked where the answer is recorded, and Airflow's record of this request alone approves.",
-        "steps/common/approval.py:refuse_answer airflow/approvals/airflow_records.py:AirflowRecords",
+        "control/approval.py:refuse_answer airflow/approvals/airflow_records.py:AirflowRecords",
         "architecture/test_answers.py dags/runs/test_answers.py",
     ),
     _of(

@@ -12,7 +12,7 @@ from tests.paths import ROOT
 PACKAGE = ROOT / "plugins" / "kafka_rollout"
 CONTRACTS = tomllib.loads((ROOT / "pyproject.toml").read_text())["tool"]["importlinter"]["contracts"]
 ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")]  # the highest room first
-BELOW_STEPS = ORDER[ORDER.index("steps") + 1 :]
+BELOW_WIRING = ORDER[ORDER.index("wiring") + 1 :]
 _OUTSIDE = re.compile(r"^Outside: (.+)\.$", re.MULTILINE)
 _NAME = re.compile(r"^- `([\w.]+)`: \S", re.MULTILINE)
 
@@ -53,6 +53,6 @@ def modules_below(these: Iterable[str]) -> tuple[str, ...]:
     return tuple(f"kafka_rollout.{folder.replace('/', '.')}." for folder in these)
 
 
-# Folders that touch the outside: files, sockets, processes, JVMs and databases. Everything else in a room below the
-# steps is pure, and the rooms above them may open all.
-OUTSIDE = tuple(folder for folder in folders() if folder.split("/")[0] in BELOW_STEPS and reached(docstring(folder)))
+# Folders that touch the outside: files, sockets, processes, JVMs and databases. Everything else in a room below
+# `wiring` is pure or works through ports, and the rooms above may open all.
+OUTSIDE = tuple(folder for folder in folders() if folder.split("/")[0] in BELOW_WIRING and reached(docstring(folder)))

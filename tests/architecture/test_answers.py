@@ -49,5 +49,5 @@ def test_an_answer_without_the_check_is_seen(call: str) -> None:
 
 
 def test_both_checks_are_in_one_module() -> None:
-    source = (Path(PACKAGE) / "steps" / "common" / "approval.py").read_text()
+    source = (Path(PACKAGE) / "control" / "approval.py").read_text()
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} >= CHECKS

@@ -1,4 +1,4 @@
-"""Time is handed in: steps take it from their ports, and no test changes it under everyone's feet."""
+"""Time is handed in: rooms take it from their ports, and no test changes it under everyone's feet."""
 
 from __future__ import annotations
 
@@ -8,9 +8,15 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.architecture.rooms import BELOW_WIRING, OUTSIDE, PACKAGE
 from tests.paths import ROOT
 
-STEPS = sorted((ROOT / "plugins" / "kafka_rollout" / "steps").rglob("*.py"))
+ROOMS = sorted(
+    path
+    for room in BELOW_WIRING
+    for path in (PACKAGE / room).rglob("*.py")
+    if not any(path.is_relative_to(PACKAGE / folder) for folder in OUTSIDE)
+)
 TESTS = sorted((ROOT / "tests").rglob("*.py"))
 _PATCHES = {"setattr", "patch", "object"}
 _A_TIME = re.compile(r"(^|\.)(time|datetime|asyncio)(\.|$)|(^|\.)_?[A-Z][A-Z_]*_S$")
@@ -31,9 +37,9 @@ def test_no_test_patches_a_clock_or_a_constant_in_seconds() -> None:
     assert [f"{path}:{found}" for path in TESTS for found in patched_times(path.read_text())] == []
 
 
-def test_steps_take_the_time_from_their_ports() -> None:
+def test_rooms_take_the_time_from_their_ports() -> None:
     importing = re.compile(r"^\s*(import time|from time import)\b", re.MULTILINE)
-    assert [path for path in STEPS if importing.search(path.read_text())] == []
+    assert [path for path in ROOMS if importing.search(path.read_text())] == []
 
 
 @pytest.mark.parametrize(
@@ -41,7 +47,7 @@ def test_steps_take_the_time_from_their_ports() -> None:
     [
         'monkeypatch.setattr("time.sleep", print)',
         'monkeypatch.setattr(time, "sleep", print)',
-        'monkeypatch.setattr("kafka_rollout.steps.node.time.monotonic", print)',
+        'monkeypatch.setattr("kafka_rollout.roll.node.time.monotonic", print)',
         'monkeypatch.setattr(node, "_POLL_S", 0)',
         'monkeypatch.setattr("kafka_rollout.gates.gate.GONE_S", 0)',
         'mock.patch("time.time")',

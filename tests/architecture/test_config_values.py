@@ -7,10 +7,9 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.paths import ROOT
+from tests.architecture.rooms import BELOW_WIRING, PACKAGE
 
-PACKAGE = ROOT / "plugins" / "kafka_rollout"
-ROOMS = ("model", "planning", "steps", "features", "client", "rehearsal", "run")
+ROOMS = [room for room in BELOW_WIRING if room != "nodes"]  # whose files have one text
 _VALUES = {"value", "default", "line", "old", "new", "before", "after"}
 _NO_VALUES = {"len", "set", "type", "sorted"}
 _OF = {"Setting", "ConfigChange", "ConfigDifference"}

@@ -18,10 +18,10 @@ from kafka_rollout.base.system.settings import VARIABLES
 from kafka_rollout.cli.app import app
 from kafka_rollout.clusters.entries import CommandEntry, ConditionEntry, PackageEntry, ServiceEntry
 from kafka_rollout.clusters.inventory import ClusterEntry, NodeEntry, load_cluster
+from kafka_rollout.procedure.kinds import KINDS as KINDS_OF_RUNS
+from kafka_rollout.procedure.step import Procedure, Section
+from kafka_rollout.report.check_registry import CHECKS
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.steps.check_registry import CHECKS
-from kafka_rollout.steps.procedures.kinds import KINDS as KINDS_OF_RUNS
-from kafka_rollout.steps.step import Procedure, Section
 from tests.paths import IMAGES, PICTURES
 from tools.demo.folder import PROJECT_ROOT
 from tools.docs_words import LIMIT, count_words, words_by_page

@@ -10,9 +10,9 @@ from typing import Any, get_type_hints
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.control.lock import calls_of, fence_cluster_ports
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.ports import cluster as ports
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import calls_of, fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports
 

@@ -20,8 +20,7 @@ FOLDERS = (PACKAGE, *(ROOT / name for name in ("spark_jobs", "consumer", "tools/
 _OURS = "plugins/kafka_rollout/"
 _TO_CONVERT = (
     *(f"{_OURS}run/{name}" for name in ("events", "step_events", "projections/")),
-    f"{_OURS}report/",
-    *(f"{_OURS}steps/{name}" for name in ("report", "progress", "step.py", "roll/", "runner", "procedures/")),
+    *(f"{_OURS}{name}/" for name in ("report", "console", "roll", "procedure")),
     *(f"{_OURS}cli/{name}" for name in ("status_screen", "show", "run.py", "answers")),
     *(f"{_OURS}wiring/{name}" for name in ("runs", "stored_state")),
     *(f"{_OURS}airflow/{name}" for name in ("views/", "graphs/", "operators/", "gates/", "common/")),

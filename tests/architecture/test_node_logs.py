@@ -9,7 +9,7 @@ from tests.paths import ROOT
 
 PLUGINS = ROOT / "plugins" / "kafka_rollout"
 GRAMMAR, CONCLUDES = "base/log_lines.py", "model/node_log.py"
-READS = "steps/common/node_logs.py"
+READS = "observation/node_logs.py"
 _READING = frozenset({"log_tail", "process_log"})
 
 

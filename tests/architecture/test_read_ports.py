@@ -11,11 +11,11 @@ from typing import Any, get_type_hints
 
 import pytest
 
+from kafka_rollout.control.lock import calls_of
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.ports.cluster import ClusterAdmin, ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, ReadPorts
-from kafka_rollout.steps.common.lock import calls_of
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import BELOW_WIRING, PACKAGE
 
 ACTING = frozenset[str]().union(
     *map(calls_of, (ClusterChanges, ClusterAdmin, NodeChanges, MetadataLogChanges, RunStore))
@@ -42,7 +42,8 @@ def test_the_acting_calls_are_those_of_the_ports_to_act() -> None:
 def test_no_step_makes_acting_ports_of_reading_ones() -> None:
     casts = [
         str(path.relative_to(PACKAGE))
-        for path in sorted((PACKAGE / "steps").rglob("*.py"))
+        for room in BELOW_WIRING
+        for path in sorted((PACKAGE / room).rglob("*.py"))
         for node in ast.walk(ast.parse(path.read_text()))
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "cast" and "Ports" in ast.unparse(node.args[0])
     ]

@@ -17,9 +17,14 @@ from typing import Any, Protocol
 import pytest
 
 from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.roll import loop
+from kafka_rollout.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.run.events import (
     ApprovalOf,
     Channel,
@@ -29,13 +34,8 @@ from kafka_rollout.run.events import (
     Responder,
     ResumeAsked,
 )
-from kafka_rollout.run.projections.batches import RollOf
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import GateEnded, GateFailed, NodeEvent, RollbackPlanned, Started, Stopping
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import UPGRADE
-from kafka_rollout.steps.roll import loop
-from kafka_rollout.steps.roll.walk import roll_back, roll_release_steps
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
@@ -76,7 +76,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     from airflow.triggers.base import TaskSuccessEvent
 
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told
-    from kafka_rollout.airflow.operators.batches import ReplaceOperator
+    from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
     step = dict(UPGRADE)["roll.replace"]
 
@@ -163,7 +163,7 @@ def _shown(event: Event) -> tuple[str, str, int | None] | None:
 def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[[World], None]], list[Any]]:
     """Play a scenario with both drivers, and return the events that both left."""
     from kafka_rollout.airflow.gates import batch_trigger
-    from kafka_rollout.airflow.operators import batches
+    from kafka_rollout.airflow.operators import replace_batch
 
     opened: list[ClusterPorts] = []
 
@@ -177,7 +177,7 @@ def play(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[[Callable[
             yield opened[-1]
 
     monkeypatch.setattr(batch_trigger, "KafkaClusterHook", Hook)
-    monkeypatch.setattr(batches, "keep_traffic_running", lambda *_: None)
+    monkeypatch.setattr(replace_batch, "keep_traffic_running", lambda *_: None)
     monkeypatch.setattr("kafka_rollout.run.store.opening.open_run", lambda cluster, run_id: opened[-1].run)
     monkeypatch.setattr("os.fsync", lambda descriptor: None)
 

@@ -173,8 +173,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """
     from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
-    from kafka_rollout.airflow.gates import batches
-    from kafka_rollout.airflow.operators import approvals
+    from kafka_rollout.airflow.gates import batch_sensors
+    from kafka_rollout.airflow.operators import ask_approval
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task, place = context["task"], airflow_records.place_of(context)
@@ -196,7 +196,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         del event["timedout"]
         return {**event, "responded_at": event["responded_at"].timestamp()}
 
-    for module in (approvals, asking, batches):
+    for module in (ask_approval, asking, batch_sensors):
         monkeypatch.setattr(module, "ask", answer)
     monkeypatch.setattr(airflow_records, "read_record", read_record)
     trigger = airflow_records.AnswerTrigger
@@ -207,7 +207,7 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     """Stand in for the brokers, the Spark job and the approver."""
     from kafka_rollout.airflow.common import cluster_hook as kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
-    from kafka_rollout.steps.features import levels as features
+    from kafka_rollout.feature_updates import levels as features
 
     @contextmanager
     def open_fake(cluster: str, run_id: str, *_: object, **_options: object) -> Iterator[Any]:

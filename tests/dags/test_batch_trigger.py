@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Event
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade

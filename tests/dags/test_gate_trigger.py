@@ -11,12 +11,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import GatePassed
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_upgrade

@@ -13,7 +13,7 @@ import pytest
 
 from kafka_rollout.airflow.common.links import SCAN_DAG_PREFIX
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.steps.procedures.kinds import KINDS
+from kafka_rollout.procedure.kinds import KINDS
 from tests.dags.conftest import spec_with_homes
 from tests.golden import assert_same_as_recorded
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.airflow.operators.batches import refuse_too_many
+from kafka_rollout.airflow.operators.replace_batch import refuse_too_many
 from kafka_rollout.base.errors import RefusedError
 
 

@@ -39,7 +39,7 @@ def test_the_dag_files_load_no_module_that_touches_the_outside(inventory: Path) 
     environment = {**os.environ, "KAFKA_ROLLOUT_CLUSTERS": str(inventory)}
     listed = subprocess.run(command, capture_output=True, text=True, check=True, env=environment).stdout
     loaded = set(listed.split())
-    assert "kafka_rollout.steps.procedures.kinds" in loaded
+    assert "kafka_rollout.procedure.kinds" in loaded
     folders = modules_below(folder for folder in OUTSIDE if folder != "base/system")
     assert {name for name in loaded if name.startswith(folders)} == NEEDED
     late = ("kafka", "confluent_kafka", "paramiko", "py4j", "numpy", "numba", "pyarrow", "pyspark", "cramjam")

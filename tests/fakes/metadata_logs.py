@@ -11,8 +11,8 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.metadata_scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
-from kafka_rollout.metadata_log.scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release

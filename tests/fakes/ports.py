@@ -15,6 +15,7 @@ from typing import cast
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, TRANSACTIONS_TOPIC
+from kafka_rollout.control.lock import fence_cluster_ports
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureUpdateResult, undo_of
 from kafka_rollout.gates.control import Reading
@@ -43,11 +44,10 @@ from kafka_rollout.model.state import (
 from kafka_rollout.model.topology import NodeSpec, OutsideCondition
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.facts import ELR_VERSION, KRAFT_VERSION, METADATA_VERSION, Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import fence_cluster_ports
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.kafka_classes import FakeClasses
 from tests.fakes.logs import FakeLogs

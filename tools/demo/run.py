@@ -20,11 +20,11 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.procedure.progress import Progress
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.run.store.opening import open_run
-from kafka_rollout.steps.progress import Progress
 from tools.demo.airflow_server import AirflowClient, AirflowServer, AirflowUser
 from tools.demo.approvals import Approve, Approver
 from tools.demo.cluster import NAME, create_cluster, live_traffic, lowerable_from

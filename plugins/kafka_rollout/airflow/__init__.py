@@ -7,8 +7,8 @@ Begin with:
 - `graphs.procedure.draw`: adds the tasks of a procedure to a DAG
 - `graphs.forms.form_of`: the trigger form of a kind of run
 - `operators.step.StepOperator`: a step of a procedure as a task
-- `gates.batches.BatchGateSensor`: a gate of a batch, which begins and passes in the triggerer
-- `operators.batches.ReplaceOperator`: the replacement of a batch
+- `gates.batch_sensors.BatchGateSensor`: a gate of a batch, which begins and passes in the triggerer
+- `operators.replace_batch.ReplaceOperator`: the replacement of a batch
 - `approvals.asking.ask`: requests a decision from within a task
 - `approvals.airflow_records.AirflowRecords`: compares approvals with Airflow's own records
 - `common.cluster_hook.KafkaClusterHook`: the ports of a cluster from an Airflow Connection

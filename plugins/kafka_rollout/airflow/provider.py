@@ -28,12 +28,12 @@ def get_provider_info() -> dict[str, Any]:
             }
         ],
         "operators": _modules(
-            "gates.batches",
+            "gates.batch_sensors",
             *(
                 f"operators.{name}"
                 for name in (
-                    "approvals",
-                    "batches",
+                    "ask_approval",
+                    "replace_batch",
                     "compatibility_scan",
                     "notifications",
                     "services",
@@ -42,7 +42,7 @@ def get_provider_info() -> dict[str, Any]:
                 )
             ),
         ),
-        "sensors": _modules("gates.batches", "gates.sensor"),
+        "sensors": _modules("gates.batch_sensors", "gates.sensor"),
         "notifications": ["kafka_rollout.airflow.webhook.WebhookNotifier"],
         "hooks": _modules("common.cluster_hook"),
         "triggers": _modules("approvals.airflow_records", "gates.batch_trigger", "gates.trigger"),

@@ -80,3 +80,7 @@ class StoppedError(RolloutError):
     """Ctrl-C, SIGTERM or an operator stopped the run. The sentence says what it left, the remedy how to continue."""
 
     exit_code = 130
+
+
+class SkippedStepError(Exception):
+    """An action found that it cannot run here. The step counts as skipped, with this reason, and the run continues."""

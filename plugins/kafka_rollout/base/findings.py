@@ -1,7 +1,7 @@
 """Findings, the codes that they can have, and the checks that give them. A refusal is data, with a remedy.
 
-The module of a subject defines its codes and checks once; `steps/check_registry.py` collects them. Findings of one kind
-are shown as one entry: their number, the first of them, and one remedy that is never cut.
+The module of a subject defines its codes and checks once; `report/check_registry.py` collects them. Findings of one
+kind are shown as one entry: their number, the first of them, and one remedy that is never cut.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.cli import show
+from kafka_rollout.control.approval import refuse_answer
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, Responder
 from kafka_rollout.run.ports import Answer, Question, Terminal
-from kafka_rollout.steps.common.approval import refuse_answer
 
 
 def shell_responder() -> Responder:

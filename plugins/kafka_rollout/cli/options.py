@@ -22,11 +22,11 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.fields import Field, fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 if TYPE_CHECKING:

@@ -17,41 +17,35 @@ from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
+from kafka_rollout.control import lock
+from kafka_rollout.control.approval import accept_doubts, ask, expected_outage_s, record_approval, record_shell_start
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.lowering.outage_facts import outage_sentence
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.kinds import continue_words
+from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
+from kafka_rollout.roll.gate_checks import policy_of
+from kafka_rollout.roll.loop import Roll, open_nodes, roll_of, start_again
+from kafka_rollout.roll.node import refuse_restart
+from kafka_rollout.roll.walk import wait_until_back
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.ports import Answers, Question
 from kafka_rollout.run.projections.approvals import find_doubts
-from kafka_rollout.run.projections.batches import RollOf
 from kafka_rollout.run.projections.nodes import (
     find_last_node_event,
     has_stopped_nodes,
     stop_is_unfinished,
 )
 from kafka_rollout.run.projections.offline import can_be_undone, is_undoing
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.projections.runs import has_acted, is_plan_refused, run_of
 from kafka_rollout.run.step_events import LiveLowered
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import (
-    accept_doubts,
-    ask,
-    expected_outage_s,
-    record_approval,
-    record_shell_start,
-)
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import policy_of
-from kafka_rollout.steps.offline.outage import outage_sentence
-from kafka_rollout.steps.procedures.kinds import continue_words
-from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
-from kafka_rollout.steps.roll.loop import Roll, open_nodes, roll_of, start_again
-from kafka_rollout.steps.roll.node import refuse_restart
-from kafka_rollout.steps.roll.walk import wait_until_back
-from kafka_rollout.steps.runner import Runner
-from kafka_rollout.steps.step import Procedure
 
 if TYPE_CHECKING:
     from kafka_rollout.client.security.client_security import ClientSecurity

@@ -27,7 +27,7 @@ from kafka_rollout.base.outside_text import escape_invisible, escape_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.releases.facts import Release, VersionRange
-from kafka_rollout.steps.roll.walk import RollProgress
+from kafka_rollout.roll.walk import RollProgress
 
 
 class SafeConsole(Console):

@@ -18,8 +18,8 @@ from kafka_rollout.base.errors import RefusedError, StoppedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
-from kafka_rollout.report.cluster_status import ENDED, NEEDS_HUMAN, ClusterStatus, Phase, RunState, Truth
-from kafka_rollout.steps.progress import Progress
+from kafka_rollout.console.cluster_status import ENDED, NEEDS_HUMAN, ClusterStatus, Phase, RunState, Truth
+from kafka_rollout.procedure.progress import Progress
 
 POLL_S = 2.0
 _LINES_SHOWN = 8  # of the progress

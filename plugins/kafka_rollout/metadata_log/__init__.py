@@ -1,8 +1,8 @@
 """Metadata logs: records, losses, trims, snapshots and the choice of a log (KIP-1155).
 
 Begin with:
-- `scan.MetadataScan`: the scan of one metadata log
-- `scan.LogReadiness`: what a metadata log needs before a release can start on it
+- `metadata_scan.MetadataScan`: the scan of one metadata log
+- `metadata_scan.LogReadiness`: what a metadata log needs before a release can start on it
 - `losses.LossReport`: what a lower metadata.version loses
 - `trim.plan_trim`: what to remove before a snapshot
 - `log_choice.choose_log`: chooses the log that contains the committed records

@@ -1,7 +1,7 @@
 """What the steps need of a cluster: its admin API, its nodes, their metrics, logs and Kafka's own classes.
 
 A port that can change the cluster has two protocols: its queries, and its changes. Each change is fenced, by the caller
-(steps/common/lock.py) and by the adapter immediately before it sends the change.
+(control/lock.py) and by the adapter immediately before it sends the change.
 """
 
 from __future__ import annotations
@@ -18,8 +18,8 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.metadata_scan import MetadataScan
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
-from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues

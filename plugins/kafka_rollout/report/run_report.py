@@ -15,10 +15,20 @@ from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.json_forms import Form, from_json, to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.gate import GateCondition, GateKind
-from kafka_rollout.metadata_log.outage import Outage
+from kafka_rollout.metadata_log.outage import (
+    Outage,
+    expected,
+)
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogExcerpt
-from kafka_rollout.model.plan import ConfigChange, DefaultChange, Direction, FeatureChange, Plan, ReleaseStep
+from kafka_rollout.model.plan import (
+    ConfigChange,
+    DefaultChange,
+    Direction,
+    FeatureChange,
+    Plan,
+    ReleaseStep,
+)
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Approval, Event
@@ -36,7 +46,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
     Validated,
 )
-from kafka_rollout.run.view import GateState, StepState
+from kafka_rollout.run.view import GateState, RunView, StepState
 
 FORMAT = 2
 Document = Mapping[str, Any]
@@ -502,4 +512,15 @@ def proved_by(plan: Plan, outcome: Outcome) -> Proved:
     return Proved(
         release=plan.target if is_rolled and plan.changes_release else None,
         levels={change.feature: change.target for change in plan.feature_changes if is_finalized},
+    )
+
+
+def outage_report(view: RunView, expected_s: tuple[float, float] | None) -> OutageReport:
+    """Return the outages for the report. `expected_s`: seconds if no controller is killed, and if one is."""
+    total_s, longest_s = expected_s or (None, None)
+    return OutageReport(
+        expected_s=total_s,
+        expected_at_most_s=longest_s,
+        expected=None if expected_s is None else expected(*expected_s),
+        measured=tuple(MeasuredOutage.of(one) for one in view.outages),
     )

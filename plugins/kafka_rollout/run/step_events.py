@@ -12,7 +12,7 @@ from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.features.requests import FeatureOutcome
 from kafka_rollout.gates.gate import GateCheck, GateKind, GateRef
 from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.rehearsal.result import RehearsalOutcome
@@ -128,7 +128,7 @@ class BootstrapReplaced(NodeEvent, kind="bootstrap-replaced"):
 
 
 class GateChecked(Event, kind="gate"):
-    """One check of a gate. Not every check is recorded: see steps.gates.checks."""
+    """One check of a gate. Not every check is recorded: see roll.gate_checks."""
 
     ref: GateRef
     check: GateCheck

@@ -8,10 +8,10 @@ from typing import TYPE_CHECKING, TypeVar
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.system.clock import SystemClock
+from kafka_rollout.console.run_console import ClusterNow, summarize
 from kafka_rollout.model.rights import LIST_PARTITIONS, right_findings
 from kafka_rollout.model.state import begin_with_another, find_current_brokers
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.console import ClusterNow, summarize
 
 if TYPE_CHECKING:
     from kafka_rollout.client.security.client_security import ClientSecurity

@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, assert_never
 from kafka_rollout.base.lease import Fence
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.control.lock import fence_cluster_ports, make_fence
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.ports.cluster import NodeRuntime
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.run.ports import ChangeLock, RunStore
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import fence_cluster_ports, make_fence
 
 if TYPE_CHECKING:
     from paramiko import SSHClient

@@ -27,12 +27,12 @@ from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.python import python_process
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.rehearsal import Rehearsal
 from kafka_rollout.rehearsal.job import RehearsalJob
 from kafka_rollout.rehearsal.machine.local import PROCESS, enter_loopback
 from kafka_rollout.rehearsal.machine.sandbox import JOB, RESULT, GuardedRuntime, Sandbox
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.rehearsal import Rehearsal
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 _RUN_ID = "rehearsal"

@@ -13,21 +13,29 @@ from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.console.cluster_status import (
+    ENDED,
+    ClusterStatus,
+    Phase,
+    RunState,
+    build_status,
+    is_trial,
+    status_of,
+)
+from kafka_rollout.control.approval import refuse_claimed_name
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
-from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, is_trial, status_of
+from kafka_rollout.procedure.kinds import KINDS, build_report_of_run, continue_words, kind_of
+from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.report.run_report import RunReport, stored_end
 from kafka_rollout.run.events import CONTROLS, ControlAsked, Event, PauseAsked, Responder, ResumeAsked, Unknown
 from kafka_rollout.run.projections.runs import find_dag_id, find_stop
 from kafka_rollout.run.store.history import ReadHistory, list_asking_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_lock, open_run
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common.approval import refuse_claimed_name
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import KINDS, build_report_of_run, continue_words, kind_of
-from kafka_rollout.steps.step_lines import step_lines
 
 _RUNS_READ = 50  # to find those that the reader can read, and the newest one that is not a plan or a dry run
 _IN_PROGRESS = frozenset({*Phase} - ENDED - {Phase.IDLE, Phase.FAILED, Phase.UNKNOWN})  # also without the lock

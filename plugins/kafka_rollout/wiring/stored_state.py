@@ -15,14 +15,9 @@ from kafka_rollout.base.json_forms import from_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.coordinator_logs.comparison import ScanSummary
-from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.documents.catalogue import get_catalogue
-from kafka_rollout.report.check_report import Result
-from kafka_rollout.report.cluster_status import build_status
-from kafka_rollout.report.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
-from kafka_rollout.report.option_details import (
+from kafka_rollout.console.cluster_status import build_status
+from kafka_rollout.console.fleet import ClusterFacts, FleetRow, LastCheck, fleet_row
+from kafka_rollout.console.option_details import (
     DowngradeOptions,
     OptionFacts,
     StoredCheck,
@@ -30,13 +25,18 @@ from kafka_rollout.report.option_details import (
     roll_blockers,
     scans_to_compare,
 )
+from kafka_rollout.coordinator_logs.comparison import ScanSummary
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import observe
+from kafka_rollout.releases.documents.catalogue import get_catalogue
+from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Event, Observed
 from kafka_rollout.run.projections.observations import Observation, newest_observation, observe_again, observed_of
 from kafka_rollout.run.store.history import list_changed_runs, list_run_versions
 from kafka_rollout.run.store.opening import database_of, open_check_history, open_scan_history
 from kafka_rollout.run.store.scans import KeptCheck
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common.cluster_ports import observe
 from kafka_rollout.wiring.cluster_ports import open_ports_to_read
 from kafka_rollout.wiring.runs import can_see, read_cluster_runs, read_version
 

@@ -15,13 +15,13 @@ from sqlalchemy import text, update
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
+from kafka_rollout.control.lock import FRESH_S, fence_cluster_ports, make_fence
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.leases import SqlChangeLock
 from kafka_rollout.run.store.tables import leases
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import FRESH_S, fence_cluster_ports, make_fence
 from tests.contract.store.conftest import Store
 from tests.fakes.clock import FakeClock
 from tests.fakes.cluster import FakeCluster

@@ -14,9 +14,9 @@ import pytest
 from playwright.sync_api import Page, Route, expect
 
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.console.run_console import summarize
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
-from kafka_rollout.report.console import summarize
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage, stopped_downgrade

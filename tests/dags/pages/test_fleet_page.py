@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.airflow.plugin import KafkaRolloutPlugin
-from kafka_rollout.report.fleet import COLUMNS
+from kafka_rollout.console.fleet import COLUMNS
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fleet_scenes import make_scenes
 

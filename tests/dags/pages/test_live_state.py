@@ -15,8 +15,8 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.views.live import LiveStates
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.console.run_console import ClusterNow, summarize
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.console import ClusterNow, summarize
 from tests.console_scenes import cluster_of
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 

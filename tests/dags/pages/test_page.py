@@ -9,14 +9,14 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned
 from kafka_rollout.run.store.scans import SqlCheckHistory
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.roll.node import replace_node
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step

@@ -16,6 +16,7 @@ from uuid import UUID
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -30,7 +31,6 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 from kafka_rollout.run.step_events import Stopping
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import FakeCluster
@@ -100,16 +100,16 @@ def mark_as_successful(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, task_id: str, forge: Callable[[ClusterPorts], None]
 ) -> None:
     """Let a task that asks end as if a user had marked it as successful in Airflow, after `forge`."""
-    from kafka_rollout.airflow.operators import approvals
+    from kafka_rollout.airflow.operators import ask_approval
 
-    asks: Callable[..., Any] = vars(approvals)["ask"]
+    asks: Callable[..., Any] = vars(ask_approval)["ask"]
 
     def ask(context: Any, ports: ClusterPorts, question: Any, **options: Any) -> Any:
         if context["task"].task_id != task_id:
             return asks(context, ports, question, **options)
         return forge(ports)
 
-    monkeypatch.setattr(approvals, "ask", ask)
+    monkeypatch.setattr(ask_approval, "ask", ask)
 
 
 @pytest.mark.parametrize("asked", [False, True], ids=["approval", "request and approval"])
@@ -337,8 +337,8 @@ def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(r
     from tests.fakes.ports import fake_ports
 
     def take_over(task: str) -> None:
+        from kafka_rollout.control.approval import take_over_run
         from kafka_rollout.run.events import Channel, Responder
-        from kafka_rollout.steps.common.approval import take_over_run
 
         (run_id,) = run_ids(runs.home, "fake")
         ports = fake_ports(runs.world, runs.home, run_id=run_id)

@@ -9,12 +9,12 @@ from typing import Any
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.roll.loop import replace, roll_of
 from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.control import HeldError
-from kafka_rollout.steps.roll.loop import replace, roll_of
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.test_upgrade_run import node_steps, outcome
 from tests.fakes.cluster import R391, R431, FakeCluster

@@ -19,10 +19,10 @@ from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.notifications.store.sent import open_notifications
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.documents.catalogue import load_catalogue, release_files
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.store.opening import open_check_history
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 from tests.dags.conftest import spec_with_homes
 from tests.dags.runs.dag_run import run_dag
 from tests.fakes.cluster import FakeCluster

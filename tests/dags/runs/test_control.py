@@ -33,7 +33,7 @@ from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R431, FakeCluster
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.records import change_lock, failed_steps, run_history
-from tests.unit.steps.offline.test_actions import R421
+from tests.unit.lowering.test_offline import R421
 
 pytestmark = pytest.mark.airflow
 

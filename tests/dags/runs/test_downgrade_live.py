@@ -11,7 +11,7 @@ from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.metadata_logs import FakePrepared
-from tests.unit.steps.offline.test_actions import R421
+from tests.unit.lowering.test_offline import R421
 
 pytestmark = pytest.mark.airflow
 

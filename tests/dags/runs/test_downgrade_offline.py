@@ -7,16 +7,16 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.lowering import offline
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import OfflineLeftBehind
-from kafka_rollout.steps.offline import actions as offline
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_downgrade_run import outcome, releases, run, sent
 from tests.fakes.cluster import R431, FakeCluster
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.unit.steps.offline.test_actions import R421
+from tests.unit.lowering.test_offline import R421
 
 pytestmark = pytest.mark.airflow
 

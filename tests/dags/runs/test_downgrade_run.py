@@ -109,7 +109,7 @@ def test_each_log_that_the_older_release_cannot_replay_is_trimmed_in_its_nodes_t
 def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_the_node(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps.roll import stop as roll
+    from kafka_rollout.roll import stop as roll
 
     world.finalized = {"metadata.version": 8}
     prepare = roll.refuse_unready
@@ -127,7 +127,7 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
 def test_what_is_gone_afterwards_fails_the_run(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps.planning import comparison as cluster_inventory
+    from kafka_rollout.preparation import state_comparison as cluster_inventory
 
     compare = cluster_inventory.compare_inventory
 

@@ -195,7 +195,7 @@ def test_bad_input_fails_the_plan_and_asks_nobody(runs: FakeRuns, world: FakeClu
 def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(
     runs: FakeRuns, world: FakeCluster, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.steps.features import update as feature_update
+    from kafka_rollout.feature_updates import update as feature_update
 
     apply = feature_update.apply_features
 

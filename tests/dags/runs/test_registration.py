@@ -13,7 +13,7 @@ from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome
 from tests.fakes.cluster import R431, FakeCluster
-from tests.unit.steps.roll.test_registration import COMBINED
+from tests.unit.roll.test_registration import COMBINED
 
 pytestmark = pytest.mark.airflow
 

@@ -12,16 +12,16 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.step import Procedure, Step
+from kafka_rollout.roll import loop
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, events_of
 from kafka_rollout.run.step_events import GatePassed, Stopping
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import HeldError
-from kafka_rollout.steps.procedures.kinds import UPGRADE
-from kafka_rollout.steps.roll import loop
-from kafka_rollout.steps.step import Procedure, Step
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -60,7 +60,7 @@ def context_of(plan: Plan, params: Mapping[str, Any], task: Any = None) -> Any:
 def test_an_approval_that_is_cleared_in_a_dry_run_asks_nobody(ports: ClusterPorts, plan: Plan) -> None:
     from airflow.sdk.exceptions import AirflowFailException
 
-    from kafka_rollout.airflow.operators.approvals import ApprovalOperator
+    from kafka_rollout.airflow.operators.ask_approval import ApprovalOperator
 
     task = ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     with pytest.raises(AirflowFailException, match="a dry run and changes nothing"):
@@ -73,11 +73,11 @@ def test_a_retry_and_a_cleared_task_ask_again_whatever_the_history_says(
     """A user with write access to the history adds an answer. Airflow's record still has one to an earlier plan."""
     from airflow.sdk.exceptions import TaskAwaitingInput
 
-    from kafka_rollout.airflow.operators import approvals
+    from kafka_rollout.airflow.operators import ask_approval
 
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
-    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
+    task = ask_approval.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     context = context_of(plan, {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}, task)
     with pytest.raises(TaskAwaitingInput):
         task.act(context, ports)
@@ -92,11 +92,11 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
     """A user cleared the task `plan` alone while the approval waited."""
     from airflow.sdk.exceptions import AirflowFailException, TaskAwaitingInput
 
-    from kafka_rollout.airflow.operators import approvals
+    from kafka_rollout.airflow.operators import ask_approval
 
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     monkeypatch.setattr("kafka_rollout.airflow.approvals.asking.request_answer", shown_as_asked)
-    task = approvals.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
+    task = ask_approval.ApprovalOperator(task_id="approve_plan", cluster="fake", step=step_of(UPGRADE, "approve_plan"))
     params = {"dry_run": False, "approvers": [], "approval_timeout_hours": 1}
     with pytest.raises(TaskAwaitingInput) as parked:
         task.act(context_of(plan, params, task), ports)

@@ -16,10 +16,10 @@ from kafka_rollout.gates.gate import GateCondition, GateKind, GateRef
 from kafka_rollout.groups.group_records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.roll import gate_checks
 from kafka_rollout.run.events import Approval, ApprovalRefuted, events_of
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
 from kafka_rollout.run.store.history import SqlRunStore
-from kafka_rollout.steps.gates import checks
 from tests.dags.conftest import DAG_ID, FakeRuns, spec_with_homes
 from tests.dags.runs.dag_run import clear_and_continue, run_dag
 from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of
@@ -87,7 +87,7 @@ def test_groups_of_a_preview_are_waited_for_before_the_first_node_is_stopped(
         runs.world.groups = [replace(early, type="classic")]  # as the group's owners do during the wait
         return no_members_condition(groups, kinds)
 
-    monkeypatch.setattr(checks, "no_members_condition", no_members)
+    monkeypatch.setattr(gate_checks, "no_members_condition", no_members)
     state, states, _ = runs.run()
     assert state == "success", states
     told = runs.bodies["approve_plan"].replace("\\", "")
@@ -213,8 +213,8 @@ def test_an_answer_is_kept_although_a_node_that_comes_before_is_down_by_then(run
 def test_a_failed_instance_holds_the_later_ones_and_continues_when_it_is_cleared(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from kafka_rollout.airflow.operators import batches
-    from kafka_rollout.steps.roll import loop
+    from kafka_rollout.airflow.operators import replace_batch
+    from kafka_rollout.roll import loop
 
     def replace_until_12(roll: Any, batch: Any) -> bool:
         if batch.node_ids == (12,):
@@ -222,12 +222,12 @@ def test_a_failed_instance_holds_the_later_ones_and_continues_when_it_is_cleared
         return loop.replace(roll, batch)
 
     stand_in = SimpleNamespace(replace=replace_until_12, name_of=loop.name_of)
-    monkeypatch.setattr(batches, "loop", stand_in)
+    monkeypatch.setattr(replace_batch, "loop", stand_in)
     dag = runs.load()[DAG_ID]
     run = run_dag(dag, {"target_release": "4.3.1", "soak_seconds": 0, "checks": 2})
     assert str(run.state) == "running"
     assert runs.world.stops == [2, 3, 1, 11]
-    monkeypatch.setattr(batches, "loop", loop)
+    monkeypatch.setattr(replace_batch, "loop", loop)
     run = clear_and_continue(dag, run, "roll.replace", map_index=4)
     assert str(run.state) == "success", {ti.task_id: ti.state for ti in run.get_task_instances()}
     record = run_history(runs.home, "fake", run.run_id)

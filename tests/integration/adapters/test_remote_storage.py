@@ -16,11 +16,11 @@ from kafka_rollout.gates.remote_storage import CONDITION
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.metrics import NodeMetricsReader
+from kafka_rollout.observation.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.observation.node_logs import read_log
+from kafka_rollout.observation.node_steps import check_coordinators, check_remote_storage
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, observe_some
-from kafka_rollout.steps.common.node_logs import read_log
-from kafka_rollout.steps.common.node_steps import check_coordinators, check_remote_storage
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import codes, opened
 from tests.integration.harness.tiered.storage import METADATA_PARTITIONS, tiered_config

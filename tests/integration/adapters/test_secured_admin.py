@@ -36,9 +36,9 @@ from kafka_rollout.cli.app import app
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
+from kafka_rollout.console.run_console import OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.model.topology import ClusterSpec, Role
-from kafka_rollout.report.console import OFFLINE, UNDER_MIN_ISR, UNDER_REPLICATED
 from kafka_rollout.wiring.cluster_now import read_cluster_now
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.cluster_contents import wait_until_all_know

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.gate import BeforeStop, GateCondition, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.node_log import SeenLog, read_part
@@ -17,10 +18,9 @@ from kafka_rollout.model.state import PartitionState
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
+from kafka_rollout.roll.gate_checks import wait_for_gate
+from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.gates.checks import wait_for_gate
-from kafka_rollout.steps.roll.node import replace_node
 from tests.fakes.ports import in_step
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened

@@ -15,8 +15,8 @@ from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.node_logs import read_log
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.node_logs import read_log
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.waiting import wait_until

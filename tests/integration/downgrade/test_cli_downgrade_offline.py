@@ -23,13 +23,13 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 # All nodes were started, and nobody has looked yet whether they serve.
 KILLED_BEFORE_ANYBODY_LOOKED = """
 import os, signal
-from kafka_rollout.steps.offline import actions as offline
+from kafka_rollout.lowering import offline
 offline.watch_service = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 """
 # Everything is stopped, and nobody has looked yet which logs are there.
 KILLED_BEFORE_THE_CHOICE = """
 import os, signal
-from kafka_rollout.steps.offline import actions as offline
+from kafka_rollout.lowering import offline
 offline.choose = lambda *given: os.kill(os.getpid(), signal.SIGKILL)
 """
 

@@ -15,18 +15,18 @@ from kafka.protocol.admin import AlterPartitionReassignmentsRequest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
+from kafka_rollout.lowering import live
+from kafka_rollout.lowering.lowered_snapshot import install_on
 from kafka_rollout.metadata_log import log_choice
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
 from kafka_rollout.run.step_events import LiveLowered, OfflineSnapshotWritten, OfflineUndone
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gate, wait_for_gate
-from kafka_rollout.steps.live import actions as live
-from kafka_rollout.steps.offline.snapshot import install_on
 from kafka_rollout.traffic.processes.traffic import read_lines
 from tests.integration.conftest import MakeCluster
 from tests.integration.groups.test_traffic import start, stop

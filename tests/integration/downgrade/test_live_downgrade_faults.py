@@ -16,13 +16,13 @@ import pytest
 
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.gate import Gate, GateKind
+from kafka_rollout.lowering import live
+from kafka_rollout.lowering.lowered_snapshot import write_once
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import wait_for_gate
-from kafka_rollout.steps.live import actions as live
-from kafka_rollout.steps.offline.snapshot import write_once
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_live_downgrade import (
     GATE,

@@ -14,22 +14,22 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import Gate, GateKind
+from kafka_rollout.lowering import live
 from kafka_rollout.metadata_log.changes.places import temporary_copy
 from kafka_rollout.metadata_log.classes.replay import load_log
 from kafka_rollout.metadata_log.classes.snapshot import StoredRecords
 from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.step_events import LiveLowered, OfflineLogChosen, Stopping
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import wait_for_gate
-from kafka_rollout.steps.live import actions as live
 from tests.integration.conftest import MakeCluster
 from tests.integration.downgrade.test_dag_downgrade_offline import cordon_a_second_directory
 from tests.integration.downgrade.test_live_downgrade import GATE, levels

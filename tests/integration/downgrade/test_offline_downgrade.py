@@ -14,8 +14,13 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.feature_updates.levels import finalize
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
+from kafka_rollout.lowering import offline as steps
+from kafka_rollout.lowering.offline import undo_offline
+from kafka_rollout.lowering.outage_facts import estimate_outage
 from kafka_rollout.metadata_log.changes import places as metadata_places
 from kafka_rollout.metadata_log.changes.trimmer import trim
 from kafka_rollout.metadata_log.disk.folder import log_range, open_folder
@@ -23,22 +28,17 @@ from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.plan_making import freeze
+from kafka_rollout.procedure.parts import OFFLINE_SECTION
+from kafka_rollout.procedure.step import Step, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
+from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.levels import finalize
-from kafka_rollout.steps.gates.checks import wait_for_gate
-from kafka_rollout.steps.offline import actions as steps
-from kafka_rollout.steps.offline.actions import undo_offline
-from kafka_rollout.steps.offline.outage import estimate_outage
-from kafka_rollout.steps.planning.plans import freeze
-from kafka_rollout.steps.procedures.parts import OFFLINE_SECTION
-from kafka_rollout.steps.step import Step, StepCall
 from tests.fakes.dying_files import DyingFiles, KilledError
 from tests.fakes.ports import gate_of
 from tests.integration.conftest import MakeCluster

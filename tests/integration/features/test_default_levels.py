@@ -6,9 +6,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release
-from kafka_rollout.steps.features.update import plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.releases import NEWEST

@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.feature_updates.levels import check_for_narrower_nodes
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.levels import check_for_narrower_nodes
 from tests.fakes.clock import FakeClock
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

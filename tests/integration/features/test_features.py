@@ -17,6 +17,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.client.admin import KafkaAdmin
+from kafka_rollout.feature_updates.levels import check_for_narrower_nodes, ensure_levels
+from kafka_rollout.feature_updates.update import apply_features, plan_features
 from kafka_rollout.features.requests import (
     FeatureAction,
     FeatureOrder,
@@ -26,8 +28,6 @@ from kafka_rollout.features.requests import (
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.steps.features.levels import check_for_narrower_nodes, ensure_levels
-from kafka_rollout.steps.features.update import apply_features, plan_features
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
 from tests.integration.harness.feature_harness import Command, approved, codes, eventually, has_groups, opened, planned

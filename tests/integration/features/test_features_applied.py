@@ -145,8 +145,8 @@ def test_everything_goes_down_to_a_release_which_deletes_what_it_does_not_know_a
 _IN_FLIGHT = """
 import time
 from pathlib import Path
-from kafka_rollout.steps.features import update as feature_update
-from kafka_rollout.steps.common import lock
+from kafka_rollout.feature_updates import update as feature_update
+from kafka_rollout.control import lock
 lock.acquire_lock.__kwdefaults__["for_s"] = 15.0
 def never_ends(bench, *_, **__):
     while True:

@@ -15,7 +15,7 @@ from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.roll.gate_checks import check_gate
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.cable import Cable
 from tests.integration.harness.feature_harness import Command, codes, opened, planned

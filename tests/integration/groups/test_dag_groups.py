@@ -8,9 +8,9 @@ import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 from kafka.admin import KafkaAdminClient
 
+from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.features.rules import ELIGIBLE_LEADERS_LOST
-from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.dag_in_process import ProcessRuns

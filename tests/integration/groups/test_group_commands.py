@@ -23,10 +23,10 @@ from kafka_rollout.formats import cleaning as scan_cleaning
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.roll.gate_checks import check_conversion
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess
 from kafka_rollout.run.store.background import SqlBackground
 from kafka_rollout.run.store.opening import database_of
-from kafka_rollout.steps.gates.checks import check_conversion
 from kafka_rollout.traffic.processes.of_run import start_group_monitor, stop_group_monitor
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.integration.conftest import MakeCluster

@@ -12,15 +12,15 @@ import pytest
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.control import lock
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.feature_updates import levels as feature_sending
+from kafka_rollout.feature_updates import update as feature_update
+from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.steps.common import lock
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features import levels as feature_sending
-from kafka_rollout.steps.features import update as feature_update
-from kafka_rollout.steps.features.update import plan_features
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster

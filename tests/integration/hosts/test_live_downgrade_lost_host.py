@@ -36,7 +36,7 @@ LOSES_CONTACT = """
 import time
 from pathlib import Path
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.steps.live import actions
+from kafka_rollout.lowering import live as actions
 start, left = actions._start_until_ready, Path({file!r})
 def start_and_lose_contact(controllers):
     moment, *later = left.read_text().split() or [""]

@@ -27,7 +27,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import end_of_log, read_file_on
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, EXAMPLE, HostRights, excess_rights, sudoers_file
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done
-from kafka_rollout.nodes.runtimes.hosts.state import parse_paths
+from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_paths
 from kafka_rollout.nodes.runtimes.log_files import NO_FILE, ROTATED, log_part
 from kafka_rollout.planning.findings.hosts import path_findings
 from kafka_rollout.releases.facts import Release

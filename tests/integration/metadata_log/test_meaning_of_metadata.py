@@ -13,7 +13,7 @@ from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.classes.snapshot import loss_report
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
-from kafka_rollout.metadata_log.scan import LogReadiness
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.acls import read_acl

@@ -19,10 +19,10 @@ from kafka_rollout.metadata_log.classes.tls import ask
 from kafka_rollout.model.starts import LOGIN_FILE, NodeStart
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.planning.findings.configuration import config_findings
+from kafka_rollout.preparation.next_starts import observe_starts
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
-from kafka_rollout.steps.planning.starts import observe_starts
 from tests.fakes.cluster import FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.security.secured import authority, certificate

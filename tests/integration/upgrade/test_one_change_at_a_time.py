@@ -25,7 +25,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 
 BY_ANNA = ("--as", APPROVER, "--reason", "a test", "--yes")
 HANGS = (
-    "import time\nfrom kafka_rollout.steps.features import update\n"
+    "import time\nfrom kafka_rollout.feature_updates import update\n"
     "update.ensure_levels = lambda *_, **__: time.sleep(1800)"
 )
 

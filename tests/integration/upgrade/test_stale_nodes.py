@@ -12,9 +12,9 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gate
+from kafka_rollout.roll.gate_checks import check_gate
 from tests.fakes.ports import gate_of
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.cable import Cable

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base import time_limits as limits
-from kafka_rollout.steps.step import CHANGES, CHANGES_LOGS
+from kafka_rollout.procedure.step import CHANGES, CHANGES_LOGS
 from tests.paths import ROOT
 
 OWNER = Path(limits.__file__)

@@ -23,16 +23,16 @@ from kafka_rollout.cli.options import new_run_id
 from kafka_rollout.cli.run import ShellServices, accept_logs, run_procedure, start_node_again, stop_signal
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.rehearsal.job import RehearsalStoppedError
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.features.update import plan_features
-from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import read_status
 from tests.fakes.cluster import R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
 from tests.fakes.ports import fake_ports

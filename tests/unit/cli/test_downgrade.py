@@ -22,14 +22,14 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import CheckpointFile, GroupState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import DowngradeType, Request
+from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.procedure.kinds import DOWNGRADE
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned, events_of
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.step_events import GateChecked
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.procedures.kinds import DOWNGRADE
 from tests.fakes.cluster import R340, R341, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.logs import FakeLogs

@@ -15,13 +15,13 @@ from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.coordinator_logs.scan import Damage, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.builders import SCAN_VERDICT
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.ports import Answer, Question
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import UPGRADE
-from kafka_rollout.steps.report import SCAN_VERDICT
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

@@ -12,10 +12,10 @@ from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
+from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.frozen_plan import SCAN_BEFORE_ROLL
-from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
-from kafka_rollout.steps.step import Procedure
 from tests.fakes.cluster import R391, FakeCluster
 from tests.fakes.ports import hidden_bench
 

@@ -9,7 +9,7 @@ import typer
 
 from kafka_rollout.cli.app import app
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.steps.procedures.kinds import KINDS, continue_words
+from kafka_rollout.procedure.kinds import KINDS, continue_words
 from tests.unit.builders import R431
 
 

@@ -8,16 +8,16 @@ import pytest
 
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.lock import acquire_lock, release_lock
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure import actions
+from kafka_rollout.procedure.step import StepCall
+from kafka_rollout.roll.walk import roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision, PauseAsked, ResumeAsked, StopAsked
-from kafka_rollout.steps.common.approval import record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import acquire_lock, release_lock
-from kafka_rollout.steps.procedures import actions
-from kafka_rollout.steps.roll.walk import roll_release_steps
-from kafka_rollout.steps.step import StepCall
 from kafka_rollout.wiring.runs import write_run_report
 from tests.dags.conftest import spec_with_homes
 from tests.fakes.cluster import R391, R431, FakeCluster

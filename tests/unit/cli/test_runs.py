@@ -13,8 +13,8 @@ from kafka_rollout.base.errors import StoppedError, TransientError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.app import run_main
 from kafka_rollout.cli.status_screen import StatusScreen, Until, follow
+from kafka_rollout.console.cluster_status import Phase
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.report.cluster_status import Phase
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,

@@ -12,13 +12,13 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.cli.app import run_main
+from kafka_rollout.control.lock import fence_cluster_ports
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from kafka_rollout.run.step_events import Stopping
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import fence_cluster_ports
 from kafka_rollout.wiring import cluster_ports
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import hidden_bench

@@ -13,12 +13,12 @@ from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure import actions
+from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.run.events import StartedAtShell, events_of
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures import actions
-from kafka_rollout.steps.procedures.kinds import UPGRADE
-from kafka_rollout.steps.step import StepCall
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 

@@ -14,9 +14,9 @@ from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.client.connection import NodeConnection
 from kafka_rollout.client.requests import ClusterConnections
 from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.control.lock import calls_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.ports.cluster import ClusterChanges
-from kafka_rollout.steps.common.lock import calls_of
 from tests.unit.client.kafka_listener import Listener, accepting_plain
 
 PLAINTEXT = ClientSecurity()

@@ -2,7 +2,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.metadata_log.scan import LogSpace, backup_space_findings
+from kafka_rollout.metadata_log.metadata_scan import LogSpace, backup_space_findings
 
 
 @pytest.mark.parametrize(("free", "is_short"), [(1_999_999, True), (2_000_000, False)])

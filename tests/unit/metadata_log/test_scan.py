@@ -4,8 +4,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
-from kafka_rollout.metadata_log.scan import (
+from kafka_rollout.metadata_log.metadata_scan import (
     MetadataScan,
     RemedyFacts,
     ReplayFailure,
@@ -14,6 +13,7 @@ from kafka_rollout.metadata_log.scan import (
     record_classes,
     remedies,
 )
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, MetadataRecordFacts
 from kafka_rollout.releases.facts import Release, VersionRange
 
 OLD = Release(3, 4, 0)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from kafka_rollout.features.requests import FeatureOutcome, FeatureUpdateStatus
 from kafka_rollout.metadata_log.log_choice import ChosenLog
-from kafka_rollout.metadata_log.scan import LogReadiness, ReplayFailure
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness, ReplayFailure
 from kafka_rollout.model.state import CheckpointSummary
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.run_report import event_form

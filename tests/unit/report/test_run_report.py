@@ -17,7 +17,9 @@ from kafka_rollout.base.json_forms import json_schema
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.step_events import (
@@ -30,8 +32,6 @@ from kafka_rollout.run.step_events import (
     Trimmed,
 )
 from kafka_rollout.run.store.event_json import KINDS
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import UPGRADE
 from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

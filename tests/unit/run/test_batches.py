@@ -8,7 +8,7 @@ from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator
-from kafka_rollout.run.projections.batches import (
+from kafka_rollout.run.projections.open_batches import (
     RollOf,
     approvals_between,
     batches_of,

@@ -23,7 +23,7 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
-from kafka_rollout.run.projections import approvals, batches, nodes, observations, offline, runs
+from kafka_rollout.run.projections import approvals, nodes, observations, offline, open_batches, runs
 from kafka_rollout.run.step_events import (
     Finalized,
     Finalizing,
@@ -50,9 +50,9 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.has_plan,
     runs.has_acted,
     runs.is_rollback_refused,
-    batches.passed_node_steps,
-    batches.is_rollback_decided,
-    batches.find_end,
+    open_batches.passed_node_steps,
+    open_batches.is_rollback_decided,
+    open_batches.find_end,
     nodes.has_stopped_nodes,
     nodes.find_last_node_event,
     nodes.started_release_steps,

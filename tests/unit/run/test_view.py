@@ -10,6 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
+from kafka_rollout.procedure.progress import Progress
+from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     STOP_TRAFFIC,
@@ -29,9 +32,6 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.node_status import node_statuses
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
 from kafka_rollout.run.view import NodeStage, RunView, StepState
-from kafka_rollout.steps.procedures.kinds import DOWNGRADE, UPGRADE
-from kafka_rollout.steps.progress import Progress
-from kafka_rollout.steps.step_lines import step_lines
 from tests.console_scenes import cluster_of, failing_upgrade, stopped_downgrade
 from tests.records import failed_step
 from tests.unit.run.events_strategy import events

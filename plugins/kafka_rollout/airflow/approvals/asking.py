@@ -31,6 +31,9 @@ from kafka_rollout.airflow.approvals.airflow_records import (
 from kafka_rollout.airflow.private_api import request_answer
 from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.time_limits import LEASE_S
+from kafka_rollout.control.approval import accept_doubts, record_approval
+from kafka_rollout.control.lock import acquire_lock, shorten_lease
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -43,9 +46,6 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.ports import Answer, Question
 from kafka_rollout.run.projections.approvals import find_doubts
-from kafka_rollout.steps.common.approval import accept_doubts, record_approval
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import acquire_lock, shorten_lease
 
 REASON = "reason"
 WAITS_FOR = "waits_for"  # key in the task's state store (a tab of the task in Airflow's UI)

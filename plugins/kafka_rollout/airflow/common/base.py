@@ -25,15 +25,15 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.metrics import send_run_gauges
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.control.lock import keep_lock
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request, request_of
+from kafka_rollout.preparation.frozen_plan import check_plan
+from kafka_rollout.procedure.kinds import run_of_dag
 from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, TakenOver, events_of, newest
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import find_dag_id
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import keep_lock
-from kafka_rollout.steps.planning.frozen_plan import check_plan
-from kafka_rollout.steps.procedures.kinds import run_of_dag
 
 log = OneLineLogger(logging.getLogger(__name__))
 

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from paramiko import SSHClient
 
     from kafka_rollout.client.security.client_security import ClientSecurity, HttpAccess
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+    from kafka_rollout.observation.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
 

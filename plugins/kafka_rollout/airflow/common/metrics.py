@@ -13,12 +13,12 @@ from typing import ParamSpec
 from airflow.sdk.configuration import conf
 
 from kafka_rollout.coordinator_logs.scan import LoadVerdict
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.metrics import Metric, run_gauges
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.view import RunView
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
 
 log = logging.getLogger(__name__)
 _Given = ParamSpec("_Given")

@@ -17,15 +17,15 @@ from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.planning.request import request_of
+from kafka_rollout.procedure.kinds import run_of_dag
+from kafka_rollout.roll import loop
+from kafka_rollout.roll.gate_checks import policy_of
+from kafka_rollout.roll.loop import BatchStatus, BatchWatch
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.projections.batches import RollOf, find_end, is_rollback_decided
-from kafka_rollout.steps.gates.checks import policy_of
-from kafka_rollout.steps.procedures.kinds import run_of_dag
-from kafka_rollout.steps.roll import loop
-from kafka_rollout.steps.roll.loop import BatchStatus, BatchWatch
+from kafka_rollout.run.projections.open_batches import RollOf, find_end, is_rollback_decided
 
 if TYPE_CHECKING:
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+    from kafka_rollout.observation.cluster_ports import ClusterPorts
 
 CONTINUE = (
     "To continue, clear the task roll.gate_before with all downstream tasks: no batch that has passed is repeated."

@@ -15,7 +15,7 @@ from dataclasses import dataclass, field
 from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.ports import RunStore
-from kafka_rollout.run.projections.batches import RollOf, batches_of, first_open_batch
+from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 
 POLL_S = 1.0
 

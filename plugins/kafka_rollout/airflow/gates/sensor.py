@@ -24,13 +24,13 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.control.approval import refuse_unproved_acceptances
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.step import Reaction, Step
+from kafka_rollout.roll.gate_checks import check_gates, policy_of, watch_of
 from kafka_rollout.run.events import Decision
-from kafka_rollout.steps.common.approval import refuse_unproved_acceptances
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.gates.checks import check_gates, policy_of, watch_of
-from kafka_rollout.steps.step import Reaction, Step
 
 # A check costs less than one second, a deferral about three (triggerer, scheduler, a new process). So a gate that
 # passes soon is checked in the task itself.

@@ -22,11 +22,11 @@ from kafka_rollout.gates.gate import (
     WatchStatus,
     resolve_together,
 )
-from kafka_rollout.steps.gates.checks import check_gates
-from kafka_rollout.steps.planning.frozen_plan import check_plan
+from kafka_rollout.preparation.frozen_plan import check_plan
+from kafka_rollout.roll.gate_checks import check_gates
 
 if TYPE_CHECKING:
-    from kafka_rollout.steps.common.cluster_ports import ClusterPorts
+    from kafka_rollout.observation.cluster_ports import ClusterPorts
 
 LOG_AGAIN_S = 30.0  # an unchanged message is logged again after this time
 SOAK_INTERVAL_S = 10.0  # between two checks during a soak

@@ -22,8 +22,8 @@ from kafka_rollout.base.wording import count
 from kafka_rollout.clusters.inventory import list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.procedure.kinds import KINDS, KindOfRun
 from kafka_rollout.releases.documents.catalogue import list_releases
-from kafka_rollout.steps.procedures.kinds import KINDS, KindOfRun
 
 _DEFAULTS = {"retries": 1, "retry_delay": timedelta(seconds=10)}
 

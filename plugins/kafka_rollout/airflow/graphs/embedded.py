@@ -12,8 +12,8 @@ from kafka_rollout.airflow.graphs.procedure import draw
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.releases.documents.catalogue import list_releases
-from kafka_rollout.steps.procedures.kinds import UPGRADE
 
 
 class KafkaUpgradeTaskGroup(TaskGroup):

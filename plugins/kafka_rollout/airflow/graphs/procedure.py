@@ -17,11 +17,11 @@ from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, chain, task_group
 
 from kafka_rollout.airflow.approvals.asking import PLAN_TASK
+from kafka_rollout.airflow.gates.batch_sensors import BATCH_NAME, BatchGateSensor, OfflineGateSensor
 from kafka_rollout.airflow.gates.batch_trigger import GateOf
-from kafka_rollout.airflow.gates.batches import BATCH_NAME, BatchGateSensor, OfflineGateSensor
 from kafka_rollout.airflow.gates.sensor import GateSensor
-from kafka_rollout.airflow.operators.approvals import ApprovalOperator
-from kafka_rollout.airflow.operators.batches import BeginRollbackOperator, ListBatchesOperator, ReplaceOperator
+from kafka_rollout.airflow.operators.ask_approval import ApprovalOperator
+from kafka_rollout.airflow.operators.replace_batch import BeginRollbackOperator, ListBatchesOperator, ReplaceOperator
 from kafka_rollout.airflow.operators.services import (
     OutcomeOperator,
     ReportOperator,
@@ -32,8 +32,8 @@ from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
 from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.run.projections.batches import RollOf
-from kafka_rollout.steps.step import EachBatch, EachNode, Procedure, Reaction, RunsAfter, Section, Service, Step
+from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Reaction, RunsAfter, Section, Service, Step
+from kafka_rollout.run.projections.open_batches import RollOf
 
 NODES = "nodes"  # the group of the gates of all nodes
 

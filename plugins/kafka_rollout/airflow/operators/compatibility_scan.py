@@ -112,9 +112,9 @@ class ReleaseCheckOperator(BaseOperator):
             return self._check(context)
 
     def _check(self, context: Context) -> dict[str, Any]:
+        from kafka_rollout.report.check_registry import CHECKED_KINDS, check_release, checks_of
         from kafka_rollout.report.page.pages import render_check
         from kafka_rollout.run.store.opening import open_check_history
-        from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
         from kafka_rollout.wiring.runs import read_run_in_progress
 
         target = target_of_check(context, self.cluster, Settings.from_environment())

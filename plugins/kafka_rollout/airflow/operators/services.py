@@ -21,12 +21,12 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.control.lock import release_lock
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy
+from kafka_rollout.procedure.step import Step
+from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
 from kafka_rollout.run.background import BackgroundProcess
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.lock import release_lock
-from kafka_rollout.steps.report import GROUPS_WATCHED, record_traffic
-from kafka_rollout.steps.step import Step
 
 
 def run_traffic(ports: ClusterPorts) -> BackgroundProcess:

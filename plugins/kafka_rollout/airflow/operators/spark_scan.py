@@ -27,7 +27,7 @@ from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.steps.step import Step
+from kafka_rollout.procedure.step import Step
 
 SPARK_CONNECTION = "spark_default"
 

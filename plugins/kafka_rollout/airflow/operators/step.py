@@ -24,14 +24,14 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.gates.sensor import watch_gates
 from kafka_rollout.airflow.operators.services import keep_traffic_running
-from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
+from kafka_rollout.control.holds import HeldError, refuse_held
 from kafka_rollout.gates.gate import WatchState
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.kinds import KINDS, run_of_dag
+from kafka_rollout.procedure.step import Reaction, Step, StepCall
 from kafka_rollout.run.events import Begun, Decision, StepsSkipped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.common.control import HeldError, refuse_held
-from kafka_rollout.steps.procedures.kinds import KINDS, run_of_dag
-from kafka_rollout.steps.step import Reaction, SkippedStepError, Step, StepCall
 
 _MEANINGS = {
     Decision.RETRY: "Repeat the step. It does not repeat what is done.",

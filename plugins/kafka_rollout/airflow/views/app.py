@@ -22,10 +22,10 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import list_readable_clusters
-from kafka_rollout.report.fleet import Show, as_csv, choose_rows
+from kafka_rollout.console.fleet import Show, as_csv, choose_rows
+from kafka_rollout.procedure.kinds import KINDS
 from kafka_rollout.report.page.pages import INSTALL, can_plot
 from kafka_rollout.run.events import Channel, Responder
-from kafka_rollout.steps.procedures.kinds import KINDS
 
 STATIC = Path(__file__).parent / "static"
 STATIC_FILES = {

@@ -15,15 +15,15 @@ from kafka_rollout.base.durations import iso
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import count
+from kafka_rollout.console.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
+from kafka_rollout.console.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
+from kafka_rollout.console.run_console import Console, TimedLine, build_console, group_by_rack
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.notifications.due import ClusterHistory, RunHistory, due_notifications
-from kafka_rollout.report.cluster_status import ENDED, ClusterStatus, Phase, RunState, build_status, choose_run
-from kafka_rollout.report.console import Console, TimedLine, build_console, group_by_rack
-from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, cells, choose_rows
-from kafka_rollout.steps.procedures.kinds import KINDS
-from kafka_rollout.steps.progress import Progress
+from kafka_rollout.procedure.kinds import KINDS
+from kafka_rollout.procedure.progress import Progress
 
 LINES_SHOWN = 200
 

@@ -14,8 +14,8 @@ from airflow.sdk.exceptions import AirflowNotFoundException
 
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.base.errors import RolloutError, UserError
+from kafka_rollout.console.run_console import ClusterNow, with_trends
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.console import ClusterNow, with_trends
 
 log = logging.getLogger(__name__)
 

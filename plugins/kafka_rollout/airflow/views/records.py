@@ -18,13 +18,13 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.system.settings import Settings
+from kafka_rollout.console.cluster_status import is_trial
 from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.notifications.due import Notification
-from kafka_rollout.report.cluster_status import is_trial
+from kafka_rollout.procedure.kinds import KINDS
+from kafka_rollout.procedure.progress import Progress
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import QUIET_S
-from kafka_rollout.steps.procedures.kinds import KINDS
-from kafka_rollout.steps.progress import Progress
 
 if TYPE_CHECKING:
     from kafka_rollout.run.store.scans import KeptCheck

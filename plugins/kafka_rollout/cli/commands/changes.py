@@ -26,11 +26,11 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.cli.run import ShellServices, accept_logs, roll_back_run, run_procedure, start_node_again
+from kafka_rollout.control.approval import take_over_run
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
+from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
-from kafka_rollout.steps.common.approval import take_over_run
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts
-from kafka_rollout.steps.procedures.kinds import KINDS, procedure_of
+from kafka_rollout.procedure.kinds import KINDS, procedure_of
 
 _OR_DRY_RUN = ", or --dry-run"
 # Of a command that continues an approved run, whose plan has the least soak and number of checks.

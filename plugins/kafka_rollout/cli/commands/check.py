@@ -24,8 +24,8 @@ from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec
 from kafka_rollout.releases.documents.catalogue import get_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.reported import levels_text
+from kafka_rollout.report.check_registry import CHECKED_KINDS, check_release, checks_of
 from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport, Result, find_worse
-from kafka_rollout.steps.check_registry import CHECKED_KINDS, check_release, checks_of
 
 if TYPE_CHECKING:
     from kafka_rollout.client.requests import SilentNodes

@@ -26,14 +26,14 @@ from kafka_rollout.clusters.inventory import get_cluster, list_readable_clusters
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import observe as observe_cluster
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.preparation.plan_making import plan_change
+from kafka_rollout.procedure.approval_requests import approval_body
+from kafka_rollout.report.check_registry import verify as verify_cluster
 from kafka_rollout.report.run_report import Outcome, stored_end
-from kafka_rollout.steps.check_registry import verify as verify_cluster
-from kafka_rollout.steps.common.cluster_ports import observe as observe_cluster
-from kafka_rollout.steps.planning.plans import plan_change
-from kafka_rollout.steps.procedures.approval_requests import approval_body
 
 
 def clusters(as_json: AsJson = False) -> None:

@@ -35,20 +35,15 @@ from kafka_rollout.cli.options import (
     takes_request,
 )
 from kafka_rollout.cli.run import ShellServices
+from kafka_rollout.control.approval import record_shell_start, refuse_answer, require_approval, take_over_run
+from kafka_rollout.feature_updates.levels import check_for_narrower_nodes
+from kafka_rollout.feature_updates.update import observe_features, planned_outcomes
 from kafka_rollout.features.requests import FeatureAction, exit_code
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import DowngradeType, Request
+from kafka_rollout.procedure.kinds import FEATURES
+from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.run.events import ApprovalOf
-from kafka_rollout.steps.common.approval import (
-    record_shell_start,
-    refuse_answer,
-    require_approval,
-    take_over_run,
-)
-from kafka_rollout.steps.features.levels import check_for_narrower_nodes
-from kafka_rollout.steps.features.update import observe_features, planned_outcomes
-from kafka_rollout.steps.procedures.kinds import FEATURES
-from kafka_rollout.steps.runner import Runner
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

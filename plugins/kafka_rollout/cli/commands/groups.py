@@ -20,9 +20,9 @@ from kafka_rollout.gates.gate import GateCheck, GateCondition, GatePolicy, GateW
 from kafka_rollout.groups.group_records import with_records
 from kafka_rollout.groups.migration import ConversionSettings, Goal, GroupPlan, plan_groups
 from kafka_rollout.model.groups import CLASSIC, CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
+from kafka_rollout.observation.cluster_ports import ClusterPorts, read_current_levels
 from kafka_rollout.releases.facts import GROUP_VERSION, Release
-from kafka_rollout.steps.common.cluster_ports import ClusterPorts, read_current_levels
-from kafka_rollout.steps.gates.checks import GATE, check_conversion
+from kafka_rollout.roll.gate_checks import GATE, check_conversion
 
 if TYPE_CHECKING:
     from kafka_rollout.client.requests import ClusterConnections

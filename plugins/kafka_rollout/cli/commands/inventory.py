@@ -17,8 +17,8 @@ from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig, open_p
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.model.rights import RIGHTS, RightsOf, grant_commands
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.preparation.node_checks import CheckedNode, check_inventory, read_configurations, readiness
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.planning.hosts import CheckedNode, check_inventory, read_configurations, readiness
 
 if TYPE_CHECKING:
     from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories

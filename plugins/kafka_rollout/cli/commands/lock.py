@@ -13,7 +13,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AsJson, ClusterName
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.steps.common.approval import refuse_answer
+from kafka_rollout.control.approval import refuse_answer
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 

@@ -21,7 +21,7 @@ from kafka_rollout.cli.options import AsJson, read_feature, read_level
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.metadata_log.log_choice import choose_log
 from kafka_rollout.metadata_log.losses import Loss, LossReport, with_paths
-from kafka_rollout.metadata_log.scan import MetadataScan
+from kafka_rollout.metadata_log.metadata_scan import MetadataScan
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 if TYPE_CHECKING:

@@ -22,10 +22,10 @@ from kafka_rollout.cli.options import (
 )
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.preparation.plan_making import planned_releases, releases_between
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import RehearsalOutcome, RehearsalResult
 from kafka_rollout.rehearsal.selection import DEFAULT_LIMIT
-from kafka_rollout.steps.planning.plans import planned_releases, releases_between
 
 
 @takes_request(RunOf.UPGRADE, RunOf.DOWNGRADE, plans_only=True)

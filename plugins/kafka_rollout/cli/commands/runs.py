@@ -18,7 +18,7 @@ from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.options import AsJson, ClusterName, require_run
 from kafka_rollout.cli.status_screen import StatusScreen, Until, exit_code, follow, print_status
 from kafka_rollout.clusters.inventory import get_cluster
-from kafka_rollout.report.cluster_status import ClusterStatus
+from kafka_rollout.console.cluster_status import ClusterStatus
 from kafka_rollout.run.projections.approvals import find_unconfirmed_approval
 
 if TYPE_CHECKING:

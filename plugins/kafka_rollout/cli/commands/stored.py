@@ -18,10 +18,10 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, ClusterName, CommandConfig
 from kafka_rollout.cli.status_screen import print_status
 from kafka_rollout.clusters.inventory import get_cluster
+from kafka_rollout.console.downgrade_options import OptionState
+from kafka_rollout.console.fleet import COLUMNS, FleetRow, Show, as_csv, cells, choose_rows
+from kafka_rollout.console.option_details import DowngradeOptions, Option
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.report.downgrade_options import OptionState
-from kafka_rollout.report.fleet import COLUMNS, FleetRow, Show, as_csv, cells, choose_rows
-from kafka_rollout.report.option_details import DowngradeOptions, Option
 from kafka_rollout.run.events import Observed
 
 _TABLE_WIDTH = 200  # of a terminal; in a narrower one each cluster is a list

@@ -22,7 +22,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, Tr
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import give_to_owner, open_regular, reading, sha256_of, sync_folder, take_rights
 from kafka_rollout.metadata_log.disk.folder import META, MetadataFolder, open_folder, stopped_node
-from kafka_rollout.metadata_log.scan import space_for_backup
+from kafka_rollout.metadata_log.metadata_scan import space_for_backup
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.topology import NodeSpec
 

@@ -33,8 +33,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
     read_log,
 )
-from kafka_rollout.metadata_log.record_types import MetadataLogFacts, RecordType
-from kafka_rollout.metadata_log.scan import (
+from kafka_rollout.metadata_log.metadata_scan import (
     MetadataScan,
     RemedyFacts,
     ReplayFailure,
@@ -43,6 +42,7 @@ from kafka_rollout.metadata_log.scan import (
     record_classes,
     remedies,
 )
+from kafka_rollout.metadata_log.record_types import MetadataLogFacts, RecordType
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -36,8 +36,8 @@ from kafka_rollout.metadata_log.classes.snapshot import (
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, node_log, read_start
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.metadata_scan import MetadataScan
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations, RecordType
-from kafka_rollout.metadata_log.scan import MetadataScan
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release, VersionRange

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.losses import ACCESS, LossReport
-from kafka_rollout.metadata_log.scan import BACKUP_SPACE, LogReadiness, MetadataScan
+from kafka_rollout.metadata_log.metadata_scan import BACKUP_SPACE, LogReadiness, MetadataScan
 from kafka_rollout.model.contents import PARTS, SETTINGS
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.metadata_log.scan import LogReadiness
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Event, Observed, events_of

@@ -10,9 +10,9 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.control.lock import calls_of
 from kafka_rollout.metadata_log.changes.places import MANIFEST, DiskChanges
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
-from kafka_rollout.steps.common.lock import calls_of
 
 
 def mode(path: Path) -> int:

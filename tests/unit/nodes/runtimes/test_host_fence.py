@@ -12,12 +12,12 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.control.lock import calls_of
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.ports.cluster import NodeChanges
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.steps.common.lock import calls_of
 from tests.fakes.clock import FakeClock
 from tests.fakes.host import FakeHost
 from tests.waiting import wait_until

@@ -15,9 +15,9 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.starts import PluginClass
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.files_at_start import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.hosts.starts import find_jvm_problems, find_node_classes, read_named_files
-from kafka_rollout.nodes.runtimes.hosts.state import UnitState, parse_unit
+from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState, parse_unit
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of

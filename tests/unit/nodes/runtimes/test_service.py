@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.hosts.state import ARGUMENTS
+from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from kafka_rollout.nodes.runtimes.hosts.state import parse_unit
+from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_unit
 
 RUNNING = """\
 LoadState=loaded

@@ -6,7 +6,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.metadata_log.losses import Loss, LossReport
-from kafka_rollout.metadata_log.scan import LogReadiness, MetadataScan, RemedyFacts, ReplayFailure
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness, MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.model.plan import Direction, FeatureChange, Lowering, Plan, Undo
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.downgrade_scans import (

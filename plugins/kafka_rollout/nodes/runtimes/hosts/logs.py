@@ -22,7 +22,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, end_of, parse_place
 
 if TYPE_CHECKING:
-    from kafka_rollout.nodes.runtimes.hosts.state import UnitState
+    from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState
 
 _NO_JOURNAL = ("not seeing messages from other users", "insufficient permissions")
 _NO_ENTRIES = "-- No entries --"

@@ -36,6 +36,7 @@ from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, HostDirectory, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.files_at_start import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.installing import (
     JAR,
     download,
@@ -53,8 +54,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
-from kafka_rollout.nodes.runtimes.hosts.starts import find_jvm_problems, find_node_classes, read_named_files
-from kafka_rollout.nodes.runtimes.hosts.state import (
+from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     UnitState,
     look,
     parse_unit,

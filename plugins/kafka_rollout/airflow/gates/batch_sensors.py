@@ -1,0 +1,309 @@
+"""The parts of a batch as tasks: what they share, and the two gates as sensors that live in the triggerer."""
+
+from __future__ import annotations
+
+from abc import abstractmethod
+from collections.abc import Mapping, Sequence
+from typing import Any, NoReturn
+
+from airflow.sdk import BaseSensorOperator, Context
+from airflow.sdk.exceptions import AirflowFailException, AirflowSkipException
+from airflow.triggers.base import StartTriggerArgs
+
+from kafka_rollout.airflow.approvals.airflow_records import keep_answer, map_index_of
+from kafka_rollout.airflow.approvals.asking import (
+    approvers,
+    ask,
+    ask_how_to_continue,
+    is_answer,
+    keep_lock_while_asking,
+    read_answer,
+    record_decision,
+    recorded_with,
+)
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    frozen_plan,
+    request_in,
+)
+from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told, place_of_instance
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
+from kafka_rollout.control.lock import shorten_lease
+from kafka_rollout.lowering import offline
+from kafka_rollout.model.plan import BatchStep, Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.step import ApprovalRequest, Reaction, Step, StepCall
+from kafka_rollout.roll import loop
+from kafka_rollout.roll.loop import Roll
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.ports import Answer, Question
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.open_batches import RollOf, approvals_between
+
+BATCH_NAME = "{{ task.batch['name'] }}"  # of an instance that has run in a worker
+
+_MEANINGS = {
+    Decision.WAIT_ON: (
+        "Continue without another start: after a pause with the next nodes, after a failure with the gate, for another "
+        "gate timeout, or with the same step."
+    ),
+    Decision.RETRY: (
+        "Start the nodes again that this run stopped and that failed; a process that hangs in its shutdown is killed. "
+        "If the approval is invalid, this answer approves the plan again in your name."
+    ),
+    Decision.SPLIT: "Restart the nodes of this batch in parts that can be stopped together now.",
+    Decision.APPROVED: "After the first node or the first batch: replace the other nodes.",
+    Decision.REJECTED: "After the first node or the first batch: end the run. Nothing is undone.",
+}
+_NOTE = "This task can ask several times. The reason above is that of its first request."
+
+
+class BatchTask(RolloutOperator):
+    """One part of one batch: an instance of a task that is mapped over the batches.
+
+    The place of the batch is the instance's map index. What the batch is, and whether it can act, is read from the plan
+    and the history, never from the value that Airflow mapped (`batch`), which names the instance.
+    """
+
+    template_fields = ("batch",)
+    gate: GateOf
+
+    def __init__(
+        self, *, step: Step, of: RollOf, batch: Any, approvals: Sequence[ApprovalRequest] = (), **kwargs: Any
+    ) -> None:
+        super().__init__(**kwargs)
+        self.step = step
+        self.of = of
+        self.batch = batch
+        self.approvals = {one.of: one for one in approvals}
+
+    def find(self, context: Context, ports: ClusterPorts) -> tuple[Roll, BatchStep]:
+        """Return the batch of this instance, of the plan that the first task froze."""
+        roll = loop.roll_of(ports, frozen_plan(ports, context), self.of)
+        index = map_index_of(context)
+        if not 0 <= index < len(roll.batches):
+            raise RefusedError(
+                f"The plan has {len(roll.batches)} batches, and this is batch {index + 1}.",
+                remedy="Clear the task that lists the batches, with all downstream tasks.",
+            )
+        return roll, roll.batches[index]
+
+    def wait(self, context: Context, gate: GateOf, *, resumes: bool) -> NoReturn:
+        """Wait in the triggerer for a gate of the batch."""
+        trigger = BatchTrigger(
+            cluster=self.cluster,
+            of=self.of.value,
+            gate=gate.value,
+            place=place_of_instance(context),
+            resumes=resumes,
+            records=self.records,
+        )
+        self.defer(trigger=trigger, method_name="gate_watched")
+
+    @abstractmethod
+    def go_on(self, context: Context) -> Any:
+        """Continue with this part of the batch."""
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        return self.go_on(context)
+
+    def gate_watched(self, context: Context, event: Any) -> Any:
+        """Continue after the triggerer. `dag.test()` resumes also a task that it has ended, with the state as event."""
+        if isinstance(event, str):
+            if event != "success":
+                raise (AirflowSkipException if event == "skipped" else AirflowFailException)(f"The task is {event}.")
+            return None
+        return super().gate_watched(context, event)
+
+    def watched(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue with what the triggerer found, or with a late answer to the request of an earlier attempt."""
+        if is_answer(event):
+            return self._decide(context, event, is_late=True)
+        if event["state"] == Told.PASSED:
+            return self.go_on(context)
+        if event["state"] == Told.ENDED:
+            raise (AirflowSkipException if event.get("skips") else AirflowFailException)(event["message"])
+        with self.working(context, begins=True, ends=False) as ports:
+            self._react(context, ports, event)
+
+    def _react(self, context: Context, ports: ClusterPorts, event: dict[str, Any]) -> NoReturn:
+        """Ask what the triggerer found to ask, or let the task fail."""
+        roll, batch = self.find(context, ports)
+        if event["state"] == Told.ASKS and event["what"] != ApprovalOf.PAUSE:
+            self._ask_approval(context, ports, roll.plan, batch, ApprovalOf(event["what"]))
+        if event["state"] == Told.ERROR and (event.get("stops") or not self.asks(ports, is_fatal=event["asks"])):
+            raise AirflowFailException(event["message"])
+        self.ask(context, ports, batch, event["message"], is_pause=event["state"] == Told.ASKS)
+
+    def asks(self, ports: ClusterPorts, *, is_fatal: bool) -> bool:
+        """Return whether an approver decides after an error; otherwise the task fails."""
+        return is_fatal or (self.of is RollOf.PLAN and has_stopped_nodes(ports.run.events()))
+
+    def ask_or_raise(
+        self, context: Context, ports: ClusterPorts, batch: BatchStep, error: FatalError | RefusedError | TransientError
+    ) -> NoReturn:
+        """Request a decision after an error, or let the task fail."""
+        if not self.asks(ports, is_fatal=isinstance(error, FatalError)):
+            raise error
+        self.ask(context, ports, batch, str(error))
+
+    def ask(
+        self, context: Context, ports: ClusterPorts, batch: BatchStep, why: str, *, is_pause: bool = False
+    ) -> NoReturn:
+        """Request a decision after a failure, or at a pause of the plan."""
+        ask_how_to_continue(
+            context,
+            ports,
+            what=loop.name_of(batch),
+            why=why,
+            options=self.options(ports, batch),
+            meanings=self.meanings,
+            subject=f"{loop.name_of(batch)} waits for a decision",
+            note=_NOTE,
+            is_pause=is_pause,
+        )
+
+    @property
+    def meanings(self) -> Mapping[Decision, str]:
+        return _MEANINGS
+
+    def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
+        """Return the answers, the same for every request of an instance: Airflow keeps those of the first one."""
+        plan, events = ports.run.load_plan(), ports.run.events()
+        can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
+        before = self.gate is GateOf.BEFORE and self.of is RollOf.PLAN
+        needed = approvals_between(events, plan, batch) if before else ()
+        earlier = approvals_between(events, plan, plan.batch_steps[batch.index - 1]) if needed else ()
+        approves = (Decision.APPROVED, Decision.REJECTED) if len(needed) > len(earlier) else ()
+        accept = (Decision.ACCEPT,) if self.gate is GateOf.AFTER else ()
+        split = (Decision.SPLIT,) if self.gate is GateOf.BEFORE and len(batch.node_ids) > 1 else ()
+        last = Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE
+        return (*approves, Decision.WAIT_ON, *accept, Decision.RETRY, *split, last)
+
+    def _ask_approval(
+        self, context: Context, ports: ClusterPorts, plan: Plan, batch: BatchStep, what: ApprovalOf
+    ) -> NoReturn:
+        """Request the approval between two batches."""
+        request, options = self.approvals[what], self.options(ports, batch)
+        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {request.subject(plan)}")
+        call = StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
+        meant = {
+            **_MEANINGS,
+            Decision.ROLL_BACK: f"Roll back to {plan.source}. Then end the run.",
+            Decision.STOP_HERE: "End the run. Nothing is undone.",
+        }
+        listed = "\n".join(f"- **{option.label}**: {meant[option]}" for option in options)
+        question = Question(
+            what=what,
+            subject=request.subject(plan),
+            body=f"{request.body(call)}\n\n{listed}",
+            options=options,
+            users=approvers(context, ports),
+        )
+        ask(context, ports, question, method="decided", timeout=timeout, text_must_be_present=True)
+
+    def decided(self, context: Context, event: dict[str, Any]) -> Any:
+        """Continue with the decision of an approver."""
+        return self._decide(context, event, is_late=False)
+
+    def _decide(self, context: Context, event: dict[str, Any], *, is_late: bool) -> Any:
+        """Record the decision and continue. `is_late`: *Retry* must not stop nodes that the task waits for now."""
+        with self.working(context, ends=False) as ports:
+            roll, batch = self.find(context, ports)
+            what = loop.name_of(batch)
+            answer = read_answer(context, event, what)
+            self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
+            due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
+            if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
+                if due is not None and answer.reason:
+                    self._record_approval(context, ports, roll.plan, due, answer)
+            else:
+                decision = record_decision(context, ports, what, answer)
+                if answer.decision is Decision.RETRY:
+                    renew_invalid_approvals(ports, roll.plan, decision)
+                if answer.decision is Decision.SPLIT:
+                    self.log.info("The batch is split: %s", loop.split(roll, batch))
+        if answer.decision is Decision.RETRY and not is_late:
+            return self.attempt(context, "retry")
+        return self.go_on(context)
+
+    def _record_approval(
+        self, context: Context, ports: ClusterPorts, plan: Plan, what: ApprovalOf, answer: Answer
+    ) -> None:
+        shorten_lease(ports, f"{what.noun(plan.direction)} to {plan.target}: {answer.decision.label}")
+        given = recorded_with(context, ports, answer)
+        record_approval(ports, what, answer.by, answer.decision, answer.reason, **given)
+        approved = answer.decision is Decision.APPROVED
+        keep_answer(context, plan.hash, (what,) if approved else (), answer.by)
+        if not approved:
+            raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
+
+    def retry(self, context: Context, ports: ClusterPorts) -> Any:
+        """Carry out *Retry*, then continue; ask again if the nodes cannot be started."""
+        roll, batch = self.find(context, ports)
+        try:
+            self.start_again(roll, batch)
+        except (TransientError, FatalError, RefusedError) as error:
+            self.ask(context, ports, batch, str(error))
+        return self.go_on(context)
+
+    def start_again(self, roll: Roll, batch: BatchStep) -> None:
+        """Start the failed nodes of the batch again."""
+        loop.start_again(roll, batch)
+
+
+class BatchGateSensor(BatchTask, BaseSensorOperator):
+    """A gate of a batch. It begins and passes in the triggerer; only a question needs a worker."""
+
+    start_from_trigger = True
+
+    def __init__(self, *, gate: GateOf, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.gate = gate
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{BatchTrigger.__module__}.{BatchTrigger.__name__}",
+            trigger_kwargs={"cluster": self.cluster, "of": self.of.value, "gate": gate.value},
+            next_method="gate_watched",
+            next_kwargs=None,
+            timeout=None,
+        )
+
+    def go_on(self, context: Context) -> Any:
+        self.wait(context, self.gate, resumes=False)
+
+    def execute(self, context: Context) -> Any:
+        return self.go_on(context)  # in `dag.test()`, which begins every task in a worker
+
+
+class OfflineGateSensor(BatchGateSensor):
+    """The gate of one node after all nodes were started. After an undo it offers no *Retry*: a broker may have
+    registered.
+    """
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(gate=GateOf.AFTER, **kwargs)
+
+    def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
+        again = () if self.of is RollOf.OFFLINE_UNDO else (Decision.RETRY,)
+        return (Decision.WAIT_ON, Decision.ACCEPT, *again, Decision.STOP_HERE)
+
+    @property
+    def meanings(self) -> Mapping[Decision, str]:
+        return {}
+
+    def asks(self, ports: ClusterPorts, *, is_fatal: bool) -> bool:
+        return False  # only a failed gate asks
+
+    def start_again(self, roll: Roll, batch: BatchStep) -> None:
+        """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
+        clock = roll.ports.clock
+        for left in reversed(range((self.step.limits.retries or 0) + 1)):
+            try:
+                offline.start_again(roll.ports, roll.plan, roll.nodes(batch)[0])
+                return
+            except TransientError as error:
+                if not left:
+                    raise
+                self.log.warning("%s", error)
+                clock.sleep(self.step.limits.pause_s)

@@ -1,0 +1,125 @@
+"""Approvals: the request, the answer of Airflow's record, and its effect."""
+
+from __future__ import annotations
+
+from typing import Any, NoReturn
+
+from airflow.sdk import Context
+from airflow.sdk.exceptions import AirflowFailException
+
+from kafka_rollout.airflow.approvals.airflow_records import keep_answer
+from kafka_rollout.airflow.approvals.asking import (
+    approvers,
+    ask,
+    decide_roll_back,
+    keep_lock_while_asking,
+    read_answer,
+    recorded_with,
+)
+from kafka_rollout.airflow.common.base import (
+    RolloutOperator,
+    frozen_plan,
+    request_in,
+    skip_if,
+)
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.lock import shorten_lease
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.step import Step, StepCall
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.ports import Question
+from kafka_rollout.run.projections.runs import is_plan_refused
+
+_PLAN_AGAIN = "Then clear the task observe with all downstream tasks: the run plans again."
+
+
+class ApprovalOperator(RolloutOperator):
+    """Request one approval. A rejection or a timeout fails the task, so no later task begins.
+
+    A retry and a cleared task ask again: Airflow then removes the earlier answer from its record.
+    """
+
+    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        if step.approval is None:
+            raise TypeError(f"Step {step.id} has no approval.")
+        self.step = step
+        self.approval = step.approval
+        self.what = step.approval.of
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        plan = frozen_plan(ports, context)
+        if request_in(context).dry_run:  # cleared in an attempt to continue it
+            raise AirflowFailException(
+                "This run is a dry run and changes nothing. Start a new run without the dry run."
+            )
+        self.check(context, ports, plan)
+        self._ask(context, ports, plan)
+
+    def answered(self, context: Context, event: dict[str, Any]) -> Any:
+        """Record the answer. The task that acts compares it with Airflow's record."""
+        with self.working(context) as ports:
+            plan = frozen_plan(ports, context)
+            answer = read_answer(context, event, self.approval.subject(plan))
+            chosen = answer.decision.label
+            if not answer.reason:
+                self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
+                self._ask(context, ports, plan)
+            shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
+            given = recorded_with(context, ports, answer)
+            rolls_back = answer.decision is Decision.ROLL_BACK
+            decision = Decision.REJECTED if rolls_back else answer.decision
+            record_approval(ports, self.what, answer.by, decision, answer.reason, **given)
+            if rolls_back:
+                record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, answer.reason, **given)
+            gives = {Decision.APPROVED: (self.what,), Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,)}
+            keep_answer(context, plan.hash, gives.get(answer.decision, ()), answer.by)
+            if rolls_back:
+                decide_roll_back(context, self.task_id, answer)
+            if answer.decision is not Decision.APPROVED:
+                raise AirflowFailException(f"{answer.by} rejected: {answer.reason}")
+        self.log.info("%s approved: %s", answer.by, answer.reason)
+        return {"by": answer.by, "reason": answer.reason}
+
+    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
+        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.approval.subject(plan)}")
+        question = Question(
+            what=self.what,
+            subject=self.approval.subject(plan),
+            body=self.body(context, ports, plan),
+            options=self.choices(plan),
+            users=approvers(context, ports),
+        )
+        ask(context, ports, question, method="answered", timeout=timeout, text_must_be_present=True)
+
+    def choices(self, plan: Plan) -> tuple[Decision, ...]:
+        """Return the possible answers. If every node already ran the target, there is no node to roll back."""
+        roll_back = (Decision.ROLL_BACK,) if self._offers_roll_back(plan) else ()
+        return (Decision.APPROVED, Decision.REJECTED, *roll_back)
+
+    def _offers_roll_back(self, plan: Plan) -> bool:
+        return self.approval.offers_roll_back and plan.changes_release
+
+    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
+        """Refuse or skip before the request. This task, cleared alone, would refuse the same plan again."""
+        try:
+            reason = self.approval.check(self._call(context, ports, plan))
+        except RefusedError as error:
+            if is_plan_refused(ports.run.events(), plan):
+                raise RefusedError(error.sentence, remedy=f"{error.remedy} {_PLAN_AGAIN}") from error
+            raise
+        skip_if(reason)
+
+    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
+        """Return the Markdown text, always the same for the same plan."""
+        body = self.approval.body(self._call(context, ports, plan))
+        if self._offers_roll_back(plan):
+            body += f"\n\n**{Decision.ROLL_BACK.label}** rolls back every node to {plan.source} instead."
+            if self.what is ApprovalOf.FINALIZE:
+                body += " A rollback is not possible after this approval."
+        return body
+
+    def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
+        return StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)

@@ -1,0 +1,95 @@
+"""The list of the batches, and the replacement of a batch: the only part of a roll that needs a worker."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from airflow.sdk import Context
+from airflow.sdk.configuration import conf
+from airflow.sdk.exceptions import AirflowSkipException
+
+from kafka_rollout.airflow.approvals.asking import show_waiting
+from kafka_rollout.airflow.gates.batch_sensors import BatchTask
+from kafka_rollout.airflow.gates.batch_trigger import GateOf
+from kafka_rollout.airflow.operators.services import keep_traffic_running
+from kafka_rollout.airflow.operators.step import StepOperator
+from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.control.approval import refuse_unproved_acceptances
+from kafka_rollout.control.holds import HeldError
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.roll import loop
+from kafka_rollout.run.projections.open_batches import is_rollback_decided
+
+
+class ListBatchesOperator(StepOperator):
+    """Return the list over which the parts of the batches are mapped."""
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        found = super().act(context, ports)
+        refuse_too_many(len(found or ()))
+        return found
+
+
+def refuse_too_many(batches: int) -> None:
+    """Raise RefusedError for more batches than Airflow can wait for, by the settings of this worker.
+
+    Every batch that has not passed has a trigger. Without a free place in the triggerer, the gate after the start of
+    the first batch would wait for the places of the gates that wait for it.
+    """
+    for section, setting, limit in _LIMITS:
+        most = conf.getint(section, setting)
+        if batches > most:
+            raise RefusedError(
+                f"The plan has {batches} batches, and this Airflow {limit.format(most)}.",
+                remedy=f"Set {setting} of [{section}] to {batches} or more, then clear this task.",
+            )
+
+
+_LIMITS = (
+    ("core", "max_map_length", "maps a task over at most {} values"),
+    ("triggerer", "capacity", "has at most {} triggers at a time in a triggerer, of which each batch needs one"),
+)
+
+
+class BeginRollbackOperator(ListBatchesOperator):
+    """List the batches of the rollback; skipped unless an approver decided it. It also runs in a run without a plan."""
+
+    def execute(self, context: Context) -> Any:
+        from kafka_rollout.run.store.opening import open_run
+
+        if not is_rollback_decided(open_run(self.cluster, str(context["run_id"])).events()):
+            raise AirflowSkipException("No approver decided to roll back.")
+        return super().execute(context)
+
+
+class ReplaceOperator(BatchTask):
+    """Stop, replace and start the nodes of a batch. Proves by itself what allows it (`roll/loop.py`).
+
+    If the batch must wait again, it waits in the triggerer for the gate before the stop, and then continues.
+    """
+
+    gate = GateOf.BEFORE
+
+    def go_on(self, context: Context) -> Any:
+        return self.attempt(context, "act", self.records)
+
+    def act(self, context: Context, ports: ClusterPorts) -> Any:
+        roll, batch = self.find(context, ports)
+        refuse_unproved_acceptances(ports, roll.plan)
+        keep_traffic_running(context, ports)
+        show_waiting(context, f"{loop.name_of(batch)}: the stop, replacement and start")
+        try:
+            is_left = loop.replace(roll, batch)
+        except HeldError as held:
+            show_waiting(context, held.sentence)
+            is_left = True
+        except TransientError as error:
+            if context["ti"].try_number <= context["ti"].max_tries:
+                raise
+            self.ask_or_raise(context, ports, batch, error)
+        except (FatalError, RefusedError) as error:
+            self.ask_or_raise(context, ports, batch, error)
+        if is_left:
+            self.wait(context, GateOf.BEFORE, resumes=True)
+        show_waiting(context, "nothing: the nodes are started")
+        return {"nodes": list(batch.node_ids)}

@@ -1,0 +1,134 @@
+"""What a node on a host reads at its start, as far as the SSH user sees it without a right: dates, names in jars, Java.
+
+The content of keystores and truststores is never read, and never leaves the host: a file that has not changed since the
+process started is the one that this process has read. No command needs sudo, except the two that every plan runs.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping, Sequence
+
+from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.installing import JAR
+from kafka_rollout.nodes.runtimes.hosts.unit_state import (
+    OPENED,
+    UnitState,
+    find_java,
+    read_argument_sets,
+    read_java_version,
+)
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.jvm.java import harmless_options, refusal_of
+
+_STAT = "stat {follow}--format=%Z -- {path} 2>&1 | sed 's/^/{number} /'"
+# The SSH user must not execute what another user than root can change.
+_UNSAFE = r"find -H {home} -xdev \( ! -uid 0 -o -perm /022 \) ! -type l -print -quit"
+_SAFE_HOME = re.compile(r"/[\w./+-]+")
+
+
+def read_named_files(commands: HostCommands, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
+    """Return the date of each file, and of the link that names it."""
+    numbered = list(enumerate(files.items()))
+    parts = [
+        _STAT.format(follow=follow, path=shlex.quote(path), number=number)
+        for number, (_, path) in numbered
+        if path.startswith("/")
+        for follow in ("-L ", "")
+    ]
+    lines = commands.run(node, f"export LC_ALL=C; {'; '.join(parts)}").out.splitlines() if parts else []
+    answers: dict[int, list[str]] = {}
+    for line in lines:
+        number, _, text = line.partition(" ")
+        if number.isdigit():
+            answers.setdefault(int(number), []).append(text.strip())
+    return tuple(_named_file(setting, path, answers.get(number, [])) for number, (setting, path) in numbered)
+
+
+def _named_file(setting: str, path: str, answers: Sequence[str]) -> NamedFile:
+    if not path.startswith("/"):
+        return NamedFile(
+            setting=setting, path=path, problem="the path is relative to the folder in which the unit starts"
+        )
+    if len(answers) == 2 and all(answer.isdigit() for answer in answers):
+        return NamedFile(setting=setting, path=path, changed_at=float(max(map(int, answers))))
+    why = next((answer for answer in answers if not answer.isdigit()), "the host does not report it")
+    if MISSING in why:
+        return NamedFile(setting=setting, path=path, is_absent=True)
+    return NamedFile(setting=setting, path=path, problem=why.rpartition(": ")[2])
+
+
+def find_node_classes(
+    commands: HostCommands, node: NodeSpec, unit: UnitState, release: Release, classes: Sequence[PluginClass]
+) -> ClassPlaces:
+    """Look for the names of classes in the jars of the release's folder and of the running process.
+
+    The directory of a jar has the names of its files in plain text.
+    """
+    service = service_of(node)
+    folder = service.package.jars if service.package else f"{service.folder(release)}/libs"
+    opened = commands.sudo(node, rights_of(node).list_open_files, pid=unit.pid).out if unit.pid is not None else ""
+    loaded = list(dict.fromkeys(OPENED.findall(opened)))
+    own = {jar.rpartition("/")[0] for jar in loaded if JAR.search(f"{jar}\n")}
+    parts = [f"test -d {folder} && echo there"]
+    for number, one in enumerate(classes):
+        jars = [f"{folder}/*.jar", *map(shlex.quote, loaded)]
+        jars += [_pattern(part) for part in one.class_path.split(":") if part.startswith("/")]
+        name = shlex.quote(f"{one.name.replace('.', '/')}.class")
+        parts.append(f"grep -lsF -- {name} {' '.join(jars)} | sed 's/^/{number} /'")
+    lines = commands.run(node, "; ".join(parts)).out.splitlines()
+    jars_of: dict[str, tuple[str, ...]] = {}
+    left_behind: dict[str, tuple[str, ...]] = {}
+    for number, one in enumerate(classes):
+        found = [line.partition(" ")[2] for line in lines if line.partition(" ")[0] == str(number)]
+        old = [jar for jar in found if jar.rpartition("/")[0] in own - {folder}]
+        if stays := tuple(jar for jar in dict.fromkeys(found) if jar not in old):
+            jars_of[one.name] = stays
+        elif old:
+            left_behind[one.name] = tuple(dict.fromkeys(old))
+    unknown = "" if loaded else "the jars that the process has loaded cannot be listed"  # Kafka itself is one of them
+    if "there" not in lines:
+        unknown = f"host {service.host} has no folder {folder} yet"
+    return ClassPlaces(folder=folder, jars=jars_of, left_behind=left_behind, unknown=unknown)
+
+
+def _pattern(part: str) -> str:
+    """Return an entry of a class path for the shell: only a last `*` is a pattern, of jars."""
+    if part.endswith("/*"):
+        return f"{shlex.quote(part.removesuffix('*'))}*.jar"
+    return shlex.quote(part)
+
+
+def find_jvm_problems(commands: HostCommands, node: NodeSpec, unit: UnitState) -> tuple[str, ...]:
+    """Start the node's Java as the SSH user with the options of the process, and with those of the unit's environment.
+
+    Nothing but `-version` runs, and the options of memory, logs and agents are left out. Raises TransientError if the
+    options are unknown, UserError if another user than root can change the Java.
+    """
+    read_java_version(commands, node, unit.pid)  # raises for a folder that the user of the node can change
+    java = find_java(commands, node, unit.pid)
+    home = java.rpartition("/bin/")[0]
+    if not _SAFE_HOME.fullmatch(home):
+        raise TransientError(f"The Java of node {node.name} is unknown.", remedy="Start the node, then plan again.")
+    unsafe = commands.run(node, _UNSAFE.format(home=home))
+    if unsafe.code != 0 or unsafe.out.strip():
+        raise UserError(
+            f"The options of the JVM of node {node.name} were not tried: {unsafe.out.strip() or unsafe.problem} on "
+            f"host {service_of(node).host} can be changed by another user than root.",
+            remedy="Install Java in a folder that belongs to root, and remove write rights of group and others.",
+        )
+    found = []
+    for options in map(harmless_options, read_argument_sets(commands, node)):
+        if options:
+            done = commands.run(node, ["env", "-i", "timeout", "30", java, *options, "-version"])
+            if done.code == 124:
+                raise TransientError(
+                    f"Java on host {service_of(node).host} did not answer in 30 s.", remedy="Plan again."
+                )
+            if done.code != 0:
+                found.append(refusal_of(done.err))
+    return tuple(dict.fromkeys(found))

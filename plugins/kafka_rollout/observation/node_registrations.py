@@ -1,0 +1,60 @@
+"""Observes whether brokers' registrations have the levels to raise: by the controller, else in its metadata log."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from contextlib import suppress
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.features.registrations import SeenRegistrations, evaluate_registrations, registered_levels
+from kafka_rollout.model.plan import FeatureChange, Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, read_registrations
+from kafka_rollout.run.events import events_of
+from kafka_rollout.run.step_events import RegistrationsRead
+
+
+def observe_registrations(
+    ports: ClusterPorts, changes: Iterable[FeatureChange], node_ids: Collection[int], *, cluster_id: str
+) -> SeenRegistrations:
+    """Ask the controller to validate the levels; if it refuses them, read the registrations in its metadata log.
+
+    A validate-only request names only the first broker that lacks a level. Nothing is changed.
+    """
+    changes = tuple(changes)
+    raised = {change.feature: change.target for change in changes if change.target > change.current}
+    with suppress(TransientError, RefusedError):
+        results = ports.admin.update_features(raised, validate_only=True)
+        if {one.feature for one in results if one.accepted} >= set(raised):
+            return SeenRegistrations(complete=tuple(sorted(node_ids)))
+    return read_registered(ports, registered_levels(changes), node_ids, cluster_id=cluster_id)
+
+
+def read_registered(
+    ports: ReadPorts, levels: Mapping[str, int], node_ids: Collection[int], *, cluster_id: str
+) -> SeenRegistrations:
+    """Compare the registrations in the metadata log of the active controller with the levels."""
+    leader_id = None
+    with suppress(TransientError, RefusedError):
+        leader_id = ports.admin.quorum().leader_id
+    read = read_registrations(ports, leader_id, cluster_id) if ports.cluster.manages_nodes else None
+    return evaluate_registrations(None if read is None else read.brokers, node_ids, levels)
+
+
+def registration_is_complete(ports: ClusterPorts, plan: Plan, again: ReleaseStep, node: NodeSpec) -> bool:
+    """Return whether a node of the plan's `registration_step` is registered with all levels that the plan raises.
+
+    The result is recorded with the node's process: only a restart renews its registration. An unknown registration is
+    not complete.
+    """
+    pid = ports.runtime.process(node).pid
+    for event in reversed(events_of(ports.run.events(), RegistrationsRead)):
+        if node.node_id in event.pids:
+            if event.pids[node.node_id] == pid:
+                return node.node_id in event.seen.complete
+            break
+    ids = [node_step.node_id for node_step in again.order]
+    pids = {node_id: ports.runtime.process(ports.cluster.node(node_id)).pid for node_id in ids}
+    seen = observe_registrations(ports, plan.feature_changes, ids, cluster_id=plan.cluster_id)
+    ports.run.record(RegistrationsRead(release_step=again.key, seen=seen, pids=pids))
+    return node.node_id in seen.complete

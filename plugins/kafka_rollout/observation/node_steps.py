@@ -1,0 +1,269 @@
+"""Node steps: the release that a node really runs, its state in the plan, and what a broker has loaded."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from enum import StrEnum
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
+from kafka_rollout.gates.counters import Unchecked
+from kafka_rollout.gates.gate import BeforeStop, GateCondition
+from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
+from kafka_rollout.model.node_log import SeenLog
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.observation.node_registrations import registration_is_complete
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Event
+from kafka_rollout.run.projections.nodes import is_in_node_step
+from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
+
+
+class NodeStepState(StrEnum):
+    """Observed state of a node in a release step."""
+
+    NEEDED = "needed"  # runs the source release of the release step, or has no process
+    RUNS_TARGET = "runs-target"  # runs the target release, in a restart as a new process: only its gate remains
+    # Runs the release of a later release step, or need not register again: nothing remains, not even a gate.
+    PAST = "past"
+
+
+def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
+    """Observe one node. Raises RefusedError for a release outside the release step, TransientError if it is not
+    reported.
+    """
+    release = running_release(ports, node)
+    if release_step.restarts and release == release_step.to_release:
+        before, process = ports.run.load_before_stop(release_step.key, node.node_id), ports.runtime.process(node)
+        # The process of a stop that is under way can be gone since the reading of its release.
+        is_new = before is not None and process.pid is not None and not before.is_of(process)
+        if is_new:
+            return NodeStepState.RUNS_TARGET
+        again = plan.registration_step if before is None else None
+        if again is not None and again.key == release_step.key and registration_is_complete(ports, plan, again, node):
+            return NodeStepState.PAST
+        return NodeStepState.NEEDED
+    if release in (None, release_step.to_release):
+        later_keys = [later.key for later in later_release_steps(plan, release_step)[1:]]
+        if any(ports.run.load_before_stop(key, node.node_id) is not None for key in later_keys):
+            return NodeStepState.PAST  # its stop in a later release step is under way or done
+    if release is None or release == release_step.from_release:
+        return NodeStepState.NEEDED
+    if release == release_step.to_release:
+        return NodeStepState.RUNS_TARGET
+    if any(release == later.to_release for later in later_release_steps(plan, release_step)[1:]):
+        return NodeStepState.PAST
+    raise RefusedError(
+        f"Node {node.node_id} runs {release}, but this release step goes from {release_step.from_release} to "
+        f"{release_step.to_release}.",
+        remedy="Finish the earlier release step first, or start a new run.",
+    )
+
+
+def running_release(ports: ReadPorts, node: NodeSpec) -> Release | None:
+    """Return the release of the node's process; None if there is no process, or one of an unfinished installation.
+
+    Source: the jars that the process has loaded, or app-info; for a process that is too new to respond, the runtime's
+    record of its start.
+    """
+    process = ports.runtime.process(node)
+    if process.pid is None or process.is_unfinished:
+        return None
+    if process.running is not None:
+        return process.running
+    try:
+        reported = ports.metrics.read(node).release
+    except TransientError:
+        reported = None
+    if reported is not None:
+        return reported
+    starts = ports.runtime.starts(node)
+    if starts and starts[-1].pid == process.pid:
+        return starts[-1].release
+    raise TransientError(
+        f"Node {node.node_id} runs (process {process.pid}) but does not report its release (metric app-info).",
+        remedy="Check its metrics agents, then call again.",
+    )
+
+
+def last_started_release(ports: ReadPorts, node: NodeSpec) -> Release | None:
+    """Return the release of the node's last start; None if the runtime never started it.
+
+    The runtime has no record of a start by an operator or by systemd: such a process counts by its own release.
+    """
+    starts, process = ports.runtime.starts(node), ports.runtime.process(node)
+    if process.pid is not None and (not starts or starts[-1].pid != process.pid):
+        return process.running or process.installed
+    return starts[-1].release if starts else None
+
+
+def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    """Run the operator's commands before a stop; return whether there are any. A repeated call runs them again."""
+    commands = node.commands_before_stop
+    if not commands:
+        return False
+    began = ports.clock.monotonic()
+    at_most_s = node.commands_before_stop_s
+    ports.run.record(
+        PreparingStop(node_id=node.node_id, release_step=release_step.key, commands=len(commands), at_most_s=at_most_s)
+    )
+    ports.runtime.prepare_stop(node)
+    took = round(ports.clock.monotonic() - began, 3)
+    ports.run.record(StopPrepared(node_id=node.node_id, release_step=release_step.key, seconds=took))
+    return True
+
+
+def stop_node(
+    ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, deadline_s: float, force: bool = False
+) -> None:
+    """Stop the node. Request and result are recorded: a resumed call relies on the request.
+
+    `force`: kill the process at the deadline. Such a node recovers its log at the next start, which takes longer.
+    """
+    began = ports.clock.monotonic()
+    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
+    ports.runtime.stop(node, deadline_s=deadline_s, force=force)
+    took = ports.clock.monotonic() - began
+    forced = force and took >= deadline_s
+    ports.run.record(
+        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
+    )
+
+
+def record_start(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, seconds: float = 0.0) -> None:
+    """Record that the node was started on the target of the release step."""
+    ports.run.record(
+        Started(
+            node_id=node.node_id,
+            release_step=release_step.key,
+            release=release_step.to_release,
+            pid=ports.runtime.process(node).pid,
+            seconds=round(seconds, 3),
+        )
+    )
+
+
+def previous_release(ports: ReadPorts, plan: Plan) -> Release:
+    """Return the release from which the cluster came, the target of a rollback.
+
+    If all nodes already run the target (features are finalized later, by default), source and target of the plan are
+    equal. Then the runtime's record of starts contains the previous release.
+    """
+    if plan.changes_release:
+        return plan.source
+    others = (
+        (start.started_at, start.release)
+        for node in ports.cluster.nodes
+        for start in ports.runtime.starts(node)
+        if start.release != plan.target and start.release in ports.catalogue
+    )
+    return max(others, default=(0.0, plan.source))[1]
+
+
+def offline_release_step(plan: Plan) -> ReleaseStep:
+    """Return the only release step of an offline plan. Raises RefusedError for another plan."""
+    if plan.lowering is not Lowering.OFFLINE or len(plan.release_steps) != 1:
+        raise RefusedError(
+            f"The plan of cluster {plan.cluster} is not an offline downgrade.",
+            remedy="Start a downgrade with the action offline where Kafka refuses.",
+        )
+    return plan.release_steps[0]
+
+
+def has_begun(
+    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_ids: Iterable[int], events: Sequence[Event]
+) -> bool:
+    """Return whether one of the nodes is in its node step, by the history and by its process.
+
+    A stop that only the history shows did not happen: the node runs as before. It excuses nothing, because a user who
+    can write the history could claim it.
+    """
+    for node_id in node_ids:
+        if is_in_node_step(events, release_step.key, (node_id,)):
+            node = ports.cluster.node(node_id)
+            is_down = running_release(ports, node) is None
+            if is_down or node_step_state(ports, plan, release_step, node) is NodeStepState.RUNS_TARGET:
+                return True
+    return False
+
+
+def is_rollback_step(plan: Plan, release_step: ReleaseStep) -> bool:
+    """Return whether a release step is the reverse of one of the plan's."""
+    return release_step.key not in {planned.key for planned in plan.release_steps}
+
+
+def rollback_release_steps(plan: Plan) -> tuple[ReleaseStep, ...]:
+    """Return the release steps of the rollback in their order: the last release step first, each reversed.
+
+    A restart on the same release is not rolled back.
+    """
+    return tuple(one.reversed() for one in reversed(plan.release_steps) if not one.restarts)
+
+
+def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseStep, ...]:
+    """Return the release step and those after it, in its own direction."""
+    way = rollback_release_steps(plan) if is_rollback_step(plan, release_step) else plan.release_steps
+    keys = [one.key for one in way]
+    return way[keys.index(release_step.key) :]
+
+
+def coordinated_by(ports: ReadPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
+    """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
+
+    Raises RefusedError for a missing right: the gate after the start needs it too.
+    """
+    if not node.is_broker:
+        return None
+    try:
+        return ports.admin.coordinators(node, state.partitions)
+    except TransientError:
+        return None
+
+
+def check_coordinators(
+    ports: ReadPorts,
+    state: ClusterState,
+    node: NodeSpec,
+    before: BeforeStop | None,
+    *,
+    log: SeenLog | None,
+    accepted: Mapping[str, str] | None = None,
+) -> GateCondition:
+    """Check a broker whose leaderships are back.
+
+    `state`: with the metrics of the node. `log`: of its process. `accepted`: doubt → who accepted it.
+    """
+    try:
+        answers = ports.admin.coordinators(node, state.partitions)
+    except TransientError as error:
+        return GateCondition(name=CONDITION, is_met=False, evidence=error.sentence)
+    observed = state.nodes.get(node.node_id)
+    counters = observed.metrics.counters if observed and observed.metrics else {}
+    return coordinators_condition(
+        state.partitions, node.node_id, answers, before, log, counters=counters, accepted=accepted
+    )
+
+
+def check_remote_storage(
+    ports: ReadPorts,
+    state: ClusterState,
+    node: NodeSpec,
+    release: Release,
+    *,
+    unchecked: Unchecked,
+    log: SeenLog | None,
+    accepted: Mapping[str, str] | None = None,
+) -> tuple[GateCondition, ...]:
+    """Check a broker of `release` with tiered storage; empty for a broker without it.
+
+    `state`: with the metrics of the node. `unchecked`: as in Plan. `log`, `accepted`: as in check_coordinators.
+    """
+    config = ports.runtime.config(node)
+    if not uses_tiered_storage(config):
+        return ()
+    initialised = check_tiered_storage(node, config, release, log, accepted)
+    requests = check_remote_requests(node, config, release, state, unchecked)
+    return tuple(condition for condition in (initialised, requests) if condition is not None)

@@ -1,0 +1,100 @@
+"""The ACLs of a cluster, as the authorizers of the releases of a path decide about them."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError
+from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.model.acls import AUTHORIZER, Acl, describe_access
+from kafka_rollout.model.contents import Difference
+from kafka_rollout.model.plan import Direction
+from kafka_rollout.planning.findings.acls import (
+    ACL_NOT_KEPT,
+    ACLS_CHECK,
+    access_of,
+    access_subject,
+    acl_findings,
+    other_authorizers,
+)
+from kafka_rollout.planning.plan_checks import NO_RESTART
+
+if TYPE_CHECKING:
+    from kafka_rollout.model.configs import NodeConfigs
+    from kafka_rollout.model.plan import Plan
+    from kafka_rollout.observation.cluster_ports import ReadPorts
+    from kafka_rollout.releases.facts import Release
+
+_NO_AUTHORIZER = "The cluster has no authorizer."
+
+
+def check_acls(ports: ReadPorts, plan: Plan, configs: NodeConfigs) -> Checked:
+    """Compare the decisions of the source's authorizer with those of each release of the path.
+
+    It is unknown for ACLs that cannot be listed, and for an authorizer of another kind.
+    """
+    path = plan.path
+    if len(set(path)) == 1:
+        return ACLS_CHECK.ran(unless=NO_RESTART)
+    if configs and not any(config.get(AUTHORIZER, "").strip() for config in configs.values()):
+        return ACLS_CHECK.ran(unless=_NO_AUTHORIZER)
+    if unknown := other_authorizers(configs):
+        return ACLS_CHECK.ran(unknown=unknown)
+    try:
+        acls = ports.admin.acls()
+        if acls is None:
+            return ACLS_CHECK.ran(unless=_NO_AUTHORIZER)
+        found = ports.classes.acl_differences(path[0], path, acls, authorizer_settings(configs)) if acls else {}
+    except RolloutError as error:
+        return ACLS_CHECK.ran(unknown=f"The decisions about ACLs were not compared: {error.sentence}")
+    down = plan.direction is Direction.DOWNGRADE
+    return ACLS_CHECK.ran(
+        acl_findings(path[0], found, down=down, accepted=plan.unsafe),
+        unknown="" if configs else f"{AUTHORIZER} of the nodes is unknown.",
+    )
+
+
+def authorizer_settings(configs: NodeConfigs) -> Mapping[str, str]:
+    """Return the settings of a node with an authorizer, which all nodes should share; empty if none is known."""
+    return next((config for _, config in sorted(configs.items()) if config.get(AUTHORIZER, "").strip()), {})
+
+
+def access_differences(
+    ports: ReadPorts, plan: Plan, acls: Sequence[Acl], configs: NodeConfigs
+) -> tuple[Difference, ...]:
+    """Return what the target decides otherwise about the ACLs than the source of a plan.
+
+    Expected are those that the plan names. One about ACLs that cannot be compared is unknown.
+    """
+    source, target = plan.source, plan.target
+    if source == target or not acls:
+        return ()
+    if unknown := other_authorizers(configs):
+        return (Difference("unknown", "access", unknown, foretold=True),)  # the plan has said so
+    try:
+        found = ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
+    except (RefusedError, NotObservableError) as error:
+        return (Difference("unknown", "access", f"The decisions about ACLs were not compared: {error.sentence}"),)
+    approved = access_of(plan.findings)
+    return tuple(
+        Difference("access", subject, describe_access(one, source, target), foretold=subject in approved)
+        for one in found[target].changes
+        for subject in [access_subject(target, one)]
+    )
+
+
+def unkept_acls(ports: ReadPorts, source: Release, target: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
+    """Return the finding about ACLs that a release to roll back to does not know. Raises TransientError."""
+    if other_authorizers(configs):
+        return ()
+    try:
+        acls = ports.admin.acls()
+    except NotObservableError as error:
+        return (ACL_NOT_KEPT.found(f"{target}, ACLs", error.sentence, error.remedy),)
+    except RefusedError:  # without the right to list them
+        return ()
+    if not acls:
+        return ()
+    found = ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
+    return tuple(one for one in acl_findings(source, found, down=True, accepted=False) if one.code == ACL_NOT_KEPT.code)

@@ -1,0 +1,238 @@
+"""Checks of a frozen plan before each action: still the approved plan, and no new blocker.
+
+The coordinator logs are scanned before the plan, and incrementally before the first node stops. What scans find is
+added to the frozen plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings
+from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
+from kafka_rollout.features.requests import range_findings
+from kafka_rollout.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
+from kafka_rollout.model.rights import right_findings
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe
+from kafka_rollout.planning.findings.cluster_state import check_cluster
+from kafka_rollout.planning.lowering import OF_ROLLS
+from kafka_rollout.planning.plan_checks import NO_RESTART
+from kafka_rollout.preparation.changes_on_disk import unapproved_changes
+from kafka_rollout.preparation.node_checks import host_findings, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import Voided
+from kafka_rollout.run.projections.runs import find_planned
+from kafka_rollout.run.step_events import IncrementalScan
+
+SCAN_BEFORE_ROLL = "scan/before-roll.json"
+_PAUSES_S = (1.0, 3.0, 6.0, 10.0)
+
+
+def check_plan(ports: ReadPorts, plan_hash: str) -> Plan:
+    """Return the run's plan. Raises RefusedError if its hash differs or the inventory changed after the plan."""
+    plan = ports.run.load_plan()
+    again = "Start a new run: it plans from the current state."
+    if plan.hash != plan_hash:
+        raise RefusedError(
+            f"The plan of run {ports.run_id} is not the approved plan (hash {plan.hash[:12]}, not {plan_hash[:12]}).",
+            remedy=again,
+        )
+    if plan.cluster != ports.cluster.name:
+        raise RefusedError(f"The plan is for cluster {plan.cluster}, not for {ports.cluster.name}.", remedy=again)
+    inventory = {node.node_id for node in ports.cluster.nodes}
+    for release_step in plan.release_steps:
+        planned = {node_step.node_id for node_step in release_step.order}
+        different = planned - inventory if release_step.restarts else planned ^ inventory  # a restart can name nodes
+        if different:
+            changed = ", ".join(str(node_id) for node_id in sorted(different))
+            raise RefusedError(
+                f"The inventory of cluster {plan.cluster} changed after the plan was made (nodes {changed}).",
+                remedy=again,
+            )
+    made = find_planned(ports.run.events(), plan.hash)
+    if made is not None and made.release_overrides not in (None, planned_overrides(ports, plan)):
+        # The runtime reads them from the inventory, so a changed value would not be approved.
+        raise RefusedError(
+            f"The release_overrides of cluster {plan.cluster} changed after the plan was made.",
+            remedy=f"Restore the previous values. {again}",
+        )
+    return plan
+
+
+def planned_overrides(ports: ReadPorts, plan: Plan) -> dict[Release, dict[str, str]]:
+    """Return the configuration that the run sets with each release, from the inventory."""
+    releases = [release_step.to_release for release_step in plan.release_steps]
+    return {release: dict(ports.cluster.release_overrides.get(str(release), {})) for release in releases}
+
+
+def recheck(
+    ports: ClusterPorts,
+    plan: Plan,
+    stop: tuple[ReleaseStep, NodeSpec] | None = None,
+    *,
+    waits: bool = False,
+    state: ClusterState | None = None,
+) -> Verdict:
+    """Check the findings again; the result contains blockers that the approved plan does not contain.
+
+    Call it while every node is up. `stop`: the node that stops next; its host is checked for the release of the release
+    step. `waits`: the gate of the groups comes later. `state`: of the whole cluster, else it is observed. A verdict
+    that is not ok makes the approval invalid.
+    """
+    state = state or observe(ports)
+    if state.cluster_id != plan.cluster_id:
+        raise RefusedError(
+            f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
+            remedy="Correct the addresses in the inventory, or start a new run.",
+        )
+    now = check_cluster(
+        ports.cluster, ports.catalogue, state, target=plan.target, accept_unavailable=plan.accept_unavailable
+    )
+    # Levels that the plan lowers are lowered before a node starts on the target.
+    ranges = range_findings(ports.catalogue, state, plan.target, planned=plan.lowered)
+    unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
+    if waits:
+        unserved = leave_to_gate(unserved)
+    host: tuple[Finding, ...] = ()
+    if plan.release_steps:
+        release, stops = (plan.target, None) if stop is None else (stop[0].to_release, stop[1])
+        host = recheck_agreement(ports, plan, state, release, stops)
+    if stop is not None:
+        host = (
+            *host,
+            *host_findings(ports, plan, *stop),
+            *recheck_dynamic_configs(ports, plan, stop[0].to_release),
+            *unapproved_changes(ports, plan, stop[1], state),
+        )
+    found = (
+        *all_findings(now),
+        *right_findings(ports.cluster, state.missing_rights),
+        *ranges.findings,
+        *unserved,
+        *host,
+    )
+    verdict = Verdict(
+        question=f"Is there a blocker on cluster {plan.cluster} that the approved plan does not contain?",
+        findings=tuple(f for f in found if not (plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
+    )
+    return replace(verdict, findings=(*verdict.new_blockers_since(plan.blockers), *verdict.warnings))
+
+
+def refuse_new_blockers(
+    ports: ClusterPorts,
+    plan: Plan,
+    stop: tuple[ReleaseStep, NodeSpec] | None = None,
+    *,
+    waits: bool = False,
+    state: ClusterState | None = None,
+) -> None:
+    """Raise RefusedError if `recheck` finds a new blocker that stays. `state`: for its first check.
+
+    A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
+    """
+    for pause_s in (*_PAUSES_S, None):
+        blockers = recheck(ports, plan, stop, waits=waits, state=state).blockers
+        state = None
+        if not blockers:
+            return
+        if pause_s is not None:
+            ports.clock.sleep(pause_s)
+    refuse_as_invalid(ports, plan, blockers)
+
+
+def refuse_as_invalid(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
+    """Record that the findings make the approval invalid, and raise RefusedError."""
+    ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in found)))
+    raise RefusedError(
+        "The approval is no longer valid. New findings since then: "
+        f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",
+        remedy=" ".join(dict.fromkeys(finding.remedy for finding in found)),
+    )
+
+
+def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
+    """Raise RefusedError if new records in the coordinator logs make a verdict worse than in the approved plan."""
+    if new := find_new_in_logs(ports, plan, release_step):
+        refuse_as_invalid(ports, plan, new)
+
+
+def scan_before_roll(ports: ReadPorts) -> ScanResult | None:
+    """Return the run's scan from before the first stop; None if it has none."""
+    scan: ScanResult | None = ports.run.attachment(SCAN_BEFORE_ROLL, ScanResult)
+    return scan
+
+
+def logs_findings(ports: ReadPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+    """Return the findings of a scan for the plan.
+
+    Only in a downgrade the gate of the groups checks the logs, and the releases can be older than those that wrote
+    tagged fields.
+    """
+    path = plan.path[1:]
+    if plan.direction is not Direction.DOWNGRADE:
+        return path_findings(scan, plan.source, path)
+    return (
+        *path_findings(scan, plan.source, path, gated=ports.catalogue),
+        *dropped_tag_findings(scan, ports.catalogue, path),
+    )
+
+
+def find_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+    """Return findings of the current logs that the plan does not contain, except infos.
+
+    A warning counts too, because the approver has not read it. If the gate of the groups waited for the log cleaner,
+    all logs are read again, because an incremental scan keeps records that were removed.
+    """
+    scanned = scan_before_roll(ports)
+    if scanned is None:
+        return ()
+    began = ports.clock.monotonic()
+    cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in plan.findings)
+    now = ports.logs.scan_new_records(scanned, complete=cleaned)
+    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE.code}
+    new = tuple(
+        replace(finding, remedy=f"{finding.remedy} Then start a new run, which plans from the current state.")
+        for finding in logs_findings(ports, now, plan)
+        if finding.severity is not Severity.INFO and finding.identity not in approved
+    )
+    ports.run.record(
+        IncrementalScan(
+            release_step=release_step.key,
+            offsets=sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
+            since=scanned.scanned_at,
+            seconds=round(ports.clock.monotonic() - began, 3),
+            findings=tuple(str(finding) for finding in new),
+        )
+    )
+    return new
+
+
+def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
+    """Return the frozen plan with the findings of this check instead of its earlier ones, so a repeated scan counts
+    once.
+
+    Findings are not part of the plan's hash.
+    """
+    changed = ports.run.load_plan().with_checked([checked])
+    ports.run.save_plan(changed)
+    return changed
+
+
+def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
+    """Replace the findings about the coordinator logs; a missing scan result is a blocker."""
+    return replace_findings(ports, check_logs(ports, plan))
+
+
+def check_logs(ports: ReadPorts, plan: Plan) -> Checked:
+    """Check the run's scan from before the first stop for the plan."""
+    return LOGS_CHECK.ran(
+        logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.changes_release else NO_RESTART
+    )

@@ -1,0 +1,542 @@
+"""Checks of each node's configuration, dynamic values, Java and host for its coming releases, and of an inventory.
+
+Kafka's own classes validate the configuration when the plan is made. Immediately before a stop they validate it again
+if it changed: the running process never reads the file again, but the next process would fail.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from itertools import chain
+
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
+from kafka_rollout.base.json_forms import from_json, to_json
+from kafka_rollout.base.wording import count
+from kafka_rollout.control.holds import find_outside
+from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, with_inventory_values
+from kafka_rollout.model.host_state import DirectoryIdentity, HostState
+from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
+from kafka_rollout.model.probes import Probe
+from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
+from kafka_rollout.model.starts import reads_more
+from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
+from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
+from kafka_rollout.planning.findings.authentication import (
+    AUTHENTICATION_CHECK,
+    authentication_findings,
+    find_accepted,
+    has_sasl,
+)
+from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
+from kafka_rollout.planning.findings.cluster_state import NODE_DOWN
+from kafka_rollout.planning.findings.configuration import (
+    config_findings,
+    effective_config,
+    java_findings,
+    java_maximum_findings,
+    planned_configs,
+)
+from kafka_rollout.planning.findings.dynamic_configs import (
+    DYNAMIC_CONFIGURATION_CHECK,
+    dynamic_config_findings,
+    find_dropped,
+    find_removed_settings,
+    unread_config_finding,
+)
+from kafka_rollout.planning.findings.hosts import (
+    HOST_REFUSED,
+    HOST_RIGHT_MISSING,
+    HOST_UNREACHABLE,
+    HOSTS_CHECK,
+    host_problems,
+)
+from kafka_rollout.planning.findings.jvm_properties import (
+    JVM_PROPERTIES_CHECK,
+    jvm_findings,
+    jvm_option_findings,
+    needs_jvm_arguments,
+)
+from kafka_rollout.planning.findings.new_settings import (
+    NEW_SETTINGS_CHECK,
+    find_new_settings,
+    names_to_explain,
+    new_setting_findings,
+)
+from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
+from kafka_rollout.planning.findings.unclean_elections import ENABLE, UNCLEAN_CHECK, unclean_election_findings
+from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
+from kafka_rollout.planning.plan_checks import NO_RESTART
+from kafka_rollout.preparation.listener_certificates import check_certificates
+from kafka_rollout.preparation.next_starts import fingerprint, observe_starts
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.projections.runs import has_acted
+
+
+def node_configs(ports: ReadPorts) -> dict[int, Mapping[str, str]]:
+    """Return the current configuration of every node; without nodes whose configuration is not observable."""
+
+    def read(node: NodeSpec) -> Mapping[str, str] | None:
+        with suppress(NotObservableError):
+            return ports.runtime.config(node)
+        return None
+
+    found = zip(ports.cluster.nodes, at_once(read, ports.cluster.nodes), strict=True)
+    return {node.node_id: config for node, config in found if config is not None}
+
+
+def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> Directories:
+    """Return the identities of every node's directories, and keep them for the checks before the stops."""
+    known = [node for node in ports.cluster.nodes if node.node_id in configs]
+    found = zip(known, at_once(lambda node: _directories(ports, node, configs[node.node_id]), known), strict=True)
+    directories = {node.node_id: identities for node, identities in found if identities}
+    ports.run.attach(_DIRECTORIES, {str(node_id): to_json(list(found)) for node_id, found in directories.items()})
+    return directories
+
+
+def _directories(ports: ReadPorts, node: NodeSpec, config: Mapping[str, str]) -> tuple[DirectoryIdentity, ...]:
+    with suppress(TransientError, RefusedError, UserError, NotObservableError):
+        formats = ports.runtime.directory_formats(node, config) or {}
+        return tuple(one.identity for one in formats.values() if one.identity is not None)
+    return ()
+
+
+def recheck_agreement(
+    ports: ReadPorts, plan: Plan, state: ClusterState, release: Release, stops: NodeSpec | None = None
+) -> tuple[Finding, ...]:
+    """Compare the nodes' files again, because one can have changed since the plan. `release`: of the next start.
+
+    The directories are those of the plan, except those of the node that `stops`.
+    """
+    configs = {
+        node_id: effective_config(node_id, config, plan.config_changes, release)
+        for node_id, config in node_configs(ports).items()
+    }
+    planned = dict(ports.run.attachment(_DIRECTORIES) or {})
+    directories = {
+        int(node_id): tuple(from_json(DirectoryIdentity, one) for one in found) for node_id, found in planned.items()
+    }
+    if stops is not None and stops.node_id in configs:
+        directories[stops.node_id] = _directories(ports, stops, configs[stops.node_id])
+    return agreement_findings(NextStart(cluster=ports.cluster, state=state, configs=configs, directories=directories))
+
+
+def java_versions(ports: ReadPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
+    """Return Java's feature version by node; default: all nodes."""
+    versions = {}
+    for node in ports.cluster.nodes if nodes is None else nodes:
+        # Missing means unknown, which is a blocker of the plan, or not observable.
+        with suppress(TransientError, UserError, NotObservableError):
+            versions[node.node_id] = ports.runtime.java_version(node)
+    return versions
+
+
+def check_java(ports: ReadPorts, release: Release) -> tuple[Finding, ...]:
+    """Return the findings for the Java of all nodes, which start on `release` with their current files."""
+    return java_maximum_findings(ports.cluster, ports.catalogue, {release: node_configs(ports)}, java_versions(ports))
+
+
+def check_hosts(
+    ports: ReadPorts,
+    releases: Sequence[Release],
+    nodes: Sequence[NodeSpec] | None = None,
+    *,
+    changes: Sequence[ConfigChange] = (),
+) -> Checked:
+    """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files."""
+    asked = ports.cluster.nodes if nodes is None else nodes
+    unread: list[str] = []
+
+    def read(node: NodeSpec) -> HostState | None:
+        try:
+            return ports.runtime.host(node, releases)
+        except NotObservableError as error:
+            unread.append(error.sentence)
+            return None
+
+    seen = zip(asked, at_once(read, asked), strict=True)
+    hosts = {node.node_id: host for node, host in seen if host is not None}
+    managed, runtime = ports.cluster.manages_nodes, f"The runtime {ports.cluster.runtime}"
+    return HOSTS_CHECK.ran(
+        host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes),
+        unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
+        unknown=" ".join(sorted(unread)) if managed else f"{runtime} sees no hosts.",
+    )
+
+
+def check_jvm(
+    ports: ReadPorts,
+    releases: Sequence[Release],
+    configs: Mapping[int, Mapping[str, str]],
+    changes: Sequence[ConfigChange],
+) -> Checked:
+    """Check the properties of the JVM that `releases` need. `changes`: of the plan, by release.
+
+    The arguments of nodes are read only if their configuration needs such a property.
+    """
+
+    def try_options(node_id: int) -> tuple[str, ...] | str:
+        try:
+            return ports.runtime.jvm_problems(ports.cluster.node(node_id))
+        except (TransientError, UserError, RefusedError, NotObservableError) as error:
+            return error.sentence
+
+    refused: dict[int, tuple[str, ...]] = {}
+    unknown: list[str] = []
+    for node_id, answer in zip(configs, at_once(try_options, configs if releases else ()), strict=False):
+        if isinstance(answer, str):
+            unknown.append(answer)
+        else:
+            refused[node_id] = answer
+    wanted = {
+        node_id: {release: effective_config(node_id, config, changes, release) for release in releases}
+        for node_id, config in configs.items()
+    }
+    arguments: dict[int, tuple[str, ...]] = {}
+    for node_id, by_release in wanted.items():
+        if any(map(needs_jvm_arguments, by_release.values())):
+            with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
+                arguments[node_id] = ports.runtime.jvm_arguments(ports.cluster.node(node_id))
+    return JVM_PROPERTIES_CHECK.ran(
+        (*jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), *jvm_option_findings(refused)),
+        unless="" if releases else NO_RESTART,
+        unknown=" ".join(dict.fromkeys(unknown)),
+    )
+
+
+def check_authentication(ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]) -> Checked:
+    """Give wrong credentials to the classes of each release on which nodes will start, with the nodes' configuration.
+
+    `configs`: the current configuration by node.
+    """
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    releases = plan.path[1:]
+    if not releases:
+        return AUTHENTICATION_CHECK.ran(unless=NO_RESTART)
+    if len(configs) == len(ports.cluster.nodes) and not any(map(has_sasl, configs.values())):
+        return AUTHENTICATION_CHECK.ran(unless="No listener uses SASL.")
+    ahead = {release: planned[release] for release in releases}
+    return AUTHENTICATION_CHECK.ran(_authentication(ports, plan.source, ahead, configs))
+
+
+def _authentication(
+    ports: ReadPorts,
+    source: Release,
+    planned: Mapping[Release, Mapping[int, Mapping[str, str]]],
+    running: Mapping[int, Mapping[str, str]],
+) -> tuple[Finding, ...]:
+    """Return the findings about wrong credentials. `running`: the configuration of the nodes on the source release."""
+
+    def ask(release: Release, of_nodes: Mapping[int, Mapping[str, str]]) -> Mapping[int, tuple[Probe, ...]]:
+        with_sasl = {
+            node_id: with_inventory_values(ports.cluster.node(node_id), config)
+            for node_id, config in of_nodes.items()
+            if has_sasl(config)
+        }
+        return ports.classes.authentication_probes(release, with_sasl) if with_sasl else {}
+
+    probes = {release: ask(release, of_nodes) for release, of_nodes in planned.items()}
+    accepted = {node_id for ids in find_accepted(probes).values() for node_id in ids}
+    asked = accepted & running.keys() if source in ports.catalogue else set()
+    now = ask(source, {node_id: running[node_id] for node_id in asked})
+    return tuple(authentication_findings(probes, now))
+
+
+def check_new_settings(
+    ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]
+) -> Checked:
+    """Find the settings that only the target has and that take effect. `configs`: the current configuration by node."""
+    if plan.target == plan.source or not plan.release_steps:
+        return NEW_SETTINGS_CHECK.ran(unless=NO_RESTART)
+    planned = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
+    found = find_new_settings(ports.cluster, ports.catalogue, plan.path, planned, finalized)
+    explained = names_to_explain(ports.catalogue, plan.target, found)
+    said = ports.classes.setting_documentation(plan.target, explained) if explained else {}
+    return NEW_SETTINGS_CHECK.ran(new_setting_findings(ports.catalogue, plan.source, plan.target, found, said))
+
+
+def host_findings(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
+    """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
+    release = release_step.to_release
+    alone = replace(ports.cluster, nodes=(node,))
+    config = ports.runtime.config(node)
+    checked = effective_config(node.node_id, config, plan.config_changes, release)
+    java = java_versions(ports, (node,))
+    starts = ObservedStarts()
+    accepted: tuple[Finding, ...] = ()
+    has_changed = ports.run.load_fingerprints().get(node.node_id) != fingerprint(config)
+    if has_changed:
+        wanted = {release: {node.node_id: checked}}
+        accepted = _authentication(ports, release_step.from_release, wanted, {node.node_id: config})
+    if reads_more(checked) or has_changed:
+        down = release < release_step.from_release
+        starts = observe_starts(ports, release, {node.node_id: checked}, down=down)
+    return (
+        *accepted,
+        *config_findings(release, starts.rejected),
+        *start_findings(starts),
+        *java_findings(alone, ports.catalogue, (release,), java),
+        *java_maximum_findings(alone, ports.catalogue, {release: {node.node_id: checked}}, java),
+        *check_hosts(ports, (release,), (node,), changes=plan.config_changes).findings,
+        *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
+        *check_certificates(ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
+    )
+
+
+_DIRECTORIES = "plan/directories.json"
+
+
+_CHECKED = "plan/dynamic-configs.json"
+_DROPPED = "plan/dropped-settings.json"
+
+
+def check_dynamic_configs(
+    ports: ClusterPorts,
+    plan: Plan,
+    configs: Mapping[int, Mapping[str, str]],
+    partitions: Sequence[PartitionState],
+) -> tuple[Checked, ...]:
+    """Check the configuration for all releases of the plan. `configs`: the current configuration by node.
+
+    A dynamic value has precedence over a changed default, so both are judged together.
+    """
+    dynamic = _read_dynamic(ports)
+    if isinstance(dynamic, Finding):
+        if not ports.cluster.manages_nodes:
+            dynamic = not_observable(dynamic.subject, "Dynamic configurations")
+        _save_dropped(ports, {})
+        unread = "The dynamic configuration is unknown."
+        return (
+            CHANGED_SETTINGS_CHECK.ran(unknown=unread),
+            DYNAMIC_CONFIGURATION_CHECK.ran([dynamic]),
+            UNCLEAN_CHECK.ran(unknown=unread),
+            THROTTLES_CHECK.ran(unknown=unread),
+        )
+    releases = plan.path[1:]
+    planned = planned_configs(plan.path, configs, plan.config_changes)
+    of_brokers = {
+        node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
+    }
+    unresolved = unresolved_dynamic_findings(dynamic)
+    problems = {release: _dynamic_problems(ports, plan, release, planned[release], dynamic) for release in releases}
+    found = [
+        finding for release in releases for finding in _dynamic_findings(ports, release, problems[release], dynamic)
+    ]
+    ports.run.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
+    _save_dropped(ports, find_dropped(chain.from_iterable(problems.values())))
+    return (
+        CHANGED_SETTINGS_CHECK.ran(
+            changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
+            unless="" if releases else NO_RESTART,
+        ),
+        DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
+        UNCLEAN_CHECK.ran(
+            unclean_election_findings(
+                ports.cluster,
+                ports.catalogue,
+                plan.path,
+                partitions,
+                dynamic=_with_controllers(ports, dynamic, ENABLE) if releases else dynamic,
+                configs=planned[plan.path[-1]],
+            ),
+            unless="" if releases else NO_RESTART,
+        ),
+        THROTTLES_CHECK.ran(
+            (*throttle_findings(ports.cluster, dynamic), *quota_findings(ports.cluster, configs, dynamic)),
+            unless="" if releases else NO_RESTART,
+        ),
+    )
+
+
+def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
+    """Return the findings for a release if the dynamic configuration changed since it was checked last."""
+    dynamic = _read_dynamic(ports)
+    if isinstance(dynamic, Finding):
+        return (dynamic,)
+    checked = dict(ports.run.attachment(_CHECKED) or {})
+    if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
+        return ()
+    configs = {
+        node.node_id: effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
+        for node in ports.cluster.brokers
+    }
+    found = _dynamic_findings(ports, release, _dynamic_problems(ports, plan, release, configs, dynamic), dynamic)
+    if not any(finding.severity is Severity.BLOCKER for finding in found):
+        ports.run.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
+    return found
+
+
+def dropped_settings(ports: ReadPorts) -> Mapping[str, Sequence[str]]:
+    """Return what `find_dropped` found when the run was planned; empty for a plan of an earlier version."""
+    return dict(ports.run.attachment(_DROPPED) or {})
+
+
+def _save_dropped(ports: ClusterPorts, found: Mapping[str, Sequence[str]]) -> None:
+    """Save what the plan expects to be lost. A run that has acted keeps earlier plans' losses: nodes can lack them."""
+    kept = dropped_settings(ports) if has_acted(ports.run.events()) else {}
+    union = {name: sorted({*kept.get(name, ()), *found.get(name, ())}) for name in {**kept, **found}}
+    ports.run.attach(_DROPPED, union)
+
+
+def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
+    try:
+        return ports.admin.dynamic_configs()
+    except (TransientError, RefusedError) as error:
+        return unread_config_finding(error.sentence, error.remedy)
+
+
+def _with_controllers(ports: ReadPorts, dynamic: DynamicConfigs, name: str) -> DynamicConfigs:
+    """Add the own dynamic value of each controller that is no broker.
+
+    A controller before 3.7 does not respond, and Kafka's tools cannot set such a value before (KIP-919).
+    """
+
+    def ask(node: NodeSpec) -> dict[str, str]:
+        with suppress(NotObservableError, TransientError, RefusedError):
+            setting = ports.admin.settings_in_use(node, [name]).get(name)
+            if setting is not None and setting.source is ConfigSource.NODE and setting.value is not None:
+                return {name: setting.value}
+        return {}
+
+    alone = [node for node in ports.cluster.controllers if not node.is_broker]
+    own = {node.node_id: values for node, values in zip(alone, at_once(ask, alone), strict=True) if values}
+    return replace(dynamic, brokers={**dynamic.brokers, **own})
+
+
+def _dynamic_problems(
+    ports: ReadPorts,
+    plan: Plan,
+    release: Release,
+    configs: Mapping[int, Mapping[str, str]],
+    dynamic: DynamicConfigs,
+) -> tuple[ConfigProblem, ...]:
+    brokers = {
+        node.node_id: with_inventory_values(node, configs[node.node_id])
+        for node in ports.cluster.brokers
+        if node.node_id in configs
+    }
+    return (
+        *ports.classes.dynamic_config_problems(release, brokers, dynamic),
+        *find_removed_settings(ports.catalogue, plan.source, release, dynamic),
+    )
+
+
+def _dynamic_findings(
+    ports: ReadPorts, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
+) -> tuple[Finding, ...]:
+    return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
+
+
+def _dynamic_fingerprint(dynamic: DynamicConfigs) -> str:
+    """A hash: a configuration can hold secrets."""
+    kinds = (dynamic.topics, dynamic.brokers, dynamic.groups, dynamic.subscriptions, dynamic.quotas)
+    parts = [sorted((str(name), sorted(values.items())) for name, values in kind.items()) for kind in kinds]
+    return hashlib.sha256(repr((parts, sorted(dynamic.all_brokers.items()))).encode()).hexdigest()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CheckedNode:
+    """A node as the runtime reports it. A value that was not reported is None, with a finding."""
+
+    node: NodeSpec
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: tuple[Finding, ...] = ()
+
+
+def check_inventory(ports: ReadPorts, releases: Sequence[Release]) -> tuple[tuple[CheckedNode, ...], Verdict]:
+    """Return every node and all findings. `releases`: those that the nodes must have."""
+    nodes = tuple(at_once(lambda node: _check_node(ports, node, releases), ports.cluster.nodes))
+    of_nodes = (finding for node in nodes for finding in node.findings)
+    findings = (*_rights(ports), *of_nodes, *find_outside(ports).findings)
+    return nodes, Verdict(question=f"Is the inventory of {ports.cluster.name} complete?", findings=findings)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InventoryReadiness:
+    """What is ready, in one line, and the commands that print what is missing."""
+
+    ok: bool
+    sentence: str
+    commands: tuple[str, ...] = ()
+
+
+def readiness(cluster: ClusterSpec, nodes: Sequence[CheckedNode], verdict: Verdict) -> InventoryReadiness:
+    """Return the last line of the check of an inventory."""
+    missing = {finding.code for finding in verdict.findings}
+    commands = []
+    if HOST_RIGHT_MISSING.text in missing or any("sudoers" in finding.remedy for finding in verdict.findings):
+        commands.append(f"kafka-rollout inventory sudoers --cluster {cluster.name}")
+    if RIGHT_MISSING.text in missing:
+        commands.append(f"kafka-rollout inventory acls --cluster {cluster.name}")
+    if verdict.blockers:
+        ready = sum(not any(f.severity is Severity.BLOCKER for f in one.findings) for one in nodes)
+        sentence = (
+            f"Not ready: {count(len(verdict.blockers), 'blocker')}. {ready} of {count(len(nodes), 'node')} without one."
+        )
+        return InventoryReadiness(ok=False, sentence=sentence, commands=tuple(commands))
+    can = "observe and manage" if cluster.manages_nodes else "observe"
+    dry = "" if cluster.manages_nodes else " Each run is a dry run, because the runtime is none."
+    sentence = f"Ready: a run can {can} {'the node' if len(nodes) == 1 else f'all {len(nodes)} nodes'}.{dry}"
+    return InventoryReadiness(ok=True, sentence=sentence, commands=tuple(commands))
+
+
+def read_configurations(ports: ReadPorts) -> tuple[dict[int, Mapping[str, str]], dict[int, str]]:
+    """Return the configuration of each node, and the reason for those that cannot be read.
+
+    It is the file on the host, or, while sudo does not permit to read it, what the node itself reports.
+    """
+
+    def read(node: NodeSpec) -> Mapping[str, str] | str:
+        try:
+            return ports.runtime.config(node)
+        except RolloutError as error:
+            try:
+                return ports.admin.node_config(node)
+            except RolloutError as other:
+                return f"{error.sentence} {other.sentence}"
+
+    found = dict(zip(ports.cluster.nodes, at_once(read, ports.cluster.nodes), strict=True))
+    configs = {node.node_id: one for node, one in found.items() if not isinstance(one, str)}
+    return configs, {node.node_id: one for node, one in found.items() if isinstance(one, str)}
+
+
+def _rights(ports: ReadPorts) -> tuple[Finding, ...]:
+    try:
+        return find_rights_of_runs(ports.cluster, ports.admin.missing_rights())
+    except RolloutError as error:
+        return (NODE_DOWN.found("brokers", error.sentence, error.remedy),)
+
+
+def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -> CheckedNode:
+    """The first error of the runtime ends the check of a node, because the others would repeat it."""
+    process: ProcessState | None = None
+    java: int | None = None
+    findings: list[Finding] = []
+    try:
+        process = ports.runtime.process(node)
+        findings += check_hosts(ports, releases, (node,)).findings
+        config = ports.runtime.config(node)
+        configs = {release: {node.node_id: config} for release in releases}
+        java = ports.runtime.java_version(node)
+        alone = replace(ports.cluster, nodes=(node,))
+        findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
+        findings += java_maximum_findings(alone, ports.catalogue, configs, {node.node_id: java})
+    except NotObservableError as error:
+        findings.append(
+            not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)
+        )
+    except RolloutError as error:
+        code = HOST_UNREACHABLE if isinstance(error, TransientError) else HOST_REFUSED
+        findings.append(code.found(f"node {node.node_id}", error.sentence, error.remedy))
+    try:
+        ports.admin.features(node)
+    except RolloutError as error:
+        findings.append(NODE_DOWN.found(f"node {node.node_id}", error.sentence, error.remedy))
+    return CheckedNode(node=node, process=process, java=java, findings=tuple(findings))

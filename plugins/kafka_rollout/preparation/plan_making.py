@@ -1,0 +1,256 @@
+"""Plan an upgrade or a downgrade from the observed state, freeze the plan, and rehearse it on a copy of the cluster."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import replace
+
+from kafka_rollout.base.errors import RefusedError, SkippedStepError, UserError
+from kafka_rollout.base.findings import Checked
+from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
+from kafka_rollout.control.holds import find_outside
+from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
+from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffects, raises_elr
+from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations, registered_levels
+from kafka_rollout.features.requests import FeatureRequest, feature_changes
+from kafka_rollout.gates.control import OUTSIDE_CHECK
+from kafka_rollout.model.plan import Direction, Lowering, Plan, RunTerms
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, read_registrations
+from kafka_rollout.observation.node_registrations import observe_registrations
+from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
+from kafka_rollout.planning.findings.configuration import planned_configs
+from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, snapshot_findings
+from kafka_rollout.planning.findings.zookeeper import can_migrate
+from kafka_rollout.planning.observation import PlanObservation
+from kafka_rollout.planning.plan_checks import unknown_values
+from kafka_rollout.planning.plans import make_plan
+from kafka_rollout.planning.release_path import (
+    find_release_steps,
+    find_restart_steps,
+    plan_release_steps,
+    source_release,
+    with_configured_classes,
+)
+from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.acl_meaning import check_acls
+from kafka_rollout.preparation.changes_on_disk import check_pending
+from kafka_rollout.preparation.frozen_plan import check_logs, planned_overrides, replace_findings
+from kafka_rollout.preparation.listener_certificates import check_certificates
+from kafka_rollout.preparation.next_starts import observe_path
+from kafka_rollout.preparation.node_checks import (
+    check_authentication,
+    check_dynamic_configs,
+    check_hosts,
+    check_jvm,
+    check_new_settings,
+    java_versions,
+    node_configs,
+    node_directories,
+)
+from kafka_rollout.preparation.pinned_min_isr import plan_min_isr
+from kafka_rollout.preparation.replayed_metadata import check_metadata
+from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
+from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, RehearsalOutcome, RehearsalResult, passed
+from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.run.events import Planned
+from kafka_rollout.run.projections.observations import observed_of
+from kafka_rollout.run.step_events import Rehearsed
+
+REHEARSAL_RESULT = "rehearsal/result.json"
+_LATER = "It is checked later in the run, before the approval."
+
+
+def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: RunTerms | None = None) -> Plan:
+    """Observe, plan and freeze the plan. The findings of a downgrade's logs are added later.
+
+    `terms`: of the run that carries out the plan; None if it is started later. Raises UserError for a target, level or
+    pattern that cannot be planned (nothing is recorded).
+    """
+    observed = observe_files(ports, observe(ports), request, run_of)
+    ports = replace(ports, catalogue=observed.catalogue)
+    plan = make_plan(observed, request, run_of)
+    plan = plan.with_checked(check_files(ports, plan, observed, request), unknown_values(observed, plan.path))
+    if run_of is RunOf.UPGRADE:
+        effects = min_isr_effects(ports, plan, observed, request)
+        logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(ports, plan)])
+        plan = replace(plan, default_changes=effects.changes)
+    elif run_of is RunOf.DOWNGRADE:
+        plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
+    plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request), _outside(ports, plan, request)])
+    ports.run.record(observed_of(observed.state))
+    freeze(ports, plan, run_of)
+    return plan
+
+
+def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> PlanObservation:
+    """Return the state with the nodes' files, for the releases on which the nodes will start."""
+    down = run_of is RunOf.DOWNGRADE
+    configs, java = node_configs(ports), java_versions(ports)
+    catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
+    ahead: list[Release] = []
+    if run_of is RunOf.RESTART:
+        ahead = [step.to_release for step in find_restart_steps(ports.cluster, state, request.nodes)]
+    else:
+        with suppress(UserError):  # a target that no rolling change reaches: the plan refuses it, or is offline
+            steps = find_release_steps(ports.cluster, catalogue, state, request.target_release, down=down)
+            ahead = [step.to_release for step in steps]
+    return PlanObservation(
+        cluster=ports.cluster,
+        catalogue=catalogue,
+        state=state,
+        configs=configs,
+        starts=observe_path(ports, ahead, configs, down=down),
+        java=java,
+        directories=node_directories(ports, configs),
+        # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
+        registrations=read_registrations(ports, _leader_id(state), state.cluster_id) if can_migrate(state) else None,
+        registered=_registered(ports, state, request) if run_of is RunOf.UPGRADE else None,
+    )
+
+
+def check_files(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> tuple[Checked, ...]:
+    """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
+    ahead = plan.path[1:]
+    planned = planned_configs(plan.path, observed.configs, plan.config_changes)
+    finalizes = request.finalizes(rolls=plan.changes_release)
+    return (
+        check_pending(ports, plan, observed.configs, observed.state),
+        SNAPSHOT_CHECK.ran(
+            snapshot_findings(ports.cluster, plan, planned, finalizes=finalizes),
+            unless="" if plan.feature_changes or plan.direction is Direction.DOWNGRADE else "No level is changed.",
+        ),
+        check_hosts(ports, ahead, changes=plan.config_changes),
+        check_jvm(ports, ahead, observed.configs, plan.config_changes),
+        check_certificates(ports, observed.configs, lasts_s=_expected_s(plan)),
+        check_acls(ports, plan, observed.configs),
+        check_authentication(ports, plan, observed.configs),
+        check_new_settings(ports, plan, observed.configs, observed.state.finalized),
+        *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
+    )
+
+
+def _expected_s(plan: Plan) -> float:
+    """Return the seconds that the steps of the plan take at least, without approvals."""
+    return sum(expected_s(len(step.order), plan.terms.soak_s if plan.terms else 0.0) for step in plan.release_steps)
+
+
+def _windows(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
+    maintenance = parse_maintenance(request.window, request.freeze_days)
+    if maintenance is None:
+        return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
+    if not plan.release_steps:
+        refuse_never_open(maintenance, ports.clock.now())
+        return WINDOWS_CHECK.ran(unless="The run stops no node.")
+    soak_s = request.at_least(ports.cluster).soak_s
+    return WINDOWS_CHECK.ran(window_findings(plan, ports.cluster, maintenance, soak_s, ports.clock.now()))
+
+
+def _outside(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
+    if not plan.release_steps:
+        return OUTSIDE_CHECK.ran(unless="The run stops no node.")
+    return find_outside(ports, request.skip_conditions)
+
+
+def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> MinIsrEffects:
+    """Return what raising eligible.leader.replicas.version changes, in this run or in a later one."""
+    next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
+    configs = next_start if plan.release_steps else {}
+    partitions = observed.state.partitions
+    effects = plan_min_isr(ports, plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
+    return effects.of_later_run() if plan.changes_release and not request.finalizes(rolls=True) else effects
+
+
+def check_min_isr(plan: Plan, effects: MinIsrEffects) -> Checked:
+    return MIN_ISR_CHECK.ran(effects.findings, unless="" if raises_elr(plan.feature_changes) else NOT_RAISED)
+
+
+def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
+    """Keep the plan in the run's record. `requests`: those of a plan of features alone."""
+    ports.run.save_plan(plan)
+    ports.run.record(
+        Planned(
+            run_of=run_of,
+            plan_hash=plan.hash,
+            source=plan.source,
+            target=plan.target,
+            release_steps=tuple(release_step.key for release_step in plan.release_steps),
+            release_overrides=None if run_of is RunOf.FEATURES else planned_overrides(ports, plan),
+            requests=tuple(str(request) for request in requests),
+            unsafe=plan.unsafe,
+            offline=plan.lowering is Lowering.OFFLINE,
+            blockers=tuple(str(finding) for finding in plan.blockers),
+        )
+    )
+
+
+def rehearse_plan(
+    ports: ClusterPorts, plan: Plan, request: Request, on_progress: Callable[[str], None]
+) -> RehearsalResult:
+    """Rehearse the plan; add the findings to it and the result to the run.
+
+    Raises SkippedStepError where no rehearsal is possible, with the reason.
+    """
+    releases = (plan.source, *(release_step.to_release for release_step in plan.release_steps))
+    job = order_rehearsal(request, plan.cluster, plan.direction, releases, gate_timeout_s=GATE_TIMEOUT_S)
+    try:
+        result = ports.rehearsals.rehearse(job, on_progress)
+    except (RefusedError, UserError) as error:
+        raise SkippedStepError(error.sentence) from error
+    ports.run.attach(REHEARSAL_RESULT, result)
+    ports.run.record(
+        Rehearsed(
+            outcome=result.outcome,
+            sentence=result.sentence,
+            seconds=result.seconds,
+            node_seconds=result.node_seconds,
+            findings=tuple(str(finding) for finding in result.findings),
+        )
+    )
+    shown = (passed(result), *result.findings) if result.outcome is RehearsalOutcome.PASSED else result.findings
+    replace_findings(ports, REHEARSAL_CHECK.ran(shown))
+    return result
+
+
+def planned_releases(ports: ReadPorts, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+    """Return the direction and the releases of all release steps, the source first.
+
+    Raises UserError if the nodes run different releases: a copy starts on one release.
+    """
+    state = observe(ports)
+    source = source_release(ports.cluster, state)
+    if len(state.releases) > 1:
+        raise UserError(
+            f"The nodes of {ports.cluster.name} run different releases: "
+            f"{', '.join(str(release) for release in sorted(state.releases))}.",
+            remedy="Finish the change that was interrupted. A copy starts on one release.",
+        )
+    catalogue = with_configured_classes(ports.catalogue, ports.cluster, node_configs(ports))
+    return releases_between(catalogue, source, target)
+
+
+def releases_between(catalogue: Catalogue, source: Release, target: Release) -> tuple[Direction, tuple[Release, ...]]:
+    """Return the direction and the releases of all release steps, the source first."""
+    down = target < source
+    steps = plan_release_steps(catalogue, source, target, down=down)
+    return Direction.DOWNGRADE if down else Direction.UPGRADE, (source, *(to for _, to, _ in steps))
+
+
+def _leader_id(state: ClusterState) -> int | None:
+    return state.quorum.leader_id if state.quorum else None
+
+
+def _registered(ports: ClusterPorts, state: ClusterState, request: Request) -> SeenRegistrations | None:
+    """Return the registrations of brokers that run the target already, so that its roll does not restart them."""
+    target = request.target_release
+    if target not in ports.catalogue or not keeps_registrations(state.finalized.get(METADATA_VERSION, 0)):
+        return None
+    changes = feature_changes(ports.catalogue, state, target)
+    brokers = [node.node_id for node in ports.cluster.brokers if state.nodes[node.node_id].release == target]
+    if not brokers or not registered_levels(changes):
+        return None
+    return observe_registrations(ports, changes, brokers, cluster_id=state.cluster_id)

@@ -1,0 +1,198 @@
+"""The state of a cluster before the first change of a run, and its comparison after the roll and after the levels.
+
+Differences that the plan does not name need an approver. The approval accepts exactly the listed differences. A
+downgrade compares its contents alone.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
+from kafka_rollout.base.wording import few
+from kafka_rollout.control.approval import refuse_unproved
+from kafka_rollout.model.contents import (
+    PARTS,
+    ClusterInventory,
+    Difference,
+    compare_inventories,
+    compare_states,
+    digest,
+    find_unserved_types,
+    new_settings,
+)
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
+from kafka_rollout.planning.findings.configuration import find_expected_configs
+from kafka_rollout.preparation.acl_meaning import access_differences
+from kafka_rollout.preparation.node_checks import dropped_settings, node_configs
+from kafka_rollout.rehearsal.result import read_inventory
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.projections.approvals import (
+    accepted_digests,
+    find_unaccepted,
+    newest_comparison,
+    newest_decision,
+)
+from kafka_rollout.run.projections.runs import has_acted
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
+
+BEFORE = "state/before.json"
+COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
+NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
+_PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
+_RECORDED = 20
+
+
+def record_state(ports: ClusterPorts) -> ClusterInventory:
+    """Store configuration, contents and ACLs. After the first change of the run, the first state stays as the base.
+
+    Raises SkippedStepError if the run has changed the cluster and no state was stored.
+    """
+    kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    if has_acted(ports.run.events()):
+        if kept is None:
+            raise SkippedStepError("The run changed the cluster before this step existed: an earlier version began it.")
+        return kept
+    inventory = read_inventory(ports.admin, ports.clock)
+    ports.run.attach(BEFORE, inventory)
+    ports.run.record(ContentsTaken(counts=inventory.counts))
+    return inventory
+
+
+def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> tuple[Difference, ...]:
+    """Return and record every difference. Those that an approver accepted after the roll are accepted here too.
+
+    Raises SkippedStepError if no state was stored.
+    """
+    before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
+    if before is None:
+        raise SkippedStepError("The run has no record of the state before its first change.")
+    accepted = _accepted(ports, plan) if after is ComparedAfter.LEVELS else frozenset()
+    expected = replace(find_expected_configs(plan, ports.catalogue), dropped=dropped_settings(ports))
+
+    def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
+        now = read_inventory(ports.admin, ports.clock, configured_groups=before.group_configs)
+        differences = compare_states(before, now, expected)
+        return now, tuple(
+            replace(difference, accepted=difference.fails and difference.sentence in accepted)
+            for difference in differences
+        )
+
+    now, differences = until(
+        ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S
+    )
+    differences = (
+        *differences,
+        *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(ports, plan, now)),
+    )
+    ports.run.attach(
+        COMPARED[after],
+        {
+            "before": before.counts,
+            "after_counts": now.counts,
+            "unasked": {PARTS.get(part, part): why for part, why in now.unasked.items()},
+            "new_settings": new_settings(differences),
+            "digest": digest(differences),
+            "differences": differences,
+        },
+    )
+    failing = [difference.sentence for difference in differences if difference.fails]
+    ports.run.record(
+        ContentsCompared(
+            counts=now.counts,
+            differences=len(differences),
+            after=after,
+            failing=len(failing),
+            first=tuple(failing[:_RECORDED]),
+            digest=digest(differences),
+        )
+    )
+    return differences
+
+
+def _access(ports: ReadPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
+    """Return what equal ACLs allow or deny otherwise, on the release that runs now."""
+    return access_differences(ports, plan, now.acls, node_configs(ports)) if now.acls else ()
+
+
+def _accepted(ports: ReadPorts, plan: Plan) -> frozenset[str]:
+    """Return the sentences of the differences after the roll that an approver accepted."""
+    compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
+    if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
+        return frozenset()
+    return frozenset(difference["sentence"] for difference in compared["differences"] if counts(difference))
+
+
+def counts(difference: Mapping[str, Any]) -> bool:
+    """Return whether a stored difference needs an approver."""
+    return not (difference["foretold"] or difference["by_clients"] or difference["accepted"])
+
+
+def needs_no_acceptance(ports: ReadPorts, plan: Plan, after: ComparedAfter) -> str | None:
+    """Return why no approver is needed; None if the newest comparison found a difference that counts."""
+    events = ports.run.events()
+    compared = newest_comparison(events, after)
+    if compared is None or not compared.digest:
+        return NOTHING_TO_ACCEPT
+    if compared.digest in accepted_digests(events, plan.hash):
+        return "An approver has accepted exactly these differences in this run."
+    return None
+
+
+def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError if the newest comparison found differences that no approver accepted.
+
+    The approver and the channel of the answer are checked again, as for every approval before an action.
+    """
+    events = ports.run.events()
+    given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
+    if given is not None and given.decision == Decision.APPROVED:
+        refuse_unproved(ports, given)
+    if unaccepted := find_unaccepted(events, plan.hash):
+        raise RefusedError(
+            f"The cluster differs from its state before the run: {few(unaccepted.first)}",
+            remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",
+        )
+
+
+CONTENTS_BEFORE = "inventory/before.json"
+CONTENTS_COMPARED = "inventory/compared.json"
+
+
+def take_inventory(ports: ClusterPorts) -> ClusterInventory:
+    """Store the contents in the run history.
+
+    After the first change of the run, the first inventory stays as the base.
+    """
+    kept: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
+    if kept is not None and has_acted(ports.run.events()):
+        return kept
+    inventory = ports.admin.inventory()
+    ports.run.attach(CONTENTS_BEFORE, inventory)
+    ports.run.record(ContentsTaken(counts=inventory.counts))
+    return inventory
+
+
+def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
+    """Return and record every difference. Raises FatalError if the run has no inventory from before."""
+    before: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
+    if before is None:
+        raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
+    after = ports.admin.inventory(configured_groups=before.group_configs)
+    unserved = find_unserved_types(levels_now(ports).finalized)
+    differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
+    differences = (*differences, *_access(ports, ports.run.load_plan(), after))
+    ports.run.attach(
+        CONTENTS_COMPARED,
+        {
+            "before": before.counts,
+            "after": after.counts,
+            "unasked": {PARTS.get(part, part): why for part, why in after.unasked.items()},
+            "differences": differences,
+        },
+    )
+    ports.run.record(ContentsCompared(counts=after.counts, differences=len(differences)))
+    return differences

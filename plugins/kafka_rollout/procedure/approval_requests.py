@@ -1,0 +1,625 @@
+"""Approval requests of the procedures: subject, text, and when no approval is needed."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from itertools import groupby
+from typing import Any
+
+from kafka_rollout.base.durations import duration
+from kafka_rollout.base.findings import Finding, Verdict, group_by_kind
+from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
+from kafka_rollout.base.wording import count, nodes
+from kafka_rollout.control.approval import refuse_blockers
+from kafka_rollout.feature_updates import levels
+from kafka_rollout.feature_updates.update import requires_approval
+from kafka_rollout.lowering.outage_facts import shown_facts, shown_level_undos, shown_live_facts
+from kafka_rollout.model.plan import FeatureChange, Lowering, NodeStep, Plan, ReleaseStep, RunTerms, Undo
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.planning.batches import NODE_S, expected_s
+from kafka_rollout.planning.lowering import LevelUndo
+from kafka_rollout.planning.request import ApprovalPolicy
+from kafka_rollout.preparation import frozen_plan, state_comparison
+from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
+from kafka_rollout.procedure.step import ApprovalRequest, StepCall
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.roll.metadata_logs import LOSSES
+from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.projections.nodes import has_stopped_nodes
+from kafka_rollout.run.projections.observations import planned_trims
+from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
+
+_LOSSES_SHOWN = _DIFFERENCES_SHOWN = 100
+_LISTED_NODES = 40  # of a release step; more are shown with ranges
+_LISTED_RUNS = 60
+
+
+def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
+    """Return the Markdown text: losses first, then the levels, then the findings."""
+    parts = [
+        (
+            f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}. First the feature levels are "
+            "lowered.**"
+        ),
+        *_type(plan),
+        *losses_part(ports, plan),
+        heading("Levels to lower, metadata.version last"),
+        *features_in_full(plan.online_changes),
+        *_later(plan),
+        *findings_part(_all(plan, support.findings)),
+        _foot(plan, "The binary is replaced after a separate approval. Until then every node runs unchanged."),
+    ]
+    return "\n\n".join(parts)
+
+
+def roll_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
+    """Return the Markdown text: trims, order, findings.
+
+    `facts`: of an offline or a live downgrade, with its losses.
+    """
+    special = (
+        [*_outage(plan, facts), *losses_part(ports, plan)] if plan.lowering is not Lowering.ONLINE else _trims(ports)
+    )
+    return "\n\n".join([*_title(plan), *special, *_way(plan)])
+
+
+def plan_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
+    """Return the Markdown text of a dry run.
+
+    It has no trims, because they are known only after the levels are lowered.
+    """
+    levels = [heading("Levels to lower, metadata.version last"), *features_in_full(plan.feature_changes)]
+    outage = _outage(plan, facts) if plan.lowering is not Lowering.ONLINE else []
+    return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
+
+
+def _title(plan: Plan) -> list[str]:
+    return [f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}**", *_type(plan)]
+
+
+def _outage(plan: Plan, facts: Sequence[str]) -> list[str]:
+    title = (
+        "All nodes will be stopped"
+        if plan.lowering is Lowering.OFFLINE
+        else "All controllers will be stopped, the brokers serve"
+    )
+    return [heading(title), "\n".join(f"- {escape_markdown(line)}" for line in facts)]
+
+
+def _way(plan: Plan) -> list[str]:
+    foot = _foot(plan, "Every finding is checked again before each stop.")
+    parts = [*findings_part(plan.findings), *unavailability_part(plan)]
+    return [*parts, *release_steps_part(plan), *terms_part(plan), *config_part(plan), foot]
+
+
+def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
+    """Return the loss report: each real loss with its values, and the number of fields with default values."""
+    level = plan.levels.get(METADATA_VERSION)
+    if level is None:
+        return [heading("Metadata lost: none"), "metadata.version does not change."]
+    report = ports.run.attachment(LOSSES)
+    if report is None:
+        return [heading("Metadata lost: unknown")]
+    losses, defaults = report["losses"], report["default_only"]
+    lines = [f"- {escape_markdown(loss['sentence'])}" for loss in losses[:_LOSSES_SHOWN]]
+    if len(losses) > _LOSSES_SHOWN:
+        lines.append(f"- … and {len(losses) - _LOSSES_SHOWN} more. `{LOSSES}` of the run history contains all.")
+    parts = [heading(f"Metadata lost: {len(losses) or 'none'}"), *(["\n".join(lines)] if lines else [])]
+    if any(loss["kind"].endswith("log directories") for loss in losses):
+        parts.append(
+            "The metadata identifies directories by id (`directory.id` in `meta.properties`). The path is "
+            "shown if this process can read the node's files."
+        )
+    if defaults:
+        parts.append(
+            f"{len(defaults)} fields do not exist at level {level}. All of them hold default values, so "
+            "nothing is lost."
+        )
+    return parts + [escape_markdown(note) for note in report["notes"]]
+
+
+def _later(plan: Plan) -> list[str]:
+    """Return what this approval does not cover: the change by a snapshot."""
+    if plan.lowering is Lowering.ONLINE:
+        return []
+    levels = ", ".join(f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in plan.snapshot_changes)
+    return [
+        heading("Not part of this approval"),
+        f"{levels}: with {_stopped(plan)} stopped, after an approval of its own. Metadata is lost at that time.",
+    ]
+
+
+def _type(plan: Plan) -> list[str]:
+    if not plan.unsafe:
+        return ["**SAFE**: the run stops if metadata in use would be lost."]
+    return ["**UNSAFE**: the metadata in the warnings is lost."]
+
+
+def _trims(ports: ClusterPorts) -> list[str]:
+    trimmed = planned_trims(ports.run.events())
+    if not trimmed:
+        return [heading("Metadata logs"), "The older release can read the metadata log of every node."]
+    names = "\n".join(f"- {ports.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
+    return [
+        heading(f"Metadata logs to trim: {len(trimmed)}"),
+        "The older release would stop at records before the newest snapshot. While each of these nodes is "
+        "stopped, the run removes its log before that snapshot and keeps a backup in the log's own folder "
+        "(`kafka-rollout-trim-…`). To restore it, run `kafka-rollout metadata trim --undo` before the node "
+        "has written to the log.",
+        names,
+    ]
+
+
+def _all(plan: Plan, support: tuple[Finding, ...]) -> tuple[Finding, ...]:
+    known = {finding.identity for finding in plan.findings}
+    return (*plan.findings, *(finding for finding in support if finding.identity not in known))
+
+
+def _foot(plan: Plan, sentence: str) -> str:
+    return f"---\n\nPlan `{plan.hash[:12]}`. {sentence}"
+
+
+def approval_body(
+    plan: Plan,
+    verdict: Verdict | None = None,
+    *,
+    what: ApprovalOf = ApprovalOf.ROLL,
+    scan: str = "",
+    undos: Iterable[LevelUndo] = (),
+) -> str:
+    """Return the Markdown text of an approval: the plan, its findings, and for `finalize` the loss of each feature.
+
+    `undos`: how each level can be undone. `scan`: a sentence with the verdict of the coordinator-log scan. The text is
+    read in a narrow panel next to the graph, so it uses lists instead of wide tables, the most important part first.
+    """
+    findings = verdict.findings if verdict is not None else plan.findings
+    parts = [f"**{plan.direction.value.capitalize()} of cluster {plan.cluster}: {plan.way}**"]
+    if what == ApprovalOf.FINALIZE:
+        if plan.unsafe:
+            parts.append("Levels are lowered with **UNSAFE_DOWNGRADE**: the metadata in the warnings is lost.")
+        parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos), *defaults_part(plan)]
+        if scan:
+            parts += [heading("Coordinator logs"), escape_markdown(scan)]
+        parts += findings_part(findings)
+    else:
+        parts += [
+            *findings_part(findings),
+            *unavailability_part(plan),
+            *release_steps_part(plan),
+            *terms_part(plan),
+            *config_part(plan),
+            *_features_in_short(plan.feature_changes),
+            *defaults_part(plan),
+        ]
+    when = "each stop" if plan.release_steps else "the first change"
+    parts += ["---", f"Plan `{plan.hash[:12]}`. Every finding is checked again before {when}."]
+    return "\n\n".join(parts)
+
+
+def canary_body(plan: Plan) -> str:
+    """Return the Markdown text of the approval after the first node."""
+    release_step = plan.release_steps[0]
+    rest = ", ".join(node_step.name for node_step in release_step.order[1:])
+    was = f"moved from {release_step.from_release} to {release_step.to_release}"
+    if release_step.restarts:
+        was = f"restarted on {release_step.to_release}"
+    return f"**{release_step.order[0].name}** was {was} and its gate passed.\n\nRemaining nodes: {rest or 'none'}."
+
+
+def first_batch_body(plan: Plan) -> str:
+    """Return the Markdown text of the approval after the first batch of several nodes."""
+    release_step = plan.release_steps[0]
+    at = release_step.first_batch or 0
+    names = {node_step.node_id: node_step.name for node_step in release_step.order}
+    batch = ", ".join(names[node_id] for node_id in release_step.batches[at].node_ids)
+    left = release_step.batches[at + 1 :]
+    rest = f"{count(sum(len(one.node_ids) for one in left), 'node')} in {count(len(left), 'batch', 'batches')}"
+    return (
+        f"The first batch ({batch}) restarted together on {release_step.to_release}, and all its gates passed.\n\n"
+        f"Remaining: {rest}."
+    )
+
+
+def findings_part(findings: tuple[Finding, ...]) -> list[str]:
+    if not findings:
+        return [heading("Findings: none")]
+    groups = group_by_kind(findings)
+    lines = [
+        f"- **{group.severity.value}** {quote_markdown(group.code)} {escape_markdown(group.subjects)}: "
+        f"{escape_markdown(group.sentence)}"
+        + (f" **What to do:** {escape_markdown(group.remedy, limit=REMEDY_LIMIT)}" if group.remedy else "")
+        for group in groups
+    ]
+    if len(groups) == len(findings):
+        return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+    kinds = heading(f"Findings: {len(findings):,}, of {count(len(groups), 'kind')}")
+    return [kinds, "\n".join(lines), "The report of the run and `kafka-rollout plan --json` list every object."]
+
+
+def release_steps_part(plan: Plan) -> list[str]:
+    if not plan.release_steps:
+        return [f"Every node already runs {plan.target}: no node is restarted."]
+    parts = []
+    for release_step in plan.release_steps:
+        way = f"{release_step.from_release} → {release_step.to_release}"
+        if release_step.restarts:
+            again = "Second restart" if plan.changes_release else "Restart"
+            way = f"{again if release_step == plan.registration_step else 'Restart'} on {release_step.to_release}"
+        if plan.lowering is Lowering.OFFLINE:
+            parts.append(heading(f"{way}, all nodes at once"))
+        elif release_step.batches:
+            parts.append(heading(f"{way}, in {len(release_step.batches):,} batches"))
+            parts.append("\n".join(_batches(plan, release_step)))
+        else:
+            parts.append(heading(f"{way}, one node at a time"))
+            parts.append("\n".join(_order(release_step.order)))
+        parts.append(escape_markdown(release_step.reason))
+    return parts
+
+
+def _listed(lines: Sequence[str], rest: str) -> list[str]:
+    if len(lines) <= _LISTED_RUNS:
+        return list(lines)
+    more = f"- … and {len(lines) - _LISTED_RUNS:,} more lines; `kafka-rollout plan --json` prints {rest}"
+    return [*lines[:_LISTED_RUNS], more]
+
+
+def _order(steps: Sequence[NodeStep]) -> list[str]:
+    """Return the lines of the order; of more than _LISTED_NODES nodes, one line for nodes with consecutive ids."""
+    if len(steps) <= _LISTED_NODES:
+        return [f"{place}. {_node(step)}" for place, step in enumerate(steps, start=1)]
+    lines: list[str] = []
+    place = 1
+    for _, run in groupby(enumerate(steps), key=lambda item: (item[1].section, item[1].node_id - item[0])):
+        some = [step for _, step in run]
+        last = place + len(some) - 1
+        if len(some) < 3 or any(step.active_controller for step in some):
+            lines += [f"- {number:,}: {_node(step)}" for number, step in enumerate(some, start=place)]
+        else:
+            first, end = some[0], some[-1]
+            lines.append(f"- {place:,} to {last:,}: {first.name} to {end.name} ({first.node_id} to {end.node_id})")
+        place = last + 1
+    return _listed(lines, "the whole order")
+
+
+def _batches(plan: Plan, release_step: ReleaseStep) -> list[str]:
+    """Return a line for each batch with the reason why it ends, and the expected duration.
+
+    Batches of one node with the same reason, one after the other, are one line if there are many.
+    """
+    steps = {step.node_id: step for step in release_step.order}
+    lines: list[str] = []
+    first = 1
+    many = len(release_step.order) > _LISTED_NODES
+    for (alone, ends), found in groupby(release_step.batches, key=lambda one: (len(one.node_ids) == 1, one.ends)):
+        some = list(found)
+        if many and alone and len(some) > 2:
+            ids = [one.node_ids[0] for one in some]
+            lines.append(f"- {first:,} to {first + len(some) - 1:,}: {nodes(ids)}, each alone: {escape_markdown(ends)}")
+        else:
+            for number, one in enumerate(some, start=first):
+                names = nodes(one.node_ids) if many else ", ".join(_node(steps[node_id]) for node_id in one.node_ids)
+                lines.append(f"- {number:,}: {names}. Ends here: {escape_markdown(ends)}")
+        first += len(some)
+    soak_s = plan.terms.soak_s if plan.terms is not None else 0.0
+    batches, single = expected_s(len(release_step.batches), soak_s), expected_s(len(release_step.order), soak_s)
+    took = f"- Expected duration: {duration(batches)}, one node at a time {duration(single)}"
+    return [*_listed(lines, "all batches"), f"{took} ({NODE_S:g} s for each restart, soak {soak_s:g} s)"]
+
+
+def _node(step: NodeStep) -> str:
+    return f"{step.name} ({step.node_id}{', active controller' if step.active_controller else ''})"
+
+
+def terms_part(plan: Plan) -> list[str]:
+    """Return how the run carries out the plan, as its starter chose it; nothing if it restarts no node."""
+    if plan.terms is None or not plan.release_steps:
+        return []
+    terms = plan.terms
+    gate = f"{terms.checks} consecutive {'check' if terms.checks == 1 else 'checks'} after each start"
+    soak = f"then a soak of {terms.soak_s:g} s" if terms.soak_s else "**no soak** after that"
+    lines = [f"- Gates: {gate}, {soak}. The gate timeout is {terms.gate_timeout_s:g} s."]
+    if (most := terms.max_under_replicated) is not None:
+        lines.append(f"- Limit before each stop: {count(most, 'under-replicated partition')} of other nodes")
+    if skipped := ", ".join(terms.skip_conditions):
+        lines.append(f"- Conditions from outside that the gates do **not** check: {skipped}")
+    if after := terms.pause_after:
+        lines.append(f"- Pause for an approver after each {f'{after} nodes' if after.isdecimal() else after}")
+    lines += [
+        *window_lines(terms),
+        f"- Rehearsal on a copy requested: {_yes(terms.rehearse)}",
+        f"- Approval after the first node: {_yes(terms.canary)}",
+        f"- Test traffic during the run: {_yes(terms.traffic)}",
+    ]
+    if plan.has_batches:
+        lines.insert(3, f"- Approval after the first batch: {_yes(terms.first_batch)}")
+    return [heading("How the run proceeds"), "\n".join(lines)]
+
+
+def window_lines(terms: RunTerms) -> list[str]:
+    """Return when nodes can be stopped; nothing if the run has no window and no freeze days."""
+    lines = []
+    if terms.window:
+        lines.append(f"- Nodes are stopped only in the maintenance window {quote_markdown(terms.window)}.")
+    if terms.freeze_days:
+        lines.append(f"- No node is stopped on the freeze days {quote_markdown(', '.join(terms.freeze_days))}.")
+    if lines:
+        lines.append("- A rollback waits neither for the window nor for the end of the freeze.")
+    return lines
+
+
+def _yes(chosen: bool) -> str:
+    return "yes" if chosen else "**no**"
+
+
+def unavailability_part(plan: Plan) -> list[str]:
+    """Return what the approver accepts with the plan; nothing if the run accepts no unavailable topic."""
+    if not plan.accept_unavailable:
+        return []
+    listed = ", ".join(quote_markdown(pattern) for pattern in plan.accept_unavailable)
+    return [
+        heading("Unavailable topics that you accept"),
+        f"{listed}. While a node restarts, their partitions can have no leader, or too few replicas in sync. Then "
+        "acks=all fails, and from 3.7.0 on consumers get no new records, whatever their acks. The gates before the "
+        "stops do not check them.",
+    ]
+
+
+def config_part(plan: Plan) -> list[str]:
+    if not plan.config_changes:
+        return []
+    alike: dict[tuple[Release, str, str | None, str], list[int]] = {}
+    for change in plan.config_changes:
+        alike.setdefault((change.release, change.key, change.value, change.reason), []).append(change.node_id)
+    lines = [
+        f"- {nodes(ids)} on {release}: {quote_markdown(key)} "
+        f"{f'= {quote_markdown(value)}' if value else 'is removed'}. "
+        f"{escape_markdown(reason)}"
+        for (release, key, value, reason), ids in alike.items()
+    ]
+    return [heading("Configuration changes"), "\n".join(lines)]
+
+
+def defaults_part(plan: Plan) -> list[str]:
+    """Return the dynamic configuration that changes with the feature levels."""
+    if not plan.default_changes:
+        return []
+    lines = []
+    for change in plan.default_changes:
+        what = f"{quote_markdown(change.key)} = {quote_markdown(change.after)}" if change.after is not None else ""
+        what = what or f"{quote_markdown(change.key)} (now {quote_markdown(str(change.before))}) is deleted"
+        where = "all brokers (cluster-wide default)" if change.node_id is None else f"node {change.node_id}"
+        who = "set by this run before the levels" if change.by_run else "by the active controller, with the levels"
+        lines.append(f"- {where}: {what}, {who}")
+    return [heading("Dynamic configuration that changes with the levels"), "\n".join(lines)]
+
+
+def _features_in_short(changes: tuple[FeatureChange, ...]) -> list[str]:
+    if not changes:
+        return []
+    lines = []
+    for undo in (Undo.IMPOSSIBLE, Undo.UNKNOWN, Undo.POSSIBLE):
+        levels = [f"{escape_markdown(c.feature)} {c.current} → {c.target}" for c in changes if c.undo == undo]
+        if levels:
+            lines.append(f"- undo by the controller **{undo.value}**: {', '.join(levels)}")
+    parts = [heading("Levels to finalize later, with a separate approval"), "\n".join(lines)]
+    if any(c.undo is not Undo.POSSIBLE for c in changes):
+        parts.append(
+            "The approval to finalize shows if a live or an offline downgrade can undo what the controller cannot undo."
+        )
+    return parts
+
+
+def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUndo] = ()) -> list[str]:
+    """Return each level with its loss. Without `undos`, whether the controller can undo it."""
+    if not changes:
+        return ["No feature level is finalized."]
+    found = {undo.feature: undo for undo in undos}
+
+    def undo(change: FeatureChange) -> str:
+        if change.feature in found:
+            return f"**{found[change.feature].way}**. {escape_markdown(found[change.feature].reason)}"
+        return f"**{change.undo.value}**. {escape_markdown(change.undo_source)}"
+
+    return [
+        f"#### {escape_markdown(c.feature)} {c.current} → {c.target}\n\n- Undo: {undo(c)}\n"
+        f"- Loss on undo: {escape_markdown(c.loss)}"
+        for c in changes
+    ]
+
+
+def heading(text: str) -> str:
+    return f"### {text}"
+
+
+def differences_body(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str:
+    """Return the Markdown text: one line for each difference that counts, then those that clients made.
+
+    It has no times and no numbers: a text that Airflow showed before stays valid while it lists every difference.
+    """
+    compared = ports.run.attachment(state_comparison.COMPARED[after])
+    found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
+    counting = [one["sentence"] for one in found if state_comparison.counts(one)]
+    title = {ComparedAfter.ROLL: "nodes were replaced", ComparedAfter.LEVELS: "levels were changed"}[after]
+    parts = [
+        f"**Cluster {plan.cluster} differs from its state before the run, after the {title}.**",
+        heading("Differences that the plan does not name"),
+        "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_DIFFERENCES_SHOWN]),
+    ]
+    if len(counting) > _DIFFERENCES_SHOWN:
+        more = f"- … and {len(counting) - _DIFFERENCES_SHOWN} more."
+        parts.append(f"{more} `{state_comparison.COMPARED[after]}` of the run history contains all.")
+    parts.append(
+        "A client, the active controller or a changed file of a broker made these changes. To undo them, reject, "
+        "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
+        "approval accepts exactly these differences, and the run continues."
+    )
+    return "\n\n".join([*parts, f"---\n\nPlan `{plan.hash[:12]}`."])
+
+
+def _check_roll(call: StepCall) -> str | None:
+    plan = call.plan
+    refuse_blockers(plan)
+    if not plan.release_steps:
+        return f"Every node already runs {plan.target}: no node has to be replaced."
+    if plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
+        return f"The run has begun to stop {_stopped(plan)}: it cannot be approved again."
+    if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
+        frozen_plan.refuse_new_blockers(call.ports, plan, waits=True)
+    return None
+
+
+def _stopped(plan: Plan) -> str:
+    return "all nodes" if plan.lowering is Lowering.OFFLINE else "all controllers"
+
+
+def _check_finalize(call: StepCall) -> str | None:
+    refuse_blockers(call.plan)
+    frozen_plan.refuse_new_blockers(call.ports, call.plan)
+    refuse_changed_min_isr(call.ports, call.plan, before_pin=True)
+    return None if levels.pending_changes(call.ports, call.plan) else "Every planned level is already finalized."
+
+
+def _finalize_body(call: StepCall) -> str:
+    ports, plan = call.ports, call.plan
+    support = levels.check_support(ports, plan)
+    levels.refuse(support)
+    scan = newest(ports.run.events(), ScanEvaluated)
+    sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
+    undos = shown_level_undos(ports, plan, levels.undo_by_controller(ports, plan))
+    return approval_body(plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
+
+
+def _check_levels(call: StepCall) -> str | None:
+    refuse_blockers(call.plan)
+    if call.plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
+        return f"The run has begun to stop {_stopped(call.plan)}: the levels were lowered before."
+    if not levels.pending_changes(call.ports, call.plan):
+        return "The controller has no level to lower."
+    if not has_stopped_nodes(call.ports.run.events()):
+        frozen_plan.refuse_new_blockers(call.ports, call.plan, waits=True)
+    return None
+
+
+def _features_body(call: StepCall) -> str:
+    undos = shown_level_undos(call.ports, call.plan, call.plan.feature_changes)
+    return approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)
+
+
+def _levels_body(call: StepCall) -> str:
+    support = levels.check_support(call.ports, call.plan, waits=True)
+    levels.refuse(support)
+    return levels_body(call.ports, call.plan, support)
+
+
+def _roll_down_subject(plan: Plan) -> str:
+    if plan.lowering is Lowering.OFFLINE:
+        changes = _levels(plan.snapshot_changes)
+        return f"Stop all nodes of {plan.cluster} and take them from {plan.source} to {plan.target} ({changes})?"
+    if plan.lowering is Lowering.LIVE:
+        changes = _levels(plan.snapshot_changes)
+        way = f"from {plan.source} to {plan.target}"
+        return f"Stop the controllers of {plan.cluster} ({changes}), then roll it down {way}?"
+    return f"Roll {plan.cluster} down from {plan.source} to {plan.target}?"
+
+
+def _check_features(call: StepCall) -> str | None:
+    refuse_blockers(call.plan)
+    if not levels.pending_changes(call.ports, call.plan):
+        return "Every level is already as requested."
+    if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan):
+        return "No level is lowered, and Kafka can undo every raise: no approval is needed."
+    return None
+
+
+def upgrade_body(call: StepCall) -> str:
+    """Markdown of an upgrade's plan."""
+    return approval_body(call.plan)
+
+
+def downgrade_body(call: StepCall) -> str:
+    """Markdown of a downgrade's plan."""
+    return plan_body(call.ports, call.plan, _facts(call))
+
+
+def _facts(call: StepCall) -> Sequence[str]:
+    if call.plan.lowering is Lowering.LIVE:
+        return shown_live_facts(call.ports, call.plan)
+    return shown_facts(call.ports, call.plan) if call.plan.lowering is Lowering.OFFLINE else ()
+
+
+def _differences_subject(plan: Plan) -> str:
+    return f"Accept the differences of {plan.cluster} from its state before the run?"
+
+
+def _levels(changes: Iterable[FeatureChange]) -> str:
+    return ", ".join(f"{c.feature} {c.current} → {c.target}" for c in changes)
+
+
+PLAN = ApprovalRequest(
+    of=ApprovalOf.ROLL,
+    subject=lambda plan: f"Upgrade {plan.cluster} from {plan.source} to {plan.target}?",
+    body=upgrade_body,
+    check=_check_roll,
+)
+RESTART = replace(PLAN, subject=lambda plan: f"Restart the nodes of {plan.cluster} on {plan.target}?")
+CANARY = ApprovalRequest(
+    of=ApprovalOf.CANARY,
+    subject=lambda plan: (
+        f"{plan.cluster}: the first node runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
+    ),
+    body=lambda call: canary_body(call.plan),
+    check=lambda call: None if call.request.canary else "The run was started without an approval after the first node.",
+    offers_roll_back=True,
+)
+FIRST_BATCH = ApprovalRequest(
+    of=ApprovalOf.FIRST_BATCH,
+    subject=lambda plan: (
+        f"{plan.cluster}: the first batch runs {plan.release_steps[0].to_release}. Continue with the other nodes?"
+    ),
+    body=lambda call: first_batch_body(call.plan),
+    check=lambda call: (
+        None if call.request.first_batch else "The run was started without an approval after the first batch."
+    ),
+    offers_roll_back=True,
+)
+FINALIZE = ApprovalRequest(
+    of=ApprovalOf.FINALIZE,
+    subject=lambda plan: f"Finalize the features of {plan.cluster} at {plan.target}? This is the point of no return.",
+    body=_finalize_body,
+    check=_check_finalize,
+    offers_roll_back=True,
+)
+LEVELS = ApprovalRequest(
+    of=ApprovalOf.FINALIZE,
+    subject=lambda plan: f"Lower the features of {plan.cluster}: {_levels(plan.online_changes)}?",
+    body=_levels_body,
+    check=_check_levels,
+)
+ROLL_DOWN = ApprovalRequest(
+    of=ApprovalOf.ROLL,
+    subject=_roll_down_subject,
+    body=lambda call: roll_body(call.ports, call.plan, _facts(call)),
+    check=_check_roll,
+)
+ROLL_DIFFERENCES = ApprovalRequest(
+    of=ApprovalOf.DIFFERENCES,
+    subject=_differences_subject,
+    body=lambda call: differences_body(call.ports, call.plan, ComparedAfter.ROLL),
+    check=lambda call: state_comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.ROLL),
+    offers_roll_back=True,
+)
+LEVEL_DIFFERENCES = ApprovalRequest(
+    of=ApprovalOf.DIFFERENCES,
+    subject=_differences_subject,
+    body=lambda call: differences_body(call.ports, call.plan, ComparedAfter.LEVELS),
+    check=lambda call: state_comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.LEVELS),
+)
+FEATURES = ApprovalRequest(
+    of=ApprovalOf.FINALIZE,
+    subject=lambda plan: f"Change features of {plan.cluster}: {_levels(plan.feature_changes)}?",
+    body=_features_body,
+    check=_check_features,
+)

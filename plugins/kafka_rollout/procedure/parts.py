@@ -1,0 +1,483 @@
+"""Steps that more than one procedure has, and the sections that stop nodes: ROLL, ROLL_BACK, OFFLINE and LIVE."""
+
+from __future__ import annotations
+
+from dataclasses import asdict, replace
+from typing import Any
+
+from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.lowering import offline
+from kafka_rollout.lowering.live import lower_live
+from kafka_rollout.lowering.offline import undo_offline
+from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.preparation.plan_making import REHEARSAL_RESULT
+from kafka_rollout.procedure import actions, approval_requests, conditions
+from kafka_rollout.procedure.step import (
+    CHANGES,
+    CHANGES_LOGS,
+    REHEARSES,
+    SCANS,
+    Act,
+    EachBatch,
+    EachNode,
+    Jump,
+    OnResume,
+    Reaction,
+    RunsAfter,
+    Section,
+    Service,
+    Step,
+    StepCall,
+)
+from kafka_rollout.run.projections.open_batches import RollOf, batches_of
+
+OBSERVE = Step(
+    id="observe",
+    label="Cluster state",
+    doc="Reads the state of all nodes, the quorum, partitions, groups and clients.",
+    progress="observing the cluster",
+    act=actions.observe_cluster,
+    on_resume=OnResume.KEEP,
+)
+SCAN = Step(
+    id="scan_before_roll",
+    label="Coordinator log scan",
+    doc="A Spark job reads the coordinator logs. The releases of this run must be able to load them.",
+    progress="scanning the coordinator logs with Spark",
+    scan=SCAN_BEFORE_ROLL,
+    skip=conditions.nothing_to_scan,
+    limits=SCANS,
+    on_resume=OnResume.KEEP,
+    files=(SCAN_BEFORE_ROLL,),
+)
+REHEARSAL = Step(
+    id="rehearse",
+    label="Rehearsal",
+    doc="Tries the change on a copy of the cluster, if this machine can read the nodes' files and has enough memory. "
+    "A failure blocks the plan.",
+    progress="rehearsing the change on a copy of the cluster",
+    act=actions.rehearse,
+    skip=conditions.nothing_to_rehearse,
+    limits=REHEARSES,
+    on_resume=OnResume.KEEP_APPROVED,
+    files=(REHEARSAL_RESULT,),
+)
+START_TRAFFIC = Step(
+    id="start_traffic",
+    label="Test traffic start",
+    doc="Starts test traffic, if the run was started with it.",
+    progress="starting the test traffic",
+    service=Service.START_TRAFFIC,
+    skip=conditions.without_traffic,
+    limits=CHANGES,
+)
+PLAN = Step(id="plan", label="Plan", doc="", progress="planning", on_resume=OnResume.KEEP)
+
+
+def gate(step_id: str, kind: GateKind, label: str, doc: str, progress: str, **fields: Any) -> Step:
+    """Return a gate of the whole cluster. If it fails, an approver decides. A resumed run does not repeat it."""
+    fields = {"on_failure": Reaction.ASK, "on_resume": OnResume.KEEP, **fields}
+    return Step(id=step_id, gate=kind, label=label, doc=doc, progress=progress, **fields)
+
+
+GATE_GROUPS = gate(
+    "gate_groups",
+    GateKind.GROUPS,
+    "Converted groups",
+    "Waits until groups that lose their type are converted and their tombstones are written.",
+    "groups that lose their type to be converted",
+    runs_after=RunsAfter.SKIPPED,
+)
+GATE_FINALIZED = gate(
+    "gate_finalized",
+    GateKind.FINALIZED,
+    "Levels on every node",
+    "Waits until every node reports the new levels.",
+    "every node to report the new levels",
+)
+GATE_SNAPSHOT = gate(
+    "gate_snapshot",
+    GateKind.SNAPSHOT,
+    "Snapshot of every node",
+    "Waits until every node has a snapshot with the new metadata.version.",
+    "a snapshot of every node with the new metadata.version",
+)
+GATE_METADATA_VERSION = gate(
+    "verify_metadata_version",
+    GateKind.METADATA_VERSION,
+    "metadata.version metric",
+    "Waits until every node shows the level: by CurrentMetadataVersion of its metrics agents, or without them by "
+    "ApiVersions.",
+    "CurrentMetadataVersion of every node",
+)
+PIN_MIN_ISR = Step(
+    id="pin_min_insync_replicas",
+    label="Pinned min.insync.replicas",
+    doc="Sets the cluster-wide default of min.insync.replicas to the value that all brokers have, if the run was "
+    "started with it. The level of eligible.leader.replicas.version then changes no topic.",
+    progress="setting the cluster-wide default of min.insync.replicas",
+    act=actions.pin_min_isr,
+    skip=conditions.pins_no_default,
+    limits=CHANGES,
+    changes=True,
+    runs_after=RunsAfter.SKIPPED,
+)
+RECORD_STATE = Step(
+    id="state_before",
+    label="State before",
+    doc="Records the effective configuration of every broker and topic, the contents and the ACLs.",
+    progress="recording configuration, contents and ACLs of the cluster",
+    act=actions.record_state,
+    skip=conditions.changes_nothing,
+    limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
+COMPARE_AFTER_LEVELS = Step(
+    id="compare_after_levels",
+    label="Comparison after the levels",
+    doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
+    progress="comparing configuration, contents and ACLs with the state before the run",
+    act=actions.compare_after_levels,
+    skip=conditions.changes_no_level,
+    limits=CHANGES,
+    runs_after=RunsAfter.SKIPPED,
+)
+APPROVE_LEVEL_DIFFERENCES = Step(
+    id="approve_level_differences",
+    label="Differences after the levels",
+    doc="An approver accepts or rejects the differences that the plan does not name. Skipped without such differences.",
+    approval=approval_requests.LEVEL_DIFFERENCES,
+    runs_after=RunsAfter.SKIPPED,
+)
+PROVE_SNAPSHOT = Step(
+    id="prove_snapshot",
+    label="Snapshot check",
+    doc="Loads one snapshot with the target release's own classes.",
+    progress="loading a snapshot with the target's own classes",
+    act=actions.prove_snapshot,
+    on_resume=OnResume.KEEP,
+)
+STOP_TRAFFIC = Step(
+    id="stop_traffic",
+    label="Traffic check",
+    doc="Stops the test traffic and compares acknowledged with consumed records.",
+    progress="comparing acknowledged with consumed records",
+    service=Service.STOP_TRAFFIC,
+    limits=CHANGES,
+    runs_after=RunsAfter.ANYTHING,
+)
+REPORT = Step(
+    id="report",
+    label="Report",
+    doc="Writes one HTML page and one JSON file.",
+    progress="writing the report",
+    service=Service.REPORT,
+    runs_after=RunsAfter.ANYTHING,
+    files=("report.html", "report.json"),
+)
+OUTCOME = Step(
+    id="outcome",
+    label="Outcome",
+    doc="Fails unless the run ended as requested.",
+    service=Service.OUTCOME,
+    runs_after=RunsAfter.ANYTHING,
+)
+
+
+APPROVE_PLAN = Step(
+    id="approve_plan",
+    label="Approval of the plan",
+    doc="An approver approves the plan and its findings. Blockers cannot be approved.",
+    approval=approval_requests.PLAN,
+)
+COMPARE_AFTER_ROLL = replace(
+    COMPARE_AFTER_LEVELS,
+    id="compare_after_roll",
+    label="Comparison after the roll",
+    act=actions.compare_after_roll,
+    skip=conditions.replaces_no_node,
+)
+APPROVE_ROLL_DIFFERENCES = Step(
+    id="approve_roll_differences",
+    label="Differences after the roll",
+    doc="An approver accepts the differences that the plan does not name, rejects them, or rolls back. Skipped without "
+    "such differences.",
+    approval=approval_requests.ROLL_DIFFERENCES,
+    runs_after=RunsAfter.SKIPPED,
+)
+FINALIZE = Step(
+    id="finalize",
+    label="Finalized levels",
+    doc="Finalizes the levels, metadata.version first.",
+    progress="finalizing the features",
+    act=actions.finalize,
+    limits=CHANGES,
+    monitored=True,
+    changes=True,
+    runs_after=RunsAfter.SKIPPED,
+    on_resume=OnResume.KEEP,
+)
+END = (STOP_TRAFFIC, REPORT, OUTCOME)
+
+
+def end_dry_run(past: str) -> Step:
+    """Return the step at which a dry run skips everything up to its report."""
+    return Step(
+        id="dry_run",
+        label="End of a dry run",
+        doc="A dry run continues with the report.",
+        jump=Jump(past=past, when=conditions.is_dry_run),
+    )
+
+
+ROLL = "roll"
+ROLL_BACK = "roll_back"
+OFFLINE = "offline"
+LIVE = "live"
+_AFTER_START = (
+    "Waits for the running release, the registration, every ISR, the quorum and the leadership of each node: "
+    "consecutive passing checks, then the soak."
+)
+
+GATE_BEFORE = Step(
+    id="gate_before",
+    label="Gate before the stop",
+    doc="Waits for all batches before this one, for the approvals, pauses and windows of the run, and until the nodes "
+    "can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
+    progress="waits for the gate before its stop",
+    gate=GateKind.BEFORE_STOP,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+REPLACE = Step(
+    id="replace",
+    label="Replacement",
+    doc="Compares the approvals, checks all findings and gates again, then stops the nodes, replaces their release and "
+    "starts them.",
+    progress="is stopped, replaced and started",
+    limits=CHANGES,
+    monitored=True,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+GATE_AFTER = Step(
+    id="gate_after",
+    label="Gate after the start",
+    doc=_AFTER_START,
+    progress="is started and waits for its gate",
+    gate=GateKind.AFTER_START,
+    on_failure=Reaction.ASK_ROLL_BACK,
+)
+BATCHES = Step(
+    id="batches",
+    label="Batches",
+    doc="Lists the batches of the plan, in their order. The group of the nodes has an instance for each.",
+    act=actions.list_batches,
+    lists=True,
+    runs_after=RunsAfter.SKIPPED,
+)
+BEGIN_ROLL_BACK = Step(
+    id="begin_roll_back",
+    label="Begin of the rollback",
+    doc="Runs only if an approver decided it: lists the batches that left their previous release, in reverse.",
+    act=actions.begin_rollback,
+    lists=True,
+    runs_after=RunsAfter.ANYTHING,
+)
+
+
+def _each(on_failure: Reaction, **fields: Any) -> tuple[Step, ...]:
+    acts = replace(REPLACE, on_failure=on_failure, **fields)
+    return (replace(GATE_BEFORE, on_failure=on_failure), acts, replace(GATE_AFTER, on_failure=on_failure))
+
+
+def roll(doc: str) -> tuple[Step, Section]:
+    """Return the roll of a plan: every batch of every release step, one after the other."""
+    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
+    batches = EachBatch(steps=_each(Reaction.ASK_ROLL_BACK), approvals=approvals)
+    return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
+
+
+def restart() -> tuple[Step, Section]:
+    """Return the restart of nodes on their own release: there is no release to return to."""
+    acts = "Checks all findings again, then stops the nodes and starts them again."
+    steps = _each(Reaction.ASK, label="Restart", doc=acts, progress="is stopped and started")
+    approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
+    batches = EachBatch(steps=steps, approvals=tuple(replace(one, offers_roll_back=False) for one in approvals))
+    doc = "Every planned node on the release that it runs, one batch after the other."
+    return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
+
+
+def roll_back() -> Section:
+    """Return the rollback: the batches that left their release, in reverse order, through the same gates."""
+    doc = "Runs only if an approver decided it: every node that left its previous release returns to it."
+    batches = EachBatch(steps=_each(Reaction.ASK), is_rollback=True)
+    group = Section(id=ROLL_BACK, doc=doc, parts=(batches,), prefixes=True)
+    return Section(id="rollback", doc=doc, parts=(BEGIN_ROLL_BACK, group), on_decision=True)
+
+
+def _offline(name: str, doc: str, act: Act) -> Step:
+    words = "stop all nodes" if name == "stop_all" else name.replace("_", " ")
+    return Step(
+        id=name,
+        label=words.capitalize(),
+        doc=doc,
+        progress=f"offline: {words}",
+        act=act,
+        limits=CHANGES_LOGS,
+        on_failure=Reaction.ASK_UNDO,
+        changes=True,
+    )
+
+
+def _offline_gate(name: str, label: str, *, is_rollback: bool = False) -> EachNode:
+    gate = Step(
+        id=name,
+        label=label,
+        doc=_AFTER_START,
+        progress="is started and waits for its gate",
+        gate=GateKind.AFTER_START,
+        on_failure=Reaction.ASK,
+    )
+    return EachNode(step=gate, is_rollback=is_rollback)
+
+
+def _install_snapshot(call: StepCall) -> dict[str, str]:
+    installed = offline.install_snapshot(call.ports, call.plan)
+    return {str(node_id): sentence for node_id, sentence in installed.items()}
+
+
+def _restore_nodes(call: StepCall) -> list[int]:
+    restored = undo_offline(call.ports, call.plan)
+    call.log.info("Restored on nodes %s.", ", ".join(map(str, restored)) or "none: nothing was replaced yet")
+    return _nodes_in_order(call, RollOf.OFFLINE_UNDO)
+
+
+def _start_brokers(call: StepCall) -> list[int]:
+    started = offline.start_brokers(call.ports, call.plan)
+    call.log.info("Started brokers %s.", ", ".join(map(str, started)) or "none: all were started before")
+    return _nodes_in_order(call, RollOf.OFFLINE)
+
+
+def _nodes_in_order(call: StepCall, of: RollOf) -> list[int]:
+    """Return the nodes whose gates follow, in their order: controllers first."""
+    return [batch.node_ids[0] for batch in batches_of(of, call.ports.run.events(), call.plan)]
+
+
+_UNDO_DOC = "Runs only if an approver decided it: restores every node's metadata log from its backup."
+UNDO = Section(
+    id="undo",
+    doc=_UNDO_DOC,
+    parts=(
+        Step(
+            id="restore",
+            label="Restore from backup",
+            doc="Restores every node's metadata log from its backup and starts all nodes on the previous release.",
+            progress="offline: restoring every node's metadata log",
+            act=_restore_nodes,
+            limits=CHANGES_LOGS,
+            runs_after=RunsAfter.ANYTHING,
+        ),
+        _offline_gate("gate_restored", "Gate after the restore", is_rollback=True),
+        Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
+    ),
+    prefixes=True,
+    on_decision=True,
+)
+_OFFLINE_DOC = (
+    "Used only where released Kafka refuses to lower metadata.version: all nodes are stopped, and get a snapshot at "
+    "the lower level."
+)
+OFFLINE_SECTION = Section(
+    id=OFFLINE,
+    doc=_OFFLINE_DOC,
+    parts=(
+        Step(
+            id="begin",
+            label="Offline downgrade",
+            doc=_OFFLINE_DOC,
+            jump=Jump(past="offline.nodes.gate_after", when=conditions.rolls_nodes, by_plan=True),
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        _offline(
+            "stop_all",
+            "Checks everything once more, then stops brokers, then controllers.",
+            lambda call: list(offline.stop_all(call.ports, call.plan)),
+        ),
+        _offline(
+            "choose_log",
+            "Chooses the longest log of a majority of voters: it has every committed record.",
+            lambda call: asdict(offline.choose(call.ports, call.plan)),
+        ),
+        _offline(
+            "write_snapshot",
+            "Writes the end of the chosen log at the planned level, and loads it with the target's own classes.",
+            lambda call: offline.write_snapshot(call.ports, call.plan).name,
+        ),
+        _offline(
+            "install_snapshot",
+            "Backs up every node's metadata log and replaces it with the snapshot.",
+            _install_snapshot,
+        ),
+        _offline(
+            "install_binaries",
+            "Every node's next start is on the target release.",
+            lambda call: offline.install_binaries(call.ports, call.plan),
+        ),
+        _offline(
+            "start_controllers",
+            "Starts the controllers. They form a quorum at the planned level before any other node starts.",
+            lambda call: list(offline.start_controllers(call.ports, call.plan)),
+        ),
+        _offline(
+            "start_brokers",
+            "Starts the brokers. After this step the downgrade cannot be undone.",
+            _start_brokers,
+        ),
+        _offline_gate("gate_after", "Gate after the start"),
+        Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
+        UNDO,
+    ),
+    prefixes=True,
+)
+_LIVE_DOC = (
+    "Used only where released Kafka refuses to lower metadata.version: the controllers stop and get a snapshot at the "
+    "lower level, while the brokers serve clients."
+)
+LIVE_SECTION = Section(
+    id=LIVE,
+    doc=_LIVE_DOC,
+    parts=(
+        Step(
+            id="begin",
+            label="Live downgrade",
+            doc=_LIVE_DOC,
+            jump=Jump(past="live.gate_level", when=conditions.keeps_controllers, by_plan=True),
+            runs_after=RunsAfter.SKIPPED,
+        ),
+        gate(
+            "gate_controllers",
+            GateKind.CONTROLLERS_STOP,
+            "Gate before the controllers",
+            "Waits until no broker needs a controller soon: every broker unfenced and caught up, all replicas in sync, "
+            "no reassignment, no directory move, no recent restart.",
+            "a state in which the controllers can be stopped",
+        ),
+        Step(
+            id="lower_level",
+            label="Lowered metadata.version",
+            doc="Prepares the snapshot, stops the controllers, replays the end of the log, installs the snapshot and "
+            "starts the controllers. After a failure they start on their old logs.",
+            progress="lowering metadata.version with the controllers stopped",
+            act=lambda call: lower_live(call.ports, call.plan),
+            limits=CHANGES_LOGS,
+            monitored=True,
+            changes=True,
+        ),
+        replace(
+            GATE_METADATA_VERSION,
+            id="gate_level",
+            doc="Waits until every broker has fetched the snapshot: CurrentMetadataVersion of every node shows the "
+            "level.",
+        ),
+    ),
+    prefixes=True,
+)

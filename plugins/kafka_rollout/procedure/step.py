@@ -1,0 +1,296 @@
+"""Step: one step of a procedure as data. The DAG, the command line, progress, page and report read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+from logging import getLogger
+from typing import Any, Protocol
+
+from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.time_limits import LOGS_OF_NODE_S, REPLACEMENT_S
+from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.planning.request import Request
+from kafka_rollout.run.events import (
+    ApprovalOf,
+    Begun,
+    Event,
+)
+
+Events = Sequence[Event]
+
+
+class RunsAfter(StrEnum):
+    """In which states of the steps before it a step runs. The values are Airflow's trigger rules."""
+
+    SUCCESS = "all_success"
+    SKIPPED = "none_failed"  # also after a skipped step
+    ANYTHING = "all_done"  # also after a failed step
+
+
+class Reaction(StrEnum):
+    """What happens when a step fails."""
+
+    FAIL = "fail"  # the run ends; continued, it begins with this step
+    ASK = "ask"  # the approver keeps checking, retries or stops the run
+    ASK_ROLL_BACK = "ask-roll-back"  # the approver keeps checking, retries or rolls back
+    ASK_UNDO = "ask-undo"  # the approver retries, or restores the backups of an offline downgrade
+
+
+class OnResume(StrEnum):
+    """What a resumed run of the command line does with a step that it has finished. (A DAG clears tasks.)"""
+
+    REPEAT = "repeat"  # the step observes first and acts only where something is left to do
+    KEEP = "keep"
+    KEEP_APPROVED = "keep-approved"  # repeated until the run has an approval
+
+
+class Service(StrEnum):
+    """Steps that the run's surroundings perform: they own processes and files outside the cluster."""
+
+    START_TRAFFIC = "start-traffic"
+    STOP_TRAFFIC = "stop-traffic"
+    REPORT = "report"
+    OUTCOME = "outcome"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Limits:
+    """How often a step is tried again after a transient error, and how long one try can take."""
+
+    retries: int
+    pause_s: float
+    timeout_s: float
+
+
+READS = Limits(retries=3, pause_s=5, timeout_s=300)  # a cluster that is being rolled does not answer every time
+READS_LOGS = Limits(retries=3, pause_s=5, timeout_s=LOGS_OF_NODE_S)  # seconds for each node's metadata log
+CHANGES = Limits(retries=6, pause_s=5, timeout_s=REPLACEMENT_S)  # every action is idempotent
+CHANGES_LOGS = Limits(retries=6, pause_s=5, timeout_s=3 * LOGS_OF_NODE_S)
+REHEARSES = Limits(retries=1, pause_s=5, timeout_s=3 * 3600)
+SCANS = Limits(retries=1, pause_s=5, timeout_s=2 * 3600)  # the job itself waits a minute for a restarting broker
+
+
+class Log(Protocol):
+    """Where an action writes details: the log of Airflow's task, or Python's."""
+
+    def info(self, msg: str, /, *args: object) -> object: ...
+
+    def warning(self, msg: str, /, *args: object) -> object: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepCall:
+    """What an action gets.
+
+    `begun`: how the DAG run began; None on the command line. `results`: what actions leave for the caller, by id of
+    their step. `on_progress`: shows a line of a long action; None writes it to the log.
+    """
+
+    ports: ClusterPorts
+    request: Request
+    plan_or_none: Plan | None = None
+    begun: Begun | None = None
+    log: Log = field(default=getLogger(__name__))
+    on_progress: Callable[[str], None] | None = None
+    results: dict[str, Any] = field(default_factory=dict)
+
+    @property
+    def plan(self) -> Plan:
+        """The run's frozen plan. Raises UserError before the plan is made."""
+        if self.plan_or_none is None:
+            raise UserError(f"Run {self.ports.run_id} has no plan.", remedy="Start a new run.")
+        return self.plan_or_none
+
+
+Act = Callable[[StepCall], Any]  # the result is plain data: an XCom
+
+
+class Condition(Protocol):
+    """Why a step is skipped, in a sentence; None if it is not. `plan` is None before the plan is made."""
+
+    def __call__(self, plan: Plan | None, request: Request, events: Events, /) -> str | None: ...
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalRequest:
+    """What an approver is asked.
+
+    `body` is Markdown, identical each time for the same plan. `check` reads the cluster before: it raises what
+    forbids the approval, and returns the reason why no approval is needed, or None.
+    """
+
+    of: ApprovalOf
+    subject: Callable[[Plan], str]
+    body: Callable[[StepCall], str]
+    check: Callable[[StepCall], str | None]
+    offers_roll_back: bool = False  # where the plan rolls nodes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Jump:
+    """Skips everything after this step up to and including `past`, if `when` returns a reason.
+
+    `by_plan`: the reason depends on the plan alone, so that it is known before the step.
+    """
+
+    past: str
+    when: Condition
+    by_plan: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """One step. It has an action, a gate, an approval, a scan or a service; or it only joins or jumps.
+
+    `id` is the task's id; it also names the step in events and reports. `label` is a noun phrase, `progress` what the
+    run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
+    `proves`: a run that changed levels is finished only if this gate passed. `monitored`: groups are watched, and test
+    traffic runs if the run requests it, while the step acts. `files`: what the step leaves in the run's folder.
+    `changes`: the action changes the cluster, so an operator's pause or stop ends the run before it. `lists`: the
+    action only lists what the next group is mapped over, so it is not a line of the report.
+    """
+
+    id: str
+    label: str
+    doc: str
+    progress: str = ""
+    act: Act | None = None
+    gate: GateKind | None = None
+    approval: ApprovalRequest | None = None
+    scan: str | None = None
+    service: Service | None = None
+    jump: Jump | None = None
+    skip: Condition = field(default=lambda plan, request, events: None)
+    limits: Limits = READS
+    runs_after: RunsAfter = RunsAfter.SUCCESS
+    on_failure: Reaction = Reaction.FAIL
+    on_resume: OnResume = OnResume.REPEAT
+    proves: bool = False
+    monitored: bool = False
+    changes: bool = False
+    files: tuple[str, ...] = ()
+    lists: bool = False
+
+    @property
+    def joins(self) -> bool:
+        """Whether the step does nothing but wait for the steps before it."""
+        return not any((self.act, self.gate, self.approval, self.scan, self.service, self.jump))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachBatch:
+    """The parts of a batch, in their order, for every batch of a roll or of its rollback (`roll/loop.py`).
+
+    In the graph it is a group that is mapped over the batches of the plan. `approvals`: what the gate before the stop
+    asks for between batches, if the run requests it.
+    """
+
+    steps: tuple[Step, ...]
+    approvals: tuple[ApprovalRequest, ...] = ()
+    is_rollback: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class EachNode:
+    """A gate for every node, controllers first, after all nodes were started. In the graph it is a mapped task.
+
+    `is_rollback`: the nodes were started on their previous release.
+    """
+
+    step: Step
+    is_rollback: bool = False
+
+    @property
+    def id(self) -> str:
+        """The id without the prefix of its section."""
+        return f"nodes.{self.step.id}"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Section:
+    """Steps that belong together: a group of the graph.
+
+    `prefixes`: the group's id begins the ids of its steps. `on_decision`: it runs only if an approver decided so, and
+    the procedure continues without it.
+    """
+
+    id: str
+    doc: str
+    parts: tuple[Step | EachBatch | EachNode | Section, ...]
+    prefixes: bool = False
+    on_decision: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Procedure:
+    """All steps of a kind of run, in their order. `dry_run_body`: Markdown of the plan, shown after a dry run."""
+
+    name: str
+    parts: tuple[Step | Section, ...]
+    dry_run_body: Callable[[StepCall], str]
+
+    def __iter__(self) -> Iterator[tuple[str, Step]]:
+        """Yield (task id, step) in their order; a step of each batch or node once."""
+        for task_id, step, _ in _walk(self.parts, ""):
+            yield task_id, step
+
+    @property
+    def proofs(self) -> tuple[GateKind, ...]:
+        """Return the gates that prove changed levels: without them a run is not finished."""
+        return tuple(step.gate for _, step in self if step.proves and step.gate is not None)
+
+    def for_cluster(self, cluster: ClusterSpec) -> Procedure:
+        """Return the steps that can run on a cluster: without a runtime, those of a dry run."""
+        if cluster.manages_nodes or not any(self.batches()):
+            return self
+        jumps = [part.jump if isinstance(part, Step) else None for part in self.parts]
+        begin, past = next((index, jump.past) for index, jump in enumerate(jumps) if jump is not None)
+        end = next(index for index, part in enumerate(self.parts) if part.id == past)
+        return replace(self, parts=(*self.parts[:begin], *self.parts[end + 1 :]))
+
+    def shown(self) -> tuple[tuple[str, str], ...]:
+        """Return (task id, id of the step that shows it) in their order. The parts of all batches are one step."""
+        return tuple(_shown(self.parts, ""))
+
+    def between(self, task_id: str, past: str) -> tuple[str, ...]:
+        """Return the ids of the steps after one, up to and including `past`."""
+        ids = [found for found, _ in self.shown()]
+        if task_id not in ids or past not in ids:
+            return ()
+        return tuple(dict.fromkeys(step for _, step in self.shown()[ids.index(task_id) + 1 : ids.index(past) + 1]))
+
+    def batches(self) -> Iterator[tuple[str, EachBatch]]:
+        """Yield (id of the step, parts) of the roll and the rollback."""
+        for task_id, _, each in _walk(self.parts, ""):
+            if isinstance(each, EachBatch) and each.steps[0].id == task_id.rpartition(".")[2]:
+                yield task_id.rpartition(".")[0], each
+
+    def find(self, task_id: str) -> Step | None:
+        """Return the step of a task; None if it belongs to another procedure."""
+        return next((step for known, step in self if known == task_id), None)
+
+
+Walked = Iterator[tuple[str, Step, EachBatch | EachNode | None]]
+
+
+def _walk(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Walked:
+    for part in parts:
+        match part:
+            case Step():
+                yield prefix + part.id, part, None
+            case Section():
+                yield from _walk(part.parts, f"{prefix}{part.id}." if part.prefixes else prefix)
+            case EachBatch():
+                yield from ((prefix + step.id, step, part) for step in part.steps)
+            case EachNode():
+                yield prefix + part.id, part.step, part
+
+
+def _shown(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Iterator[tuple[str, str]]:
+    for task_id, _, each in _walk(parts, prefix):
+        yield task_id, task_id.rpartition(".")[0] if isinstance(each, EachBatch) else task_id

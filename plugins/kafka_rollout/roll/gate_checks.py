@@ -1,0 +1,579 @@
+"""Gates: check the conditions of the next step and record the check; wait until the gate passes or fails."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import UTC, datetime
+from functools import cache
+
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.wording import few
+from kafka_rollout.control import lock
+from kafka_rollout.control.approval import accepted_doubts
+from kafka_rollout.control.holds import check_begin, check_outside, outside_conditions
+from kafka_rollout.gates import node as node_gates
+from kafka_rollout.gates import whole_cluster as cluster_gates
+from kafka_rollout.gates.counters import ExpectedErrors, expected_errors, no_metadata_errors
+from kafka_rollout.gates.gate import (
+    HELD_INTERVAL_S,
+    PROCESS,
+    BeforeStop,
+    Gate,
+    GateCheck,
+    GateCondition,
+    GateKind,
+    GatePolicy,
+    GateRef,
+    GateWatch,
+    WatchState,
+    WatchStatus,
+)
+from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
+from kafka_rollout.groups.findings import find_unserved_on_path
+from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
+from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.node_log import SeenLog
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe_some, read_current_levels
+from kafka_rollout.observation.node_logs import read_last_error, read_log, read_log_excerpt, with_log_errors
+from kafka_rollout.observation.node_steps import (
+    NodeStepState,
+    check_coordinators,
+    check_remote_storage,
+    is_rollback_step,
+    node_step_state,
+)
+from kafka_rollout.observation.outage import check_service, nothing_was_stopped
+from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
+from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
+from kafka_rollout.planning.request import Request
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.roll.metadata_logs import check_metadata_logs
+from kafka_rollout.run.projections.observations import finalization, last_failing_offset
+from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
+from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
+
+GATE = "groups"
+
+
+def check_groups(ports: ReadPorts, plan: Plan) -> GateCheck:
+    """Check what the plan's next step needs of groups.
+
+    An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
+    groups of an earlier release's preview then lose their coordinator when the first node starts.
+    """
+    releases = [release_step.to_release for release_step in plan.release_steps]
+    if plan.direction is Direction.DOWNGRADE:
+        lowered = [c for c in plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
+        kinds = frozenset() if plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
+        return check_conversion(ports, kinds, releases)
+    finalized = read_current_levels(ports) if releases else {}
+    unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
+    conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+
+
+def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
+    """Check whether groups of these types are converted, and whether the releases can load their records."""
+    conditions: tuple[GateCondition, ...] = ()
+    if kinds or releases:
+        groups = ports.admin.groups() if kinds else ()
+        conditions = conversion_conditions(
+            groups,
+            ports.logs.group_records(by_spark=True),
+            kinds,
+            catalogue=ports.catalogue,
+            releases=tuple(dict.fromkeys(releases)),
+        )
+    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+
+
+MIN_ISR_AGE_S = 60.0  # of min.insync.replicas while a gate waits
+
+
+class RecentChecks:
+    """Limits the run history to the first checks of each outcome, every change, and then one check per minute.
+
+    It remembers per process only. A new process records its first check again, which shows the resume.
+    """
+
+    SAME_IN_A_ROW = 5
+    EVERY_S = 60.0
+    HELD_EVERY_S = 3600.0  # a pause can last for days
+
+    def __init__(self) -> None:
+        self._last: dict[tuple[str, str, str], tuple[tuple[tuple[str, bool], ...], int, float]] = {}
+
+    def record(self, ports: ClusterPorts, ref: GateRef, seen: GateCheck, *, last: bool = False) -> None:
+        """Record the check if it is needed. `last`: it ended the watch."""
+        key = (ports.cluster.name, ports.run_id, f"{ref.release_step} {ref}")
+        outcome = tuple((condition.name, condition.is_met) for condition in seen.conditions)
+        before, in_a_row, recorded_at = self._last.get(key, ((), 0, 0.0))
+        if last:
+            self._last.pop(key, None)
+            if recorded_at != seen.at:
+                ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
+            return
+        in_a_row = in_a_row + 1 if outcome == before else 1
+        every_s = self.HELD_EVERY_S if seen.is_held else self.EVERY_S
+        if in_a_row > (1 if seen.is_held else self.SAME_IN_A_ROW) and seen.at - recorded_at < every_s:
+            self._last[key] = (outcome, in_a_row, recorded_at)
+            return
+        ports.run.record(GateChecked(at=seen.at, ref=ref, check=seen))
+        self._last[key] = (outcome, in_a_row, seen.at)
+
+
+RECENT = RecentChecks()
+
+
+def check_gate(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    observed: Callable[[], ClusterState] | None = None,
+    *,
+    not_before: float = 0.0,
+) -> GateCheck:
+    """Check a gate once and record it; renew the cluster's lock.
+
+    `observed`: of all nodes, which gates before a stop share if they are checked at the same time. `not_before`: epoch
+    seconds; a gate before a stop counts no value from outside that was read before.
+
+    After a start it requests preferred leader elections if other nodes lead the node's own partitions. A missing
+    response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
+    raised.
+    """
+    lock.acquire_lock(ports, f"Gate {gate.ref} of the {plan.direction.value} to {plan.target}.")
+    try:
+        if gate.kind is GateKind.BEFORE_STOP:
+            seen = _before_stop(ports, plan, gate, observed, not_before)
+        else:
+            seen = CHECKS[gate.kind](ports, plan, gate)
+    except TransientError as error:
+        condition = GateCondition(name="the cluster responds", is_met=False, evidence=error.sentence)
+        begin = _begins_without_response(ports, plan, gate)
+        seen = replace(begin, conditions=(*begin.conditions, condition))
+    RECENT.record(ports, gate.ref, seen)
+    return seen
+
+
+def load_before_stop(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
+    """Return the state of the node before this run stopped it.
+
+    In a rollback, the state before the upgrade counts too, because a node that failed to start was in no ISR.
+    """
+    before = ports.run.load_before_stop(release_step.key, node_id)
+    if is_rollback_step(plan, release_step):
+        return ports.run.load_before_stop(release_step.reversed().key, node_id) or before
+    return before
+
+
+def observe_all(ports: ReadPorts, *, min_isr_age_s: float = 0.0) -> ClusterState:
+    """Observe what the gates before a stop need. `min_isr_age_s`: as for `ClusterQueries.partitions`."""
+    return with_log_errors(ports, observe_some(ports, ports.cluster.nodes, metrics=False, min_isr_age_s=min_isr_age_s))
+
+
+def _before_stop(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    observed: Callable[[], ClusterState] | None = None,
+    not_before: float = 0.0,
+) -> GateCheck:
+    release_step, node = gate.subject
+    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
+        return _nothing_to_wait_for(
+            ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
+        )
+    before = load_before_stop(ports, plan, release_step, node.node_id)
+    if before is not None and ports.runtime.process(node).pid is None:
+        return _nothing_to_wait_for(
+            ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
+        )
+    begin = check_begin(ports, plan, gate, not_before=not_before)
+    if begin.is_held:
+        return begin
+    state = observe_all(ports) if observed is None else observed()
+    seen = _check_stop(ports, plan, state, node, gate.together)
+    return replace(seen, conditions=(*begin.conditions, *seen.conditions))
+
+
+def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    """Return what holds the stop while its nodes do not respond: the gate timeout does not run in a pause."""
+    nothing = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=())
+    if gate.kind not in {GateKind.BEFORE_STOP, GateKind.CONTROLLERS_STOP}:
+        return nothing
+    try:
+        return check_begin(ports, plan, gate)
+    except TransientError:  # of the planned pause, which reads the racks from the hosts
+        return nothing
+
+
+def check_stop_is_safe(ports: ReadPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
+    """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded.
+
+    `together`: the other nodes that stop at the same time.
+    """
+    return _check_stop(ports, plan, observe_all(ports), node, together)
+
+
+def check_stops_are_safe(
+    ports: ReadPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
+) -> tuple[GateCheck, ...]:
+    """Check whether the nodes can be stopped together, one check for each, from one observation; not recorded."""
+    seen = state or observe_all(ports)
+    return tuple(_check_stop(ports, plan, seen, node, [one for one in nodes if one != node]) for node in nodes)
+
+
+def _check_stop(
+    ports: ReadPorts, plan: Plan, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]
+) -> GateCheck:
+    # A node that is down or hangs can be stopped, even if it does not respond.
+    return node_gates.check_before_stop(
+        ports.cluster,
+        state,
+        node,
+        accept_unavailable=plan.accept_unavailable,
+        unchecked=plan.unchecked,
+        together=[one.node_id for one in together],
+        max_under_replicated=None if plan.terms is None else plan.terms.max_under_replicated,
+    )
+
+
+def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    release_step, node = gate.subject
+    if _is_past(ports, plan, release_step, node):
+        return _nothing_to_wait_for(ports, gate, f"node {node.node_id} runs the release of a later release step")
+    outside = check_outside(ports, plan, release_step, "after_start")
+    seen = _is_back(ports, plan, gate)
+    return replace(seen, conditions=(*seen.conditions, *outside))
+
+
+def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    release_step, node = gate.subject
+    before = load_before_stop(ports, plan, release_step, node.node_id)
+    # What the node must have again is in these topics. Without a record of it, all its partitions count. After the last
+    # start no gate before a stop compares the counts of all partitions.
+    is_last = node.node_id == release_step.order[-1].node_id
+    topics = None if before is None or is_last else before.topics
+    state = observe_some(ports, (node,), metrics=True, topics=topics, min_isr_age_s=MIN_ISR_AGE_S)
+    # At each check, from the first one on: what the start has logged can be rotated away later.
+    log, accepted = _log_of(ports, node), accepted_doubts(ports, plan)
+    seen = node_gates.check_after_start(
+        ports.cluster,
+        state,
+        node,
+        before=before,
+        expected=release_step.to_release,
+        restarts=release_step.restarts,
+        unchecked=plan.unchecked,
+        expected_errors=ExpectedErrors(
+            settings=expected_errors(plan, release_step.to_release),
+            logs={} if log is None else {node.node_id: log},
+            accepted=accepted,
+        ),
+        together=[one.node_id for one in gate.together],
+    )
+    if plan.lowering is Lowering.OFFLINE:
+        check_service(ports)
+    process = state.nodes[node.node_id].process
+    if process.pid is None or process.restarts:
+        seen = _with_last_error(ports, plan, node, seen)
+    elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
+    if not elsewhere:
+        if not (seen.passes and node.is_broker):
+            return seen
+        loaded = check_coordinators(ports, state, node, before, log=log, accepted=accepted)
+        tiered = check_remote_storage(
+            ports, state, node, release_step.to_release, unchecked=plan.unchecked, log=log, accepted=accepted
+        )
+        return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
+    asked = f"preferred leaders of {len(elsewhere)} partitions"
+    try:
+        ports.admin.elect_preferred_leaders(elsewhere)
+    except TransientError as error:
+        asked = f"{asked}: {error.sentence}"  # the next check requests it again
+    return replace(seen, details={**seen.details, "elected": asked})
+
+
+def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
+    """Read on in the log of a broker; None if it cannot be read now."""
+    try:
+        return read_log(ports, node) if node.is_broker else None
+    except TransientError:
+        return None
+
+
+def _with_last_error(ports: ReadPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
+    """The log of an exited process shows the reason, which the decision request needs."""
+    shown = read_last_error(ports, node)
+    events = ports.run.events()
+    if plan.lowering is Lowering.OFFLINE and (
+        advice := describe_lost_disk(events, plan, node.node_id) or describe_unreached(events, node.node_id)
+    ):
+        shown = f"{advice}; {shown}"
+    conditions = tuple(
+        replace(condition, evidence=f"{condition.evidence}; {shown}") if condition.name == PROCESS else condition
+        for condition in seen.conditions
+    )
+    return replace(seen, conditions=conditions)
+
+
+def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+    try:
+        return node_step_state(ports, plan, release_step, node) is NodeStepState.PAST
+    except (TransientError, RefusedError):
+        return False  # the gate's own conditions show what runs
+
+
+def _finalized(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
+    asked = finalization(ports.run.events())
+    # The quorum too: older controllers report no levels, so their logs are compared.
+    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
+    targets = {change.feature: change.target for change in plan.online_changes}
+    return cluster_gates.check_finalized(
+        ports.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
+    )
+
+
+def _all_levels(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
+    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())  # as in _finalized
+    return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=gate.name)
+
+
+def _snapshot(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
+    events = ports.run.events()
+    asked = finalization(events)
+    behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
+    if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
+        return _nothing_to_wait_for(ports, gate, "no level was changed, and every log can be read")
+    configs = {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
+    intervals = {node_id: snapshot_interval_ms(config) for node_id, config in configs.items()}
+    seen = cluster_gates.check_snapshots(
+        ports.cluster,
+        _nodes_alone(ports, metrics=True),
+        {node.node_id: ports.runtime.checkpoints(node) for node in ports.cluster.nodes},
+        finalized_at=asked.asked_at if asked else 0.0,
+        after_offset=max(behind, default=None),
+        interval_ms={node_id: interval for node_id, interval in intervals.items() if interval > 0},
+    )
+    since = asked.asked_at if asked else seen.at
+    due = since + max(intervals.values()) / 1000
+    never = {cluster_gates.snapshot_condition(node_id) for node_id, interval in intervals.items() if interval == 0}
+    details = {
+        "interval": ", ".join(
+            f"node {node_id}: {SNAPSHOT_INTERVAL} {interval}" for node_id, interval in sorted(intervals.items())
+        ),
+        "due": f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M:%S} UTC",
+    }
+    expected = f"expected by {details['due']} at the latest"
+    if any(writes_nothing_when_idle(configs[node.node_id]) for node in ports.cluster.controllers):
+        expected = f"needs a change of the metadata after {details['due']} ({IDLE_INTERVAL} is 0)"
+    conditions = (
+        c if c.is_met else replace(c, evidence=f"{c.evidence}, {_NEVER if c.name in never else expected}")
+        for c in seen.conditions
+    )
+    return replace(seen, conditions=tuple(conditions), details=details)
+
+
+_NEVER = f"not expected: {SNAPSHOT_INTERVAL} is 0, so no snapshot is written by time"
+
+
+def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    state = replace(_nodes_alone(ports, metrics=True), quorum=ports.admin.quorum())  # as in _finalized
+    level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
+    seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
+    ignored = expected_errors(plan, plan.target)
+    logs = {node.node_id: _log_of(ports, node) for node in ports.cluster.brokers} if ignored else {}
+    expected = ExpectedErrors(
+        settings=ignored,
+        logs={node_id: log for node_id, log in logs.items() if log is not None},
+        accepted=accepted_doubts(ports, plan),
+    )
+    errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=expected)
+    return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
+
+
+def _controllers_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    if not nothing_was_stopped(ports):
+        return _nothing_to_wait_for(ports, gate, "this run has already stopped the controllers")
+    begin = check_begin(ports, plan, gate)
+    if begin.is_held:
+        return begin
+    state = observe_some(ports, ports.cluster.nodes, metrics=False)
+    seen = check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
+    return replace(seen, conditions=(*begin.conditions, *seen.conditions))
+
+
+def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+    seen = check_begin(ports, plan, gate)
+    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "nothing holds the run")
+
+
+def _groups(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
+    seen = check_groups(ports, plan)
+    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "no group loses its type by this plan")
+
+
+CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
+    GateKind.BEFORE_STOP: _before_stop,
+    GateKind.AFTER_START: _after_start,
+    GateKind.FINALIZED: _finalized,
+    GateKind.SNAPSHOT: _snapshot,
+    GateKind.METADATA_VERSION: _metadata_version,
+    GateKind.FINAL_METADATA_VERSION: _metadata_version,
+    GateKind.GROUPS: _groups,
+    GateKind.CONTROLLERS_STOP: _controllers_stop,
+    GateKind.NODES_STOP: _begins,
+    GateKind.NEXT_CHANGE: _begins,
+    GateKind.METADATA_LOG: lambda ports, plan, gate: check_metadata_logs(ports, plan),
+    GateKind.LEVELS: _all_levels,
+}
+
+
+def _nodes_alone(ports: ReadPorts, *, metrics: bool) -> ClusterState:
+    return observe_some(ports, ports.cluster.nodes, metrics=metrics, brokers=False)
+
+
+def _nothing_to_wait_for(ports: ReadPorts, gate: Gate, evidence: str) -> GateCheck:
+    condition = GateCondition(name="nothing to wait for", is_met=True, evidence=evidence)
+    return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=(condition,))
+
+
+_GROUPS_INTERVALS = 10  # one check reads a whole log
+
+
+def policy_of(ports: ReadPorts, kind: GateKind, request: Request, plan: Plan | None = None) -> GatePolicy:
+    """Return the policy of a kind of gate, the same for the DAG and the command line.
+
+    Only a node that was just started must pass several consecutive checks and soak. A snapshot gets the longest
+    snapshot interval of the nodes in addition to the gate timeout. Groups are checked every tenth interval. Soak and
+    checks are at least those of the inventory, and those that were approved with the plan.
+    """
+    asked = request.at_least(ports.cluster, None if plan is None else plan.terms)
+    after_start = kind is GateKind.AFTER_START
+    timeout_s = asked.gate_timeout_s
+    if kind is GateKind.SNAPSHOT:
+        timeout_s += max(snapshot_interval_ms(ports.runtime.config(node)) for node in ports.cluster.nodes) / 1000
+    return GatePolicy(
+        checks=asked.checks if after_start else 1,
+        interval_s=asked.interval_s * (_GROUPS_INTERVALS if kind is GateKind.GROUPS else 1),
+        timeout_s=timeout_s,
+        soak_s=asked.soak_s if after_start else 0.0,
+    )
+
+
+def watch_of(ports: ReadPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
+    """Return a new watch of a gate. Every check passes at least as long as the conditions from outside require."""
+    times = [one.for_s for one in outside_conditions(ports, plan, gate)]
+    return GateWatch(policy=replace(policy, soak_s=max(policy.soak_s, *times, 0.0)))
+
+
+def wait_for_gate(
+    ports: ClusterPorts,
+    plan: Plan,
+    gate: Gate,
+    policy: GatePolicy,
+    on_check: Callable[[GateCheck, str], None] | None = None,
+) -> None:
+    """Check until the gate passes by its policy. `on_check` receives every check and the watch's message.
+
+    For the command line; the DAG's sensors defer instead. Raises RefusedError if the gate fails or its timeout expires.
+    """
+
+    def on_check_of(gate: Gate, seen: GateCheck, message: str) -> None:
+        if on_check is not None:
+            on_check(seen, message)
+
+    wait_for_gates(ports, plan, (gate,), policy, on_check_of)
+
+
+def wait_for_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    policy: GatePolicy,
+    on_check: Callable[[Gate, GateCheck, str], None],
+) -> None:
+    """Check gates in turn until each passes.
+
+    A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
+    """
+    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
+    while not check_gates(ports, plan, gates, watches, on_check).done:
+        held = any(watch.is_held for watch in watches)
+        ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
+    if any(watch.status is not None and watch.status.state is WatchState.FAILED for watch in watches):
+        raise gate_failure(plan, gates, watches)
+
+
+def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]) -> RefusedError:
+    """Return the error about the gates that have failed, with the ways to continue."""
+    failed = [
+        f"The gate {gate.name} {watch.status.message}."
+        for gate, watch in zip(gates, watches, strict=True)
+        if watch.status is not None and watch.status.state is WatchState.FAILED
+    ]
+    ways = "wait on, or retry the node" if not plan.changes_release else "wait on, retry the node, or roll back"
+    if plan.lowering is Lowering.OFFLINE:
+        ways = "fix the cause, then continue the same run"
+    return RefusedError(" ".join(failed), remedy=f"No other node is changed. Next: {ways}.")
+
+
+def log_of(node_id: int) -> str:
+    """Return the name of the document with the log of a node when its gate failed last."""
+    return f"logs/node-{node_id}.json"
+
+
+def check_gates(
+    ports: ClusterPorts,
+    plan: Plan,
+    gates: Sequence[Gate],
+    watches: Sequence[GateWatch],
+    on_check: Callable[[Gate, GateCheck, str], None] | None = None,
+) -> WatchStatus:
+    """Check once each gate whose watch is not over, and record the result of each that ends.
+
+    Return the status of all: it waits until every watch is over, and then fails if one has failed.
+    """
+    # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
+    # right before the stop reads all of them again.
+    observed = cache(lambda: observe_all(ports, min_isr_age_s=MIN_ISR_AGE_S))
+    for gate, watch in zip(gates, watches, strict=True):
+        if watch.is_done:
+            continue
+        seen = check_gate(ports, plan, gate, observed)
+        status = watch.add(seen, ports.clock.now())
+        if on_check is not None:
+            on_check(gate, seen, status.message)
+        record_outcome(ports, gate.ref, seen, status)
+    return _joined(gates, watches)
+
+
+def _joined(gates: Sequence[Gate], watches: Sequence[GateWatch]) -> WatchStatus:
+    found = [(gate, watch.status) for gate, watch in zip(gates, watches, strict=True) if watch.status is not None]
+    for state in (WatchState.WAITING, WatchState.FAILED, WatchState.PASSED):
+        of_state = [(gate, status.message) for gate, status in found if status.state is state]
+        if of_state and len(gates) == 1:
+            return WatchStatus(state=state, message=of_state[0][1])
+        if of_state:
+            shown = few([f"{gate.name} {message}" for gate, message in of_state], limit=3)
+            return WatchStatus(state=state, message=shown)
+    raise ValueError("No gate was checked.")
+
+
+def record_outcome(ports: ClusterPorts, ref: GateRef, seen: GateCheck, status: WatchStatus) -> None:
+    """Record that the watch is over, with its last check; does nothing while it waits."""
+    if not status.done:
+        return
+    RECENT.record(ports, ref, seen, last=True)
+    if status.state is WatchState.FAILED and ref.node_id is not None:  # a retry or a rollback writes on into the log
+        ports.run.attach(log_of(ref.node_id), read_log_excerpt(ports, ports.cluster.node(ref.node_id)))
+    ports.run.record(
+        GatePassed(ref=ref, gate=seen.gate, message=status.message)
+        if status.state is WatchState.PASSED
+        else GateFailed(ref=ref, gate=seen.gate, message=status.message)
+    )

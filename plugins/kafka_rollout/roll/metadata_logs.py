@@ -1,0 +1,280 @@
+"""The metadata logs of a downgrade: scan, loss report, and trim while each node is stopped.
+
+A release that cannot replay a record in a node's log exits at its start. So every node's own log is checked: before the
+approval, after the levels are lowered, immediately before the node stops, and while it is stopped.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
+from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.base.wording import nodes
+from kafka_rollout.gates.gate import GateCheck, GateCondition
+from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.metadata_scan import (
+    LogReadiness,
+    LogSpace,
+    MetadataScan,
+    backup_space_findings,
+    nodes_with_backup,
+)
+from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
+from kafka_rollout.observation.node_steps import is_rollback_step
+from kafka_rollout.planning.findings.downgrade_scans import (
+    LOSSES_CHECK,
+    METADATA_LOGS_CHECK,
+    lacking_settings,
+    loss_findings,
+    losses_unknown,
+    metadata_findings,
+    settings_findings,
+    unreadable_log_findings,
+)
+from kafka_rollout.preparation.frozen_plan import replace_findings
+from kafka_rollout.preparation.replayed_metadata import read_losses, scan_log
+from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.projections.observations import planned_trims
+from kafka_rollout.run.step_events import (
+    BootstrapReplaced,
+    LossesReported,
+    MetadataLogFound,
+    MetadataScanned,
+    ScanStage,
+    Trimmed,
+)
+
+LOSSES = "metadata/losses.json"
+_AT_ONCE = 2  # each starts a JVM
+
+
+def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
+    """Scan every node's log for every release of the path, and add the findings to the plan."""
+    scans, unreadable = _scan_all(ports, plan)
+    _record(ports, ScanStage.BEFORE, scans)
+    logs, with_backup = ports.metadata_logs, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable)
+    spaces = [
+        LogSpace(node_id=node.node_id, log_bytes=logs.log_bytes(node), free_bytes=logs.free_bytes(node))
+        for node in ports.cluster.nodes
+        if node.node_id in with_backup
+    ]
+    found = (
+        *unreadable_log_findings(unreadable, ports.cluster),
+        *metadata_findings(plan, scans),
+        *backup_space_findings(spaces),
+    )
+    return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
+
+
+def find_metadata_logs(ports: ReadPorts, plan: Plan) -> Checked:
+    """Check every node's log for every release of a downgrade that is not begun. Unknown for those not readable."""
+    try:
+        scans, unreadable = _scan_all(ports, plan)
+    except RolloutError as error:
+        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
+    unseen = f"The runtime {ports.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
+    return METADATA_LOGS_CHECK.ran(metadata_findings(plan, scans), unknown=unseen)
+
+
+def find_losses(ports: ReadPorts, plan: Plan) -> Checked:
+    """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
+    try:
+        settings = _settings(ports, plan)
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    except RolloutError as error:
+        return LOSSES_CHECK.ran(unknown=error.sentence)
+    return LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))
+
+
+def _levels(plan: Plan) -> tuple[int | None, dict[str, int]]:
+    """Return the planned metadata.version, None if it stays, and the planned levels of the other features."""
+    return plan.levels.get(METADATA_VERSION), {
+        name: level for name, level in plan.levels.items() if name != METADATA_VERSION
+    }
+
+
+def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
+    """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
+
+    The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
+    stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
+    """
+    settings = _settings(ports, plan)
+    try:
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    except RolloutError as error:
+        ports.run.attach(LOSSES, None)
+        unknown = losses_unknown(str(error), ports.cluster)
+        return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
+    ports.run.attach(LOSSES, report)
+    ports.run.record(
+        LossesReported(
+            from_level=report.from_level,
+            to_level=report.to_level,
+            losses=len(report.losses),
+            default_only=len(report.default_only),
+            unsafe=plan.unsafe,
+            first=tuple(loss.sentence for loss in report.losses[:20]),
+        )
+    )
+    return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
+
+
+def _settings(ports: ReadPorts, plan: Plan) -> tuple[Finding, ...]:
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
+    if not lacking:
+        return ()
+    accepted = plan.unsafe and plan.lowering is not Lowering.OFFLINE
+    return settings_findings(
+        lacking, ports.admin.settings(), accepted=accepted, acceptable=plan.lowering is not Lowering.OFFLINE
+    )
+
+
+def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
+    """Check whether every node can start on every release of the path, if needed after a trim.
+
+    The check is recorded.
+    """
+    scans, unreadable = _scan_all(ports, plan)
+    _record(ports, ScanStage.READY, scans)
+    conditions = [
+        GateCondition(
+            name=f"node {node_id}'s metadata log", is_met=False, evidence="the runtime cannot read files on the node"
+        )
+        for node_id in unreadable
+    ]
+    for node_id, scan in scans:
+        needs = scan.readiness
+        is_met = needs in {LogReadiness.READY, LogReadiness.TRIM}
+        reason = scan.stop_sentence
+        evidence = {
+            LogReadiness.READY: f"{scan.release} replays it, from {scan.starts_at}",
+            LogReadiness.TRIM: f"{reason} It is trimmed while the node is stopped",
+            LogReadiness.SNAPSHOT: f"{reason} The run waits for a snapshot after it",
+        }.get(needs, f"{reason} {' '.join(scan.remedies)}")
+        conditions.append(
+            GateCondition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=is_met, evidence=evidence)
+        )
+    return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
+
+
+def refuse_unreadable(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Check the log before the stop; does nothing in an upgrade.
+
+    Raises RefusedError if the release cannot start on this log, or only after a trim that was not approved. Raises
+    TransientError if a snapshot must be written first.
+    """
+    if not starts_older_release(plan, release_step):
+        return
+    scan = scan_log(ports, plan, node, release_step.to_release)
+    needs = scan.readiness
+    if needs is LogReadiness.READY or (
+        needs is LogReadiness.TRIM and node.node_id in planned_trims(ports.run.events())
+    ):
+        return
+    if needs is LogReadiness.SNAPSHOT:
+        raise TransientError(
+            f"Node {node.node_id} cannot be stopped yet: {scan.stop_sentence}", remedy=" ".join(scan.remedies)
+        )
+    if needs is LogReadiness.TRIM:
+        raise RefusedError(
+            f"The metadata log of node {node.node_id} needs a trim that was not approved: {scan.stop_sentence}",
+            remedy="Clear check_metadata_logs and all downstream tasks: the new approval then lists this node.",
+        )
+    raise RefusedError(
+        f"On the metadata log of node {node.node_id} {scan.stop_sentence}", remedy=" ".join(scan.remedies)
+    )
+
+
+def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    """Make the metadata log of a stopped node readable for the release of the release step.
+
+    Idempotent: the log shows what was done. Raises FatalError if it is not possible; the node is then stopped.
+    """
+    if not starts_older_release(plan, release_step):
+        return
+    try:
+        scan = scan_log(ports, plan, node, release_step.to_release)
+        if scan.fails_at_bootstrap:
+            _replace_bootstrap(ports, plan, release_step, node)
+        if scan.readiness is LogReadiness.TRIM:
+            result = ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=plan.cluster_id)
+            ports.run.record(
+                Trimmed(
+                    node_id=node.node_id,
+                    release_step=release_step.key,
+                    sentence=result.sentence,
+                    backup=str(result.backup) if result.backup else None,
+                    start_offset=result.plan.start_offset if result.plan else None,
+                )
+            )
+        elif scan.readiness is not LogReadiness.READY:
+            raise RefusedError(scan.stop_sentence, remedy=" ".join(scan.remedies))
+    except TransientError:
+        raise
+    except RolloutError as error:
+        raise FatalError(
+            f"Node {node.node_id} is stopped and cannot be started on {release_step.to_release}: {error.sentence}",
+            remedy=f"{error.remedy} Then retry the node, or roll back.".strip(),
+        ) from error
+
+
+def _replace_bootstrap(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+    highest = ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
+    level = min(highest, plan.levels.get(METADATA_VERSION, highest))
+    backup = ports.metadata_logs.replace_bootstrap(
+        node, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
+    )
+    ports.run.record(
+        BootstrapReplaced(
+            node_id=node.node_id,
+            release_step=release_step.key,
+            level=level,
+            backup=str(backup) if backup else None,
+        )
+    )
+
+
+def starts_older_release(plan: Plan, release_step: ReleaseStep) -> bool:
+    """Return whether a release step starts an older release on a log that a newer one wrote."""
+    return plan.direction is Direction.DOWNGRADE and not is_rollback_step(plan, release_step)
+
+
+def _scan_all(ports: ReadPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
+    """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
+    unreadable = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
+    asked = [
+        (node, release_step.to_release)
+        for release_step in plan.release_steps
+        for node in ports.cluster.nodes
+        if node.node_id not in unreadable
+    ]
+    scans = at_once(lambda one: scan_log(ports, plan, *one), asked, most=_AT_ONCE)
+    return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
+
+
+def _record(ports: ClusterPorts, stage: ScanStage, scans: Iterable[tuple[int, MetadataScan]]) -> None:
+    ports.run.record(
+        MetadataScanned(
+            stage=stage,
+            nodes=tuple(
+                MetadataLogFound(
+                    node_id=node_id,
+                    release=scan.release,
+                    verdict=scan.verdict,
+                    readiness=scan.readiness,
+                    bootstrap_too_new=scan.fails_at_bootstrap,
+                    starts_at=scan.starts_at,
+                    start_offset=scan.start_offset,
+                    end_offset=scan.end_offset,
+                    first_failure=scan.first_failure,
+                    last_failing=scan.remedy_facts.last_failing if scan.remedy_facts else None,
+                    remedies=tuple(scan.remedies),
+                )
+                for node_id, scan in scans
+            ),
+        )
+    )

@@ -1,0 +1,211 @@
+"""The driver of a roll in one process, of the shell: it takes the batches of `loop.py`, waits, asks and shows."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+
+from kafka_rollout.base.errors import StoppedError, TransientError
+from kafka_rollout.control.holds import HeldError
+from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy, WatchState
+from kafka_rollout.model.plan import BatchStep, Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.roll import loop
+from kafka_rollout.roll.gate_checks import gate_failure
+from kafka_rollout.roll.loop import BatchStatus, BatchWatch, Roll
+from kafka_rollout.run.events import ApprovalOf, Event, Rolled, RolledBack, StoppedByOperator, newest
+from kafka_rollout.run.step_events import Rehearsed
+
+_REPLACE_TRIES = 5
+_ACTS = {True: "is stopped and started", False: "is stopped, replaced and started"}  # by `restarts`
+
+Continues = Callable[[ApprovalOf, str, bool], bool]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollProgress:
+    """One line of progress: node `k` of `n` in a release step, the action, elapsed and estimated seconds."""
+
+    release_step: str
+    k: int
+    n: int
+    node: str
+    message: str
+    elapsed_s: float
+    remaining_s: float | None
+
+
+class _StopAskedError(Exception):
+    """Leaves a gate that is being waited for; a resumed run waits for it again."""
+
+
+def roll_release_steps(
+    ports: ClusterPorts,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[RollProgress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+    continues: Continues | None = None,
+) -> bool:
+    """Carry out all release steps. `policy`: of the gates after the start.
+
+    Returns True if every node runs the target, False if `stop_asked` or `continues` ended the run between batches.
+    `continues` asks an approver: after the first node (CANARY) and the first batch of several (FIRST_BATCH), at a pause
+    of the plan (PAUSE), and for a batch that cannot be stopped together (SPLIT). Its arguments: what, the reason, and
+    whether this call has replaced a node. It records the answer. Raises the errors of the steps; the run then stays
+    where it stopped.
+    """
+    walk = _Walk(
+        roll=loop.roll_of(ports, plan),
+        policy=policy,
+        on_progress=on_progress,
+        stop_asked=stop_asked,
+        continues=continues,
+    )
+    done = walk.go()
+    _record_end(ports, Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
+    return done
+
+
+def roll_back(
+    ports: ClusterPorts,
+    plan: Plan,
+    policy: GatePolicy,
+    *,
+    on_progress: Callable[[RollProgress], None] | None = None,
+    stop_asked: Callable[[], bool] | None = None,
+    continues: Continues | None = None,
+) -> bool:
+    """Return the nodes that the run stopped to the release the plan came from, from the node where the run stopped."""
+    walk = _Walk(
+        roll=loop.begin_rollback(ports, plan),
+        policy=policy,
+        on_progress=on_progress,
+        stop_asked=stop_asked,
+        continues=continues,
+    )
+    done = walk.go()
+    _record_end(ports, RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
+    return done
+
+
+def wait_until_back(roll: Roll, batch: BatchStep, policy: GatePolicy, on_check: loop.OnCheck) -> None:
+    """Wait for the gates after the start of a batch. Raises RefusedError if one fails."""
+    watch = BatchWatch(policy=lambda kind: policy)
+    while (status := loop.gate_after(roll, batch, watch, on_check)).state is not WatchState.PASSED:
+        if status.state is WatchState.FAILED:
+            raise gate_failure(roll.plan, watch.gates, watch.watches)
+        roll.ports.clock.sleep(watch.interval_s)
+
+
+def _record_end(ports: ClusterPorts, end: Event) -> None:
+    """Record how the walk ended; a stop that an operator requested is recorded already."""
+    if not (isinstance(end, StoppedByOperator) and isinstance(ports.run.events()[-1], StoppedByOperator)):
+        ports.run.record(end)
+
+
+@dataclass(slots=True, kw_only=True)
+class _Walk:
+    roll: Roll
+    policy: GatePolicy
+    on_progress: Callable[[RollProgress], None] | None
+    stop_asked: Callable[[], bool] | None
+    continues: Continues | None
+    began: float = field(init=False)
+    rehearsed: list[float] = field(init=False)  # the estimate until the first node is done
+    took: list[float] = field(default_factory=list)  # seconds of each batch
+    left: int = field(init=False)  # batches
+    has_replaced: bool = False
+
+    def __post_init__(self) -> None:
+        ports = self.roll.ports
+        self.began = ports.clock.monotonic()
+        self.left = len(self.roll.batches)
+        rehearsed = newest(ports.run.events(), Rehearsed)
+        self.rehearsed = [] if rehearsed is None else list(rehearsed.node_seconds.values())
+
+    def go(self) -> bool:
+        with suppress(_StopAskedError, StoppedError):
+            for batch in self.roll.batches:
+                self._refuse_stop()
+                self._batch(batch)
+            return True
+        return False
+
+    def _batch(self, batch: BatchStep) -> None:
+        clock, refused = self.roll.ports.clock, 0
+        began, watch, has_acted = clock.monotonic(), BatchWatch(policy=self._policy), False
+        is_left = True
+        while is_left:
+            self._wait(batch, watch, loop.gate_before)
+            try:
+                if loop.has_nodes_left(self.roll, batch):
+                    self._say(batch, f"{_ACTS[batch.release_step.restarts]} on {batch.release_step.to_release}")
+                    has_acted = True
+                is_left = loop.replace(self.roll, batch)
+            except HeldError:  # for example, the window has closed since the gate passed
+                continue
+            except TransientError as error:
+                refused += 1
+                if refused == _REPLACE_TRIES:
+                    raise
+                self._say(batch, f"cannot be stopped now: {error.sentence}")
+                clock.sleep(self.policy.interval_s)
+        self._wait(batch, watch, loop.gate_after)
+        self.left -= 1
+        self.has_replaced |= has_acted
+        took = clock.monotonic() - began
+        if has_acted:
+            self.took.append(took)
+        self._say(batch, f"is done after {took:.0f} s" if has_acted else "is already done")
+
+    def _wait(self, batch: BatchStep, watch: BatchWatch, gate: Callable[..., BatchStatus]) -> None:
+        def on_check(of: Gate, seen: GateCheck, message: str) -> None:
+            self._say(batch, f"gate {seen.gate}: {message}", of.ref.node_id)
+            self._refuse_stop()
+
+        while (status := gate(self.roll, batch, watch, on_check)).state is not WatchState.PASSED:
+            if status.asks is not None:
+                self._ask(status.asks, status.message)
+            elif status.state is WatchState.FAILED and status.can_split and self.continues is not None:
+                self._ask(ApprovalOf.SPLIT, status.message)
+                self._say(batch, f"the batch is split: {loop.split(self.roll, batch)}")
+            elif status.state is WatchState.FAILED:
+                raise gate_failure(self.roll.plan, watch.gates, watch.watches)
+            else:
+                self.roll.ports.clock.sleep(watch.interval_s)
+            self._refuse_stop()
+
+    def _ask(self, what: ApprovalOf, why: str) -> None:
+        if self.continues is None or not self.continues(what, why, self.has_replaced):
+            raise _StopAskedError
+
+    def _policy(self, kind: GateKind) -> GatePolicy:
+        # Nothing has changed before a stop: one check is enough, unless a condition from outside requires a time.
+        return self.policy if kind is GateKind.AFTER_START else replace(self.policy, checks=1, soak_s=0.0)
+
+    def _refuse_stop(self) -> None:
+        if self.stop_asked is not None and self.stop_asked():
+            raise _StopAskedError
+
+    def _say(self, batch: BatchStep, message: str, node_id: int | None = None) -> None:
+        """Show a line for a node of the batch, or for each."""
+        if self.on_progress is None:
+            return
+        took = self.took or self.rehearsed
+        steps = [(one.release_step.key, found) for one in self.roll.batches for found in one.node_ids]
+        for one in batch.node_ids if node_id is None else (node_id,):
+            node = self.roll.ports.cluster.node(one)
+            self.on_progress(
+                RollProgress(
+                    release_step=batch.release_step.key,
+                    k=steps.index((batch.release_step.key, one)) + 1,
+                    n=len(steps),
+                    node=f"{node.name} ({one})",
+                    message=message,
+                    elapsed_s=self.roll.ports.clock.monotonic() - self.began,
+                    remaining_s=self.left * sum(took) / len(took) if took else None,
+                )
+            )

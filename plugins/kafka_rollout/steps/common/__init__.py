@@ -1,1 +1,0 @@
-"""What the steps share: ports, approvals, the lock, node steps."""

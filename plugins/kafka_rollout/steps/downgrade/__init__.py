@@ -1,1 +1,0 @@
-"""The contents and the metadata logs of a downgrade."""

@@ -1,1 +1,0 @@
-"""Feature levels: check, send, prove."""

@@ -1,1 +1,0 @@
-"""Gates: observe, check, wait."""

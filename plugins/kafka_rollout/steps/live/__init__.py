@@ -1,1 +1,0 @@
-"""The live downgrade: only the controllers stop."""

@@ -1,1 +1,0 @@
-"""The offline downgrade: all nodes stop."""

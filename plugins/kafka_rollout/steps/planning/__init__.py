@@ -1,1 +1,0 @@
-"""Plans: observe, collect findings, freeze, check again."""

@@ -1,1 +1,0 @@
-"""The procedures, each defined once as data."""

@@ -1,1 +1,0 @@
-"""Rolling changes: one node after the other."""

@@ -1,0 +1,242 @@
+"""The status of a cluster, from the histories of its runs, the lock and the time; it follows the published schema."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import Any
+
+import jsonschema
+import pytest
+
+from kafka_rollout.base.lease import Lock
+from kafka_rollout.console.cluster_status import ClusterStatus, Phase, RunState, build_status, phase_of
+from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Asked,
+    AskingEnded,
+    Begun,
+    Decision,
+    Event,
+    Planned,
+    Responder,
+    StartedAtShell,
+    StoppedByOperator,
+)
+from kafka_rollout.run.events import Channel as By
+from kafka_rollout.run.projections.runs import RunEnd
+from kafka_rollout.run.step_events import Finalizing, GateChecked, GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.view import RunView
+from tests.paths import ROOT
+from tests.records import failed_step
+
+AT = 1_763_697_600.0  # 2025-11-21T04:00:00Z
+STEP = "3.9.1-to-4.3.1"
+R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
+BEGUN = Begun(at=AT, dag_id="kafka_upgrade_orders")
+SHELL = StartedAtShell(at=AT, starter=Responder(channel=By.SHELL, user="carol", host="h"))
+PLANNED = Planned(at=AT + 5, run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431, blockers=())
+ASKED = Asked(
+    at=AT + 10,
+    task_id="approve_plan",
+    record_id="r1",
+    text="Upgrade orders from 3.9.1 to 4.3.1?\n\nsecret.setting = 7",
+    options=("Approve", "Reject"),
+    users=("anna", "ben"),
+    answer_by=AT + 10 + 86_400,
+)
+GATE = GateRef(kind=GateKind.AFTER_START, release_step=STEP, node_id=3)
+STOPPING = Stopping(at=AT + 60, node_id=3, release_step=STEP)
+STARTED = Started(at=AT + 80, node_id=3, release_step=STEP, release=R431, pid=7, seconds=2.0)
+WAITS = GateCheck(
+    gate="after node 3", at=AT + 90, conditions=(GateCondition(name="isr", is_met=False, evidence="2 of 3"),)
+)
+FAILED = GateFailed(at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3")
+DECIDE = Asked(
+    at=AT + 701,
+    task_id="gate",
+    record_id="r2",
+    text="orders: gate after node 3 failed. How to continue?\n\nx",
+    options=("Wait on", "Retry", "Roll back", "Stop here"),
+)
+LOCK = Lock(cluster="orders", holder="manual__1", purpose="waits", acquired_at=AT, expires_at=AT + 90_000)
+FINALIZING = Finalizing(at=AT + 900, levels={"metadata.version": 25}, epoch_before=3)
+
+
+def approval(at: float, what: ApprovalOf = ApprovalOf.ROLL, decision: Decision = Decision.APPROVED) -> Approval:
+    return Approval(at=at, what=what, by="anna", decision=decision, reason="x", plan_hash="h")
+
+
+def run(*events: Event, run_id: str = "manual__1", **fields: Any) -> RunState:
+    return RunState(run_id=run_id, view=RunView.of(events), command="upgrade", **fields)
+
+
+def end(outcome: str, at: float) -> RunEnd:
+    return RunEnd(outcome=outcome, sentence="So it ended.", ended_at=at)
+
+
+def status(*runs: RunState, now: float = AT + 1000, lock: Lock | None = None) -> ClusterStatus:
+    return build_status("orders", runs, lock, now)
+
+
+def condition(found: ClusterStatus, kind: str) -> tuple[str, str]:
+    (one,) = (one for one in found.conditions if one.type == kind)
+    return one.status.value, one.reason
+
+
+ROLL = (BEGUN, PLANNED, ASKED, approval(AT + 20))
+PHASES: list[tuple[Phase, Sequence[Event], dict[str, Any]]] = [
+    (Phase.PLANNING, (BEGUN,), {"has_lock": True}),
+    (Phase.PLANNING, (), {"has_lock": True}),
+    (Phase.WAITING_FOR_APPROVAL, (BEGUN, PLANNED, ASKED), {"has_lock": True}),
+    (Phase.ROLLING, ROLL, {"has_lock": True}),
+    (Phase.ROLLING, (*ROLL, STOPPING, STARTED), {"has_lock": True}),
+    (Phase.WAITING_FOR_DECISION, (*ROLL, STOPPING, STARTED, FAILED, DECIDE), {"has_lock": True}),
+    (
+        Phase.ROLLING_BACK,
+        (*ROLL, STOPPING, FAILED, DECIDE, approval(AT + 710, ApprovalOf.FAILED_GATE, Decision.ROLL_BACK)),
+        {"has_lock": True},
+    ),
+    (
+        Phase.ROLLING,
+        (*ROLL, STOPPING, FAILED, DECIDE, approval(AT + 710, ApprovalOf.FAILED_GATE, Decision.RETRY)),
+        {"has_lock": True},
+    ),
+    (Phase.FINALIZING, (*ROLL, STOPPING, STARTED, FINALIZING), {"has_lock": True}),
+    (Phase.PAUSED, (*ROLL, STOPPING), {}),
+    (Phase.PAUSED, (*ROLL, STOPPING, StoppedByOperator(at=AT + 99, target=R431)), {"end": end("stopped", AT + 99)}),
+    (
+        Phase.FAILED,
+        (*ROLL, STOPPING, failed_step("x", "No response.", at=AT + 99)),
+        {},
+    ),
+    (Phase.FAILED, (*ROLL, STOPPING), {"end": end("stopped", AT + 99)}),
+    (
+        Phase.FAILED,  # it was paused once, continued, and then failed
+        (*ROLL, StoppedByOperator(at=AT + 30, target=R431), *[STOPPING, STARTED] * 4),
+        {"end": end("stopped", AT + 99)},
+    ),
+    (Phase.FINISHED, (*ROLL, STOPPING, STARTED), {"end": end("finished", AT + 99)}),
+    (Phase.FINISHED, (*ROLL, STOPPING, STARTED), {"end": end("rolled_not_finalized", AT + 99)}),
+    (Phase.ROLLED_BACK, (*ROLL, STOPPING), {"end": end("rolled_back", AT + 99)}),
+    (Phase.REFUSED, (BEGUN, PLANNED), {"end": end("refused", AT + 99)}),
+    (Phase.UNKNOWN, (), {"problem": "Event 3 is damaged."}),
+]
+
+
+def test_a_plan_that_was_just_stored_is_a_dry_run_and_not_in_progress() -> None:
+    assert phase_of(run(SHELL, PLANNED), PLANNED.at) is Phase.DRY_RUN
+    assert phase_of(run(SHELL, PLANNED, has_lock=True), PLANNED.at) is Phase.PLANNING
+
+
+@pytest.mark.parametrize(("phase", "events", "fields"), PHASES)
+def test_the_phase_follows_from_the_events_and_the_document_from_the_schema(
+    phase: Phase, events: Sequence[Event], fields: dict[str, Any]
+) -> None:
+    found = status(run(*events, **fields), lock=LOCK if fields.get("has_lock") else None)
+    assert found.phase is phase
+    validate(found)
+
+
+def validate(found: ClusterStatus) -> None:
+    schema = json.loads((ROOT / "docs" / "cluster-status.schema.json").read_text())
+    jsonschema.Draft202012Validator.check_schema(schema)
+    document = json.loads(json.dumps(found.to_json()))
+    jsonschema.validate(document, schema)
+    assert set(document) == set(schema["properties"])  # every key is described
+    described = schema["properties"]
+    assert {one.value for one in Phase} == set(described["phase"]["enum"])
+
+
+def test_a_cluster_without_runs_is_idle_and_one_with_a_lock_that_cannot_be_read_is_not() -> None:
+    idle = status()
+    validate(idle)
+    assert (idle.phase, idle.lock) == (Phase.IDLE, None)
+    busy = status(lock=LOCK)
+    validate(busy)
+    assert busy.phase is Phase.UNKNOWN
+    assert busy.lock is not None
+    assert (busy.lock.holder, busy.lock.purpose) == ("", "")
+    assert "right to see the run" in busy.next_action
+
+
+def test_an_approval_names_who_can_answer_until_when_and_the_page_but_not_the_text() -> None:
+    found = status(run(BEGUN, PLANNED, ASKED, has_lock=True), lock=LOCK)
+    waits = found.waits_for
+    assert waits is not None
+    assert (waits.what, waits.who) == ("Upgrade orders from 3.9.1 to 4.3.1?", ("anna", "ben"))
+    assert (waits.since, waits.until) == ("2025-11-21T04:00:10Z", "2025-11-22T04:00:10Z")
+    assert "required actions of run manual__1 of the DAG kafka_upgrade_orders" in found.next_action
+    assert "secret" not in json.dumps(found.to_json())
+    assert condition(found, "NeedsHuman") == ("True", "ApprovalPending")
+    late = status(run(BEGUN, PLANNED, ASKED), now=AT + 100_000)
+    assert (late.phase, late.waits_for) == (Phase.FAILED, None)
+
+
+def test_the_holder_of_the_lock_and_a_run_that_asks_come_before_newer_runs() -> None:
+    newer = run(BEGUN, PLANNED, run_id="newer", end=end("finished", AT + 9))
+    asks = run(BEGUN, PLANNED, ASKED)
+    holder = run(*ROLL, run_id="holder", has_lock=True)
+    assert status(newer, asks).run == "manual__1"
+    assert status(newer, asks, holder).run == "holder"
+    assert status(newer).run == "newer"
+
+
+def test_plans_of_the_shell_and_dry_runs_are_not_the_run_of_a_cluster() -> None:
+    plan = run(SHELL, PLANNED, run_id="plan")
+    dry = run(BEGUN, PLANNED, run_id="dry", end=end("dry_run", AT + 9))
+    done = run(*ROLL, run_id="done", end=end("finished", AT + 99))
+    assert status(plan, dry, done).run == "done"
+    assert status(plan, dry).phase is Phase.IDLE
+
+
+def test_a_failed_gate_and_a_stopped_node_are_conditions() -> None:
+    waiting = status(run(*ROLL, STOPPING, STARTED, GateChecked(at=AT + 90, ref=GATE, check=WAITS), has_lock=True))
+    assert condition(waiting, "GatePassed") == ("False", "ConditionsNotMet")
+    assert condition(waiting, "NodeStopped")[0] == "False"
+    assert waiting.node is not None
+    assert waiting.node.id == 3
+    failed = status(run(*ROLL, STOPPING, FAILED, DECIDE, has_lock=True))
+    assert condition(failed, "GatePassed") == ("False", "Failed")
+    assert condition(failed, "NodeStopped") == ("True", "StopNotFinished")
+    passed = GatePassed(at=AT + 99, ref=GATE, gate="after node 3", message="passed")
+    done = status(run(*ROLL, STOPPING, STARTED, passed, has_lock=True))
+    assert (condition(done, "GatePassed")[0], done.node, done.nodes.done) == ("True", None, 1)
+
+
+def test_finalizing_is_unknown_until_the_levels_are_reported() -> None:
+    found = status(run(*ROLL, STOPPING, STARTED, FINALIZING, has_lock=True))
+    assert condition(found, "Finalized") == ("Unknown", "Requested")
+
+
+def test_a_run_of_the_shell_is_continued_in_the_shell() -> None:
+    found = status(run(SHELL, PLANNED, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
+    assert found.phase is Phase.PAUSED
+    assert "`kafka-rollout upgrade --cluster orders --run 20251121T040000Z-shell-1`" in found.next_action
+    assert "kafka-rollout rollback" in found.next_action
+
+
+def test_a_restart_names_no_rollback_because_there_is_no_release_to_return_to() -> None:
+    planned = replace(PLANNED, run_of=RunOf.RESTART)
+    found = status(run(SHELL, planned, approval(AT + 20), STOPPING, run_id="20251121T040000Z-shell-1"))
+    assert found.phase is Phase.PAUSED
+    assert "rollback" not in found.next_action
+
+
+def test_a_terminal_waits_as_long_as_its_run_holds_the_lock() -> None:
+    terminal = Responder(channel=By.SHELL, user="carol", host="bastion")
+    asked = replace(ASKED, users=("anna",), answer_by=0.0, terminal=terminal)
+    waiting = run(SHELL, PLANNED, asked, run_id="shell-1", has_lock=True)
+    found = status(waiting, now=AT + 5000)
+    assert (found.phase, found.needs_human) == (Phase.WAITING_FOR_APPROVAL, True)
+    assert found.next_action == "anna: answer at the terminal of shell user carol on bastion."
+    assert found.waits_for is not None
+    assert found.waits_for.until is None
+    assert status(replace(waiting, has_lock=False), now=AT + 5000).phase is Phase.IDLE
+    ended = replace(waiting, view=waiting.view.followed_by([AskingEnded(at=AT + 20)]))
+    assert status(ended, now=AT + 30).waits_for is None

@@ -1,0 +1,210 @@
+"""What holds the stop of all nodes, or of all controllers, of a downgrade over a fake cluster, and what does not."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import StoppedError, UserError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.holds import HeldError
+from kafka_rollout.gates.control import Reading
+from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.lowering.live import lower_live
+from kafka_rollout.lowering.offline import install_snapshot, stop_all, undo_offline
+from kafka_rollout.lowering.outage_facts import shown_facts
+from kafka_rollout.model.plan import Lowering, Plan
+from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.preparation.plan_making import plan_change
+from kafka_rollout.run.events import (
+    ApprovalOf,
+    Channel,
+    ControlAsked,
+    Decision,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StopAsked,
+)
+from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import downgrade_request
+from tests.unit.lowering.test_offline import R421
+
+LAG = OutsideCondition(name="lag", query="sum(lag)", requires="< 5")
+GOOD, BAD, UNKNOWN = Reading(value=1), Reading(value=9), Reading(problem="No response.", remedy="Start it.")
+OFFLINE, LIVE = Lowering.OFFLINE, Lowering.LIVE
+WINDOW = "0 22 * * * 6h UTC"
+
+
+def at(text: str) -> float:
+    return datetime.fromisoformat(text).replace(tzinfo=UTC).timestamp()
+
+
+class World:
+    """A cluster with an approved plan of a downgrade where Kafka refuses the level."""
+
+    def __init__(
+        self, where: Lowering, home: Path, *, now: str = "2026-12-01 23:00", drains_s: float = 0.0, **fields: Any
+    ) -> None:
+        """`drains_s`: limit of the command before the stop that each node has; 0: none."""
+        self.cluster = FakeCluster(R431)
+        self.cluster.spec = replace(self.cluster.spec, conditions=(LAG,))
+        if drains_s:
+            service = ServiceSpec(host="host", before_stop=(HostCommand(command="drain", timeout_s=drains_s),))
+            nodes = tuple(replace(node, service=service) for node in self.cluster.spec.nodes)
+            self.cluster.spec = replace(self.cluster.spec, nodes=nodes)
+        self.cluster.outside["lag"] = [GOOD]
+        self.set(now)
+        self.ports = fake_ports(self.cluster, home)
+        request = downgrade_request(R421, lowering=where, **fields)
+        terms = request.terms(self.ports.cluster)
+        self.plan = plan_change(self.ports, request, RunOf.DOWNGRADE, terms=terms)
+        record_approval(self.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+        self.act: Callable[[ClusterPorts, Plan], object] = stop_all if where is OFFLINE else lower_live
+
+    def set(self, now: str) -> None:
+        self.cluster.clock.set(at(now), reading_s=0.001)
+
+    def ask(self, kind: type[ControlAsked]) -> None:
+        self.ports.run.record(kind(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob")))
+
+    def stop(self) -> object:
+        return self.act(self.ports, self.plan)
+
+
+@pytest.fixture
+def staged(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Callable[..., World]:
+    monkeypatch.setattr("os.fsync", lambda descriptor: None)
+
+    def stage(where: Lowering, **fields: Any) -> World:
+        if where is OFFLINE:
+            stage_no_live(monkeypatch)
+        return World(where, tmp_path, **fields)
+
+    return stage
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+@pytest.mark.parametrize(
+    ("hold", "end", "shown"),
+    [
+        (lambda world: world.set("2026-12-02 05:00"), lambda world: world.set("2026-12-02 22:30"), "closed until We"),
+        (lambda world: world.ask(PauseAsked), lambda world: world.ask(ResumeAsked), "paused by bob: errors"),
+        (
+            lambda world: world.cluster.outside.update(lag=[BAD]),
+            lambda world: world.cluster.outside.update(lag=[GOOD]),
+            "condition lag: 9, required < 5",
+        ),
+        (
+            lambda world: world.cluster.outside.update(lag=[UNKNOWN]),
+            lambda world: world.cluster.outside.update(lag=[GOOD]),
+            "unknown: No response.",
+        ),
+    ],
+    ids=["window", "pause", "outside", "unknown"],
+)
+def test_nothing_is_stopped_while_something_holds_the_stop(
+    staged: Callable[..., World],
+    where: Lowering,
+    hold: Callable[[World], None],
+    end: Callable[[World], None],
+    shown: str,
+) -> None:
+    world = staged(where, window=WINDOW)
+    hold(world)
+    with pytest.raises(HeldError, match=shown) as held:
+        world.stop()
+    assert held.value.gate.kind is (GateKind.NODES_STOP if where is OFFLINE else GateKind.CONTROLLERS_STOP)
+    assert world.cluster.stops == []
+    end(world)
+    world.stop()
+    assert set(world.cluster.stops) >= {1, 2, 3}
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_what_begins_to_hold_during_the_commands_before_the_stop_holds_it(
+    staged: Callable[..., World], where: Lowering
+) -> None:
+    world = staged(where, drains_s=3600.0)
+    world.cluster.on_prepare = lambda node_id: world.cluster.outside.update(lag=[BAD])
+    with pytest.raises(HeldError, match="condition lag: 9"):
+        world.stop()
+    assert world.cluster.stops == []
+
+
+def test_nothing_holds_a_stop_that_has_begun_and_its_undo(staged: Callable[..., World]) -> None:
+    world = staged(OFFLINE, window=WINDOW)
+    world.stop()
+    world.cluster.start(11)  # something starts a node
+    world.set("2026-12-02 05:00")
+    world.ask(PauseAsked)
+    world.cluster.outside["lag"] = [BAD]
+    world.stop()
+    install_snapshot(world.ports, world.plan)
+    record_approval(world.ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+    undo_offline(world.ports, world.plan)
+    assert {node.running for node in world.cluster.nodes.values()} == {R431}
+    record_approval(world.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "another try")
+    with pytest.raises(HeldError):
+        world.stop()
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_a_stopped_run_ends_before_the_stop_of_all_nodes(staged: Callable[..., World], where: Lowering) -> None:
+    world = staged(where)
+    world.ask(StopAsked)
+    with pytest.raises(StoppedError, match="stopped by bob"):
+        world.stop()
+    assert world.cluster.stops == []
+
+
+def test_the_window_must_be_open_for_the_expected_outage(staged: Callable[..., World]) -> None:
+    world = staged(OFFLINE, window=WINDOW)
+    shown_facts(world.ports, world.plan)
+    world.set("2026-12-02 03:59")
+    with pytest.raises(HeldError, match="1 min 00 s left; the stop takes about 2 min"):
+        world.stop()
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_the_commands_must_fit_into_the_window_and_after_them_it_must_be_open(
+    staged: Callable[..., World], where: Lowering
+) -> None:
+    world = staged(where, now="2026-12-01 22:20", drains_s=2700.0, window="0 22 * * * 1h UTC")
+    drained = []
+
+    def drain(node_id: int) -> None:
+        drained.append(node_id)
+        world.set("2026-12-02 22:59:30")
+
+    world.cluster.on_prepare = drain
+    with pytest.raises(
+        HeldError, match="the stop takes about 46 min 00 s, of which 45 min 00 s for the commands before"
+    ):
+        world.stop()
+    assert (drained, world.cluster.stops) == ([], [])
+    world.set("2026-12-02 22:10")
+    world.stop()
+    assert set(world.cluster.stops) >= {1, 2, 3}
+
+
+@pytest.mark.parametrize("where", [OFFLINE, LIVE])
+def test_commands_that_fit_into_no_window_are_refused_with_the_plan(
+    staged: Callable[..., World], where: Lowering
+) -> None:
+    with pytest.raises(UserError, match=r"can take 1 h 00 min and .* no maintenance window .* has time for both"):
+        staged(where, drains_s=3600.0, window="0 22 * * * 1h UTC")
+
+
+def test_a_window_that_never_opens_is_refused_with_the_plan(staged: Callable[..., World]) -> None:
+    with pytest.raises(UserError, match="the run would never begin"):
+        staged(OFFLINE, freeze_days=("2026-01-01..2030-01-01",))

@@ -1,0 +1,157 @@
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.preparation.node_checks import dropped_settings
+from kafka_rollout.preparation.state_comparison import (
+    compare_inventory,
+    compare_with_state,
+    record_state,
+    take_inventory,
+)
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.roll.node import replace_node
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.step_events import ComparedAfter
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import FakeAdmin, fake_ports, in_step
+from tests.plans import plan_downgrade, plan_upgrade
+
+SMALL = DynamicConfigs(topics={"orders": {"segment.bytes": "14000"}})
+REJECTED = ConfigProblem(
+    kind=ConfigKind.TOPIC,
+    name="orders",
+    settings=(("segment.bytes", "14000"),),
+    check=ConfigCheck.VALUE,
+    reason="Value must be at least 1048576",
+)
+RELEASE_STEP = "3.9.1-to-4.3.1"
+
+
+def test_a_plan_validates_for_every_release_of_the_path(tmp_path: Path) -> None:
+    cluster = FakeCluster(Release(3, 4, 0))
+    cluster.dynamic_configs = SMALL
+    cluster.dynamic_config_problems[R431] = (REJECTED,)
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
+    assert cluster.validated == [(Release(3, 4, 1), SMALL), (R431, SMALL)]
+    assert [found.subject for found in plan.blockers] == ["4.3.1, topic orders, segment.bytes"]
+
+
+def test_a_downgrade_validates_too(cluster: FakeCluster, ports: ClusterPorts) -> None:
+    cluster.dynamic_config_problems[Release(3, 4, 1)] = (REJECTED,)
+    plan = plan_downgrade(ports, Release(3, 4, 1))
+    assert "3.4.1, topic orders, segment.bytes" in [found.subject for found in plan.blockers]
+
+
+def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
+    cluster: FakeCluster, ports: ClusterPorts, plan: Plan
+) -> None:
+    cluster.dynamic_config_problems[R431] = (REJECTED,)
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2)), (
+        "the same configuration is not validated again"
+    )
+    assert len(cluster.validated) == 1
+    cluster.dynamic_configs = SMALL
+    for _ in range(10):
+        cluster.advance()
+    with pytest.raises(RefusedError, match=r"New findings since then: DYNAMIC-CONFIG-REJECTED 4\.3\.1, topic orders"):
+        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    assert cluster.stops == [2]
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        DynamicConfigs(topics={"orders": {"retention.ms": "1"}}),
+        DynamicConfigs(brokers={12: {"log.retention.ms": "1"}}),
+        DynamicConfigs(all_brokers={"log.retention.ms": "1"}),
+        DynamicConfigs(groups={"billing": {"consumer.session.timeout.ms": "1"}}),
+        DynamicConfigs(subscriptions={"latency": {"metrics": "*"}}),
+        DynamicConfigs(quotas={(("user", "alice"),): {"producer_byte_rate": 1.0}}),
+    ],
+    ids=["topic", "broker", "all brokers", "group", "client metrics", "quota"],
+)
+def test_a_harmless_change_is_validated_once(
+    cluster: FakeCluster, ports: ClusterPorts, plan: Plan, changed: DynamicConfigs
+) -> None:
+    cluster.dynamic_configs = changed
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2))
+    for _ in range(10):
+        cluster.advance()
+    assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    assert len(cluster.validated) == 2  # for the plan, and after the change
+
+
+def test_the_own_value_of_a_controller_without_the_role_broker_is_read_from_the_controller(tmp_path: Path) -> None:
+    cluster = FakeCluster(Release(3, 7, 2))
+    cluster.add_partition("events", 0, [11, 12])
+    cluster.topics["events-0"] = replace(cluster.topics["events-0"], leader=-1, isr=(11,))
+    for broker in (11, 12):
+        cluster.lose_power(broker)
+    cluster.dynamic_configs = DynamicConfigs(brokers={2: {"unclean.leader.election.enable": "true"}})
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False)
+    assert "UNCLEAN-ELECTION" in [found.code for found in plan.blockers]
+
+
+class Refuses(FakeAdmin):
+    def dynamic_configs(self) -> DynamicConfigs:
+        raise RefusedError("The user has no right DESCRIBE_CONFIGS on CLUSTER.", remedy="Grant it.")
+
+
+def test_configuration_that_cannot_be_read_is_a_blocker_of_the_plan(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = replace(fake_ports(cluster, tmp_path), admin=Refuses(cluster))
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert [(found.code, found.remedy) for found in plan.blockers] == [("DYNAMIC-CONFIG-UNREAD", "Grant it.")]
+
+
+def test_the_comparisons_of_a_run_expect_what_its_plan_named_as_dropped(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {"a": "1", "b": "2"}})
+    dropped = replace(REJECTED, settings=(("a", "1"),), check=ConfigCheck.DROPPED)
+    cluster.dynamic_config_problems[R431] = (dropped,)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert [(found.code, found.subject) for found in plan.findings if found.subject.startswith("4.3.1, topic")] == [
+        ("DYNAMIC-CONFIG-DROPPED", "4.3.1, topic orders, a")
+    ]
+    record_state(ports)
+    take_inventory(ports)
+    cluster.dynamic_configs = DynamicConfigs()
+    assert {one.subject: one.foretold for one in compare_inventory(ports)} == {
+        "topic orders a": True,
+        "topic orders b": False,
+    }
+    found = {one.subject: one for one in compare_with_state(ports, plan, ComparedAfter.ROLL)}
+    assert found["a of topic orders"].sentence.endswith("(a release of the plan drops it).")
+    assert found["a of topic orders"].foretold
+    assert found["b of topic orders"].by_clients
+
+
+@pytest.mark.parametrize("acts", [False, True], ids=["before its first change", "after its first change"])
+@pytest.mark.parametrize("readable", [True, False])
+def test_a_later_plan_of_a_run_keeps_the_expected_losses_only_if_the_run_has_acted(
+    cluster: FakeCluster, ports: ClusterPorts, *, acts: bool, readable: bool
+) -> None:
+    lost = replace(REJECTED, settings=(("a", "1"), ("b", "1")), check=ConfigCheck.DROPPED)
+    cluster.dynamic_config_problems[R431] = (lost,)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    if acts:
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+        assert replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 2))
+    new = replace(lost, settings=(("b", "1"), ("c", "1")))
+    other = replace(lost, name="other", settings=(("d", "1"),))
+    cluster.dynamic_config_problems[R431] = (new, other)
+    plan_upgrade(ports if readable else replace(ports, admin=Refuses(cluster)), R431, finalize=False)
+
+    found = {"topic orders": ["b", "c"], "topic other": ["d"]} if readable else {}
+    union = {"topic orders": ["a", "b", "c"], "topic other": ["d"]} if readable else {"topic orders": ["a", "b"]}
+    assert dropped_settings(ports) == (union if acts else found)

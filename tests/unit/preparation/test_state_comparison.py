@@ -1,0 +1,221 @@
+"""A run compares configuration, contents and ACLs with the state before, and asks for what the plan does not name."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError, SkippedStepError
+from kafka_rollout.cli.answers import TerminalAnswers
+from kafka_rollout.features.min_isr import MIN_ISR
+from kafka_rollout.features.requests import FeatureAction
+from kafka_rollout.model.state import CheckpointFile
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.preparation.state_comparison import BEFORE, COMPARED, record_state
+from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
+from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
+from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.report.builders import build_report
+from kafka_rollout.report.run_report import Outcome
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, events_of
+from kafka_rollout.run.ports import Answer, Question
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, DefaultSet
+from tests.acls import read_acl
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+
+LOST_LINE = "log.retention.ms of broker 12 was 1000 (STATIC_BROKER_CONFIG) and is now missing."
+
+
+@dataclass
+class Approver:
+    """Approves everything; `of_differences` is the answer to differences, None: no approver is named."""
+
+    of_differences: str | None = Decision.REJECTED
+    bodies: list[str] = field(default_factory=list)
+
+    @property
+    def terminal(self) -> None:
+        return None
+
+    @property
+    def present(self) -> bool:
+        return False
+
+    def ask(self, question: Question) -> Answer | None:
+        if question.what is not ApprovalOf.DIFFERENCES:
+            return Answer(by="alice", decision=Decision.APPROVED, reason="CHG-1")
+        self.bodies.append(question.body.replace("\\", ""))
+        if self.of_differences is None:
+            return None
+        return Answer(by="alice", decision=self.of_differences, reason="seen")
+
+    def show(self, body: str) -> None: ...
+
+
+@pytest.fixture
+def cluster() -> FakeCluster:
+    cluster = FakeCluster(R391)
+    cluster.inherit_min_isr = {"orders"}
+    for node in cluster.spec.brokers:
+        cluster.nodes[node.node_id].config[MIN_ISR] = "2"
+    for fake in cluster.nodes.values():  # written after the run finalizes
+        fake.checkpoints.append(CheckpointFile(node_id=0, path="x", end_offset=500, epoch=3, size=1, modified_at=4e9))
+    return cluster
+
+
+@pytest.fixture
+def ports(cluster: FakeCluster, tmp_path: Path) -> ClusterPorts:
+    return fake_ports(cluster, tmp_path, run_id=tmp_path.name)
+
+
+def run(ports: ClusterPorts, approver: Approver | TerminalAnswers, procedure: Procedure = UPGRADE) -> None:
+    of_features = Request(action=FeatureAction.UPGRADE_ALL, pin_min_isr=True)
+    of_upgrade = Request(
+        target=R431, finalize=FinalizePolicy.AFTER_APPROVAL, pin_min_isr=True, scan=False, rehearse=False, soak_s=0.0
+    )
+    Runner(
+        ports=ports,
+        procedure=procedure,
+        request=of_upgrade if procedure is UPGRADE else of_features,
+        answers=approver,
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+    ).run()
+
+
+def lose_a_line(cluster: FakeCluster) -> None:
+    """The file of broker 12 lost a line after its process began: its next start changes a value that no plan names."""
+    cluster.nodes[12].config["log.retention.ms"] = "1000"
+    cluster.files_at_start[12] = {MIN_ISR: "2"}
+
+
+def comparisons(ports: ClusterPorts) -> list[tuple[ComparedAfter, int]]:
+    return [(one.after, one.failing) for one in events_of(ports.run.events(), ContentsCompared)]
+
+
+def test_a_run_compares_after_the_roll_and_after_the_levels_and_asks_nothing(ports: ClusterPorts) -> None:
+    approver = Approver()
+    run(ports, approver)
+
+    assert approver.bodies == []
+    assert comparisons(ports) == [(ComparedAfter.ROLL, 0), (ComparedAfter.LEVELS, 0)]
+    compared = ports.run.attachment(COMPARED[ComparedAfter.LEVELS])
+    assert compared["digest"] == ""
+    assert "group.streams.max.size = 2147483647" in compared["new_settings"]
+    assert {one["subject"] for one in compared["differences"] if one["kind"] == "dynamic setting"} == {
+        "min.insync.replicas of all brokers"
+    }
+    report = build_report(ports, ports.run.load_plan())
+    assert report.outcome == Outcome.FINISHED
+    assert [one["after"] for one in report.state_comparisons] == ["roll", "levels"]
+
+
+def test_a_value_that_changes_with_a_restart_stops_the_run_before_it_finalizes(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    lose_a_line(cluster)
+    approver = Approver()
+    with pytest.raises(RefusedError, match="alice did not approve the differences"):
+        run(ports, approver)
+
+    assert len(approver.bodies) == 1
+    assert f"- {LOST_LINE}" in approver.bodies[0]
+    assert [targets for targets, only in cluster.updates if not only] == []
+    report = build_report(ports, ports.run.load_plan())
+    assert report.outcome == Outcome.STOPPED
+    assert LOST_LINE in report.sentence
+
+    cluster.nodes[12].config["log.retention.ms"] = "1000"  # the operator corrects it: the repeated comparison passes
+    run(ports, approver)
+    assert len(approver.bodies) == 1
+    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
+
+
+def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_elr() -> None:
+        cluster.set_default("log.cleaner.threads", "7")
+
+    monkeypatch.setattr(cluster, "raise_elr", raise_elr)
+    lose_a_line(cluster)
+    approver = Approver(of_differences=Decision.APPROVED)
+    run(ports, approver)
+
+    after_roll, after_levels = approver.bodies
+    assert LOST_LINE in after_roll
+    assert LOST_LINE not in after_levels
+    assert "Dynamic setting log.cleaner.threads of all brokers was not set and is 7." in after_levels
+    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
+
+
+def test_what_the_controller_writes_with_a_level_without_the_plan_stops_the_run(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def raise_elr() -> None:
+        cluster.set_default(MIN_ISR, "1")  # although the plan pins 2
+
+    monkeypatch.setattr(cluster, "raise_elr", raise_elr)
+    approver = Approver()
+    with pytest.raises(RefusedError, match="differences"):
+        run(ports, approver)
+    (body,) = approver.bodies
+    assert (
+        "min.insync.replicas of brokers 11, 12, 13 was 2 (STATIC_BROKER_CONFIG) and is 1 "
+        "(DYNAMIC_DEFAULT_BROKER_CONFIG)." in body
+    )
+    assert "min.insync.replicas of topic orders was 2" in body
+    report = build_report(ports, ports.run.load_plan())
+    assert (report.outcome, "min.insync.replicas" in report.sentence) == (Outcome.STOPPED, True)
+
+
+def test_an_approval_counts_for_its_differences_only(ports: ClusterPorts, cluster: FakeCluster) -> None:
+    lose_a_line(cluster)
+    with pytest.raises(RefusedError):
+        run(ports, Approver())
+    cluster.acls = {read_acl("User:mallory")}
+    with pytest.raises(RefusedError, match=r"ACL allow User:mallory READ from \* on topic orders was added"):
+        run(ports, Approver(of_differences=None))
+
+    run(ports, Approver(of_differences=Decision.APPROVED))
+    given = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.DIFFERENCES]
+    assert [one.decision for one in given] == [Decision.REJECTED, Decision.APPROVED]
+    assert "mallory" in given[-1].text
+
+
+def test_yes_accepts_no_difference(
+    ports: ClusterPorts, cluster: FakeCluster, capsys: pytest.CaptureFixture[str]
+) -> None:
+    lose_a_line(cluster)
+    with pytest.raises(RefusedError, match="--yes accepts no difference") as refused:
+        run(ports, TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False))
+    assert "without --yes" in refused.value.remedy
+    assert "log.retention.ms of broker 12" in capsys.readouterr().out
+
+
+def test_a_change_of_features_is_compared_too(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    ports = fake_ports(cluster, tmp_path)
+    run(ports, Approver(), FEATURES)
+    assert comparisons(ports) == [(ComparedAfter.LEVELS, 0)]
+
+
+def test_the_first_state_stays_the_base_and_a_run_of_an_earlier_version_has_none(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    record_state(ports)
+    cluster.acls = {read_acl("User:bob")}
+    assert record_state(ports).acls == (read_acl("User:bob"),), (
+        "nothing was changed yet, so a repeated call reads again"
+    )
+    ports.run.record(DefaultSet(key=MIN_ISR, value="2", before=None))
+    cluster.acls = set()
+    assert record_state(ports).acls == (read_acl("User:bob"),)
+    ports.run.detach(BEFORE)
+    with pytest.raises(SkippedStepError, match="earlier version"):
+        record_state(ports)

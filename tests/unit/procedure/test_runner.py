@@ -1,0 +1,248 @@
+"""A call of a procedure: that cannot record its start, and that ends at a planned pause or by a request."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.gates.gate import HELD_INTERVAL_S
+from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.procedure.kinds import UPGRADE
+from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
+from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    Channel,
+    ControlAsked,
+    Decision,
+    PauseAsked,
+    Responder,
+    ResumeAsked,
+    StepBegan,
+    StopAsked,
+    events_of,
+    has,
+)
+from kafka_rollout.run.ports import Answer, Question
+from kafka_rollout.run.step_events import Finalizing, GateChecked
+from kafka_rollout.run.view import RunView
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
+from tests.unit.preparation.test_state_comparison import Approver
+
+
+@pytest.mark.parametrize("call", [Runner.run, lambda runner: runner.roll_back("why")], ids=["a run", "a rollback"])
+def test_the_lock_is_released(tmp_path: Path, call: Callable[[Runner], object]) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    plan_upgrade(ports, R431, finalize=False)
+
+    def refuse() -> None:
+        raise TransientError("The database does not answer.")
+
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=Request(target=R431),
+        answers=Approver(),
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+        started=refuse,
+    )
+    with pytest.raises(TransientError, match="The database does not answer"):
+        call(runner)
+    assert ports.lock.holder("fake") is None
+
+
+def test_a_run_without_a_terminal_ends_at_a_planned_pause_and_the_next_call_continues_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, pause_after="4")
+    lines: list[str] = []
+
+    def call() -> bool:
+        answers, services = Approver(), RehearsalServices(ports)
+        progress = SaysLines(lines.append)
+        return Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=answers, services=services, progress=progress
+        ).run()
+
+    assert not call()
+    assert cluster.stops == [2, 3, 1, 11]
+    assert ports.lock.holder("fake") is None
+    assert any("planned pause: Since the last pause, nodes" in line for line in lines)
+    assert call()
+    assert cluster.stops == [2, 3, 1, 11, 12, 13]
+    given = [event for event in events_of(ports.run.events(), Approval) if event.what is ApprovalOf.PAUSE]
+    assert [event.decision for event in given] == ["approved"]
+
+
+@pytest.mark.parametrize(("kind", "ends"), [(StopAsked, "stopped"), (PauseAsked, "waits"), (PauseAsked, "by signal")])
+def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
+    tmp_path: Path, kind: type[ControlAsked], ends: str
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    request = Request(
+        target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
+    )
+    lines: list[str] = []
+    shell = Responder(channel=Channel.SHELL, user="bob")
+
+    @dataclass
+    class AsksAtFinalize(Approver):
+        """Another shell sends the request while the approver decides about the levels."""
+
+        def ask(self, question: Question) -> Answer | None:
+            if question.what is ApprovalOf.FINALIZE and not has(ports.run.events(), kind):
+                ports.run.record(kind(by="bob", reason="errors of clients", responder=shell))
+            return super().ask(question)
+
+    held: list[str] = []
+
+    sleep = cluster.clock.on_sleep
+
+    def wait(seconds: float) -> None:
+        sleep(seconds)
+        if seconds != HELD_INTERVAL_S:
+            return
+        held.append(holder())
+        assert not has(ports.run.events(), Finalizing)
+        if len(held) == 200 and ends == "waits":  # longer than a gate timeout
+            ports.run.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
+
+    def holder() -> str:
+        lock = ports.lock.holder("fake")
+        return "" if lock is None else lock.holder
+
+    cluster.clock.on_sleep = wait
+
+    def call() -> str:
+        runner = Runner(
+            ports=ports,
+            procedure=UPGRADE,
+            request=request,
+            answers=AsksAtFinalize(Decision.APPROVED),
+            services=RehearsalServices(ports),
+            progress=SaysLines(lines.append),
+            stop_asked=lambda: ends == "by signal" and len(held) >= 200,
+        )
+        try:
+            return "done" if runner.run() else "stopped"
+        except RefusedError as error:
+            return str(error)
+
+    end = call()
+    if kind is PauseAsked:
+        assert set(held) == {ports.run_id}
+        assert any(event.check.is_held for event in events_of(ports.run.events(), GateChecked))
+    if ends != "waits":
+        assert end == "stopped"
+        assert not has(ports.run.events(), Finalizing)
+        assert ports.lock.holder("fake") is None
+        ports.run.record(ResumeAsked(by="bob", reason="fixed", responder=shell))
+        held.clear()
+        end = call()
+    assert "no metadata snapshot" in end  # to prove the levels with, in the fake cluster
+    view = RunView.of(ports.run.events())
+    assert view.has(Finalizing)
+    states = {step: seen.state.value for step, seen in view.steps.items()}
+    assert {step for step, state in states.items() if state in {"begun", "waiting"}} == set(), "each step has ended"
+    assert (states["observe"], states["rehearse"], states["finalize"]) == ("done", "skipped", "done")
+    assert (states["prove_snapshot"], view.steps["prove_snapshot"].reason) == ("failed", end)
+    assert (states["stop_traffic"], view.failed is not None) == ("skipped", True)
+
+
+def test_a_roll_that_fails_fails_the_release_step_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+
+    def fail(*given: object, **named: object) -> bool:
+        raise RefusedError("Node 3 has no process, and this run did not stop it.", remedy="Start it.")
+
+    monkeypatch.setattr("kafka_rollout.procedure.runner.roll_release_steps", fail)
+    services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
+    runner = Runner(
+        ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
+    )
+    with pytest.raises(RefusedError, match="Node 3 has no process"):
+        runner.run()
+    roll = RunView.of(ports.run.events()).steps["roll"]
+    assert (roll.state.value, roll.reason.split(",")[0]) == ("failed", "Node 3 has no process")
+
+
+def test_a_killed_step_has_begun_and_a_resumed_run_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    class KilledError(BaseException):
+        """The process ends in the middle of the step."""
+
+    def kill(*given: object, **named: object) -> None:
+        raise KilledError
+
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
+
+    def call() -> bool:
+        services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
+        return Runner(
+            ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
+        ).run()
+
+    with monkeypatch.context() as patched:
+        patched.setattr("kafka_rollout.procedure.actions.state_comparison.record_state", kill)
+        with pytest.raises(KilledError):
+            call()
+    killed = RunView.of(ports.run.events())
+    assert (killed.running, killed.steps["state_before"].state.value) == ("state_before", "begun")
+    began = [event.at for event in killed.all(StepBegan) if event.step == "state_before"]
+    assert killed.steps["state_before"].at == began[0]
+    assert call()
+    after = RunView.of(ports.run.events())
+    assert after.steps["state_before"].state.value == "done"
+    assert len([event for event in after.all(StepBegan) if event.step == "state_before"]) == 2
+
+
+@pytest.mark.parametrize("dry_run", [False, True])
+def test_an_upgrade_to_an_older_release_is_refused_before_a_scan(tmp_path: Path, dry_run: bool) -> None:
+    ports = fake_ports(FakeCluster(R431), tmp_path)
+
+    class Scans(RehearsalServices):
+        def scan(self, name: str) -> None:
+            raise AssertionError(f"{name} has begun")
+
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=Request(target=R391, dry_run=dry_run),
+        answers=Approver(),
+        services=Scans(ports),
+        progress=SaysLines(lambda line: None),
+    )
+    with pytest.raises(UserError, match="is older than the running release") as refused:
+        runner.run()
+    assert "kafka-rollout downgrade" in refused.value.remedy
+    assert ports.lock.holder("fake") is None
+
+
+def test_a_command_that_does_not_wait_is_refused_while_the_run_is_paused(tmp_path: Path) -> None:
+    ports = fake_ports(FakeCluster(R431), tmp_path)
+    request = Request(
+        target=R431, scan=False, rehearse=False, finalize=FinalizePolicy.AFTER_APPROVAL, waits=False, gate_timeout_s=1.0
+    )
+    shell = Responder(channel=Channel.SHELL, user="bob")
+    ports.run.record(PauseAsked(by="bob", reason="errors of clients", responder=shell))
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=request,
+        answers=Approver(Decision.APPROVED),
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+    )
+    with pytest.raises(TransientError, match="The next change cannot begin yet: no pause: paused by bob"):
+        runner.run()
+    assert not has(ports.run.events(), Finalizing)

@@ -1,0 +1,200 @@
+"""Gates in one process: leaders are elected, the record stays short, a failed gate stops everything."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.base.errors import LockHeldError, RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.control.approval import accept_doubts
+from kafka_rollout.gates.coordinators import LOADING, ids_for
+from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import GroupState
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.roll.gate_checks import CHECKS, check_gate, wait_for_gate
+from kafka_rollout.roll.node import replace_node
+from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
+from kafka_rollout.run.projections.approvals import find_doubts
+from kafka_rollout.run.projections.nodes import gate_is_passed
+from kafka_rollout.run.step_events import GateChecked, Started
+from tests.fakes.cluster import FakeCluster
+from tests.fakes.ports import gate_of, in_step
+
+RELEASE_STEP = "3.9.1-to-4.3.1"
+AFTER = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=12)
+
+
+def log_line(level: str, message: str) -> str:
+    return f"[2026-11-24 02:14:07,123] {level} {message} (kafka.coordinator.group.GroupMetadataManager)"
+
+
+def test_every_kind_of_gate_has_a_check() -> None:
+    assert CHECKS.keys() == set(GateKind)
+
+
+def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    assert cluster.topics["orders-1"].leader != 12
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
+    assert gate_is_passed(ports.run.events(), AFTER)
+    assert cluster.topics["orders-1"].leader == 12
+
+
+def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    assert not gate_is_passed(ports.run.events(), AFTER)
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))
+    assert gate_is_passed(ports.run.events(), AFTER)
+    ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
+    assert not gate_is_passed(ports.run.events(), AFTER)
+
+
+def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.catch_up_rounds = 10_000
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    heard: list[str] = []
+    with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
+        wait_for_gate(
+            ports,
+            plan,
+            AFTER.resolve(plan, ports.cluster),
+            GatePolicy(checks=1, interval_s=1, timeout_s=30),
+            lambda _, message: heard.append(message),
+        )
+    assert heard
+
+
+def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_the_gate(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    for number in range(3):
+        cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
+    own = f"{GROUPS_TOPIC}-1"
+    cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    cluster.coordinator_answers[own] = LOADING
+    with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
+        wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1, timeout_s=30))
+    cluster.coordinator_answers.clear()
+    cluster.groups.clear()
+    failed_load = f"[GroupMetadataManager brokerId=12] Error loading offsets from {own}"
+    cluster.nodes[12].log += [log_line("ERROR", failed_load), "java.lang.IllegalStateException: version 3"]
+    failed = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    assert not failed.passes
+    assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
+    assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
+    finished = f"Finished loading offsets and group metadata from {own} in 5 milliseconds for epoch 3"
+    cluster.nodes[12].log[:] = [log_line("INFO", finished)] * 3  # rotated
+    again = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    assert f"Error loading offsets from {own}" in again.waits_for, "the run history keeps the error"
+    cluster.stop(12)
+    cluster.start(12)
+    cluster.nodes[12].log.append(log_line("INFO", finished))
+    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))  # a new process
+
+
+def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    for number in range(3):
+        cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
+    cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    cluster.groups.clear()
+    gate = AFTER.resolve(plan, ports.cluster)
+    cluster.advance()
+    with pytest.raises(RefusedError, match=f"the log does not show the load of {GROUPS_TOPIC}-1"):
+        wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=30))
+    doubts = find_doubts(ports.run.events())
+    assert len(doubts) == 1
+    with pytest.raises(RefusedError, match="There is nothing to accept"):
+        accept_doubts(ports, (), "alice", "x")
+    accept_doubts(ports, doubts, "alice", "The group was deleted on purpose.")
+    passed = check_gate(ports, plan, gate)
+    assert passed.passes, passed.waits_for
+    (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.NODE_LOG]
+    assert (given.by, given.reason, given.text) == ("alice", "The group was deleted on purpose.", doubts[0])
+    ports.run.record(ApprovalRefuted(what=ApprovalOf.NODE_LOG, by="alice", record_id="", sentence="no such answer"))
+    cluster.stop(12)
+    cluster.start(12)
+    wait = GatePolicy(checks=1, interval_s=1, timeout_s=30)
+    with pytest.raises(RefusedError, match="does not show the load"):  # of a new process
+        wait_for_gate(ports, plan, gate, wait)
+
+
+def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
+    cluster.catch_up_rounds = 10_000
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    refused = "[BrokerLifecycleManager id=12] Unable to register broker 12 because the controller returned error "
+    logger = "(kafka.server.BrokerLifecycleManager)"
+    cluster.nodes[12].log.append(f"[2026-11-23 02:00:01,000] INFO {refused}INVALID_REGISTRATION {logger}")
+    waits = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
+    assert "its log shows: Unable to register broker 12 because the controller returned error INVALID_REGIS" in waits
+    registered = "[BrokerLifecycleManager id=12] Successfully registered broker 12 with broker epoch 7"
+    cluster.nodes[12].log.append(f"[2026-11-23 02:00:02,000] INFO {registered} {logger}")
+    assert "Unable to register" not in check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
+
+
+def test_the_record_keeps_first_looks_changes_and_the_last(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.catch_up_rounds = 100
+    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    heard: list[bool] = []
+    wait_for_gate(
+        ports,
+        plan,
+        AFTER.resolve(plan, ports.cluster),
+        GatePolicy(checks=3, interval_s=1),
+        lambda seen, _: heard.append(seen.passes),
+    )
+    checks_made = [one.check for one in events_of(ports.run.events(), GateChecked) if one.ref == AFTER]
+    assert len(heard) > 90
+    assert len(checks_made) < 20
+    assert not checks_made[0].passes
+    assert [check.passes for check in checks_made[-3:]] == [True] * 3
+
+
+def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
+    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
+    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
+    held = ports.lock.holder("fake")
+    assert held is not None
+    assert held.holder == ports.run_id
+    ports.lock.break_("fake", "bob")
+    ports.lock.acquire("fake", "another run", "features", for_s=60)
+    with pytest.raises(LockHeldError):
+        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+
+
+def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
+    cluster.silent.update({11, 12, 13})
+    check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+    cluster.silent.clear()
+    ports.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=ports.admin.cluster_id())
+    with pytest.raises(LockHeldError, match="under its other name alias"):
+        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+    ports.lock.break_("alias", "bob")
+    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
+    held = ports.lock.holder("fake")
+    assert held is not None
+    assert held.cluster_id == ports.admin.cluster_id()
+
+
+def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    cluster.silent.update({11, 12, 13})
+    seen = check_gate(
+        ports,
+        plan,
+        gate_of(ports, plan, GateKind.BEFORE_STOP, RELEASE_STEP, 12),
+    )
+    assert not seen.passes
+    assert seen.waits_for.startswith("the cluster responds: ")

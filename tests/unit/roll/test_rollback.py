@@ -1,0 +1,212 @@
+"""A roll back ends on the last release that can load what the newer ones wrote."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.verdicts import evaluate_records
+from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.gates.gate import GatePolicy
+from kafka_rollout.metadata_log.losses import Loss
+from kafka_rollout.model.acls import AclDifferences
+from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.procedure.kinds import build_report_of_run
+from kafka_rollout.roll.walk import roll_back, roll_release_steps
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.step_events import GatePassed
+from tests.acls import read_acl
+from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
+
+QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
+VOTERS = "controller.quorum.voters"
+COMMIT = RecordKind(topic="__consumer_offsets", partition=0, key_version=1, value_version=3, count=4, first_offset=0)
+BY_4_3_1 = replace(COMMIT, value_version=4, count=1)
+
+
+def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[ClusterPorts, Plan]:
+    """Rolled from 3.4.0 by way of 3.4.1 to 4.3.1, and a person decided to go back."""
+    ports = fake_ports(cluster, home)
+    scan = ScanResult(
+        cluster="fake",
+        scanned_at=0.0,
+        logs=(LogRange(topic=COMMIT.topic, partition=0, start=0, end=4),),
+        classes=(COMMIT,),
+        verdicts=evaluate_records(cluster.catalogue, (COMMIT,), list(cluster.catalogue)),
+    )
+    if scanned:
+        ports.run.attach(SCAN_BEFORE_ROLL, scan)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    (told,) = [finding for finding in plan.findings if finding.code == "ROLLBACK-ENDS"]
+    assert "A rollback reaches at most 3.4.1" in told.sentence
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    return ports, plan
+
+
+def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
+    """The file was changed after the node started: its next process would count votes of itself alone."""
+    cluster = FakeCluster(R391)
+    for node in cluster.spec.nodes:
+        cluster.nodes[node.node_id].config[VOTERS] = "1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003"
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    cluster.nodes[13].config[VOTERS] = "3@127.0.0.1:9003"
+    with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
+        roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    cluster.written_since.append(BY_4_3_1)
+    with pytest.raises(RefusedError, match=r"rollback to 3\.4\.0 is not possible: .*__consumer_offsets-0.*version 4"):
+        roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R341}
+    report = build_report_of_run(ports, plan)
+    assert report.outcome == "stopped"
+    assert "A rollback to 3.4.0 is not possible" in report.sentence
+
+
+def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    cluster.written_since.append(COMMIT)
+    assert roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R340}
+
+
+def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path, scanned=False)
+    with pytest.raises(RefusedError, match="no scan shows whether such records exist"):
+        roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R341}
+
+
+def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by_a_person_first(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+    stopped = list(cluster.stops)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    with pytest.raises(
+        RefusedError, match=r"rollback to 3\.9\.1 is not possible now.*SETTINGS-NOT-KEPT: .*: billing"
+    ) as refused:
+        roll_back(ports, plan, QUICK)
+    assert "Save these settings and delete them. Then roll back again" in refused.value.remedy
+    assert cluster.stops == stopped
+    assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan).sentence
+    cluster.group_configs = {}
+    assert roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    before = len(cluster.stops)
+
+    def pauses_between_nodes() -> bool:
+        if len(cluster.stops) == before + 2 and isinstance(ports.run.events()[-1], GatePassed):
+            cluster.clock.sleep(4000.0)
+            cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+        return False
+
+    with pytest.raises(RefusedError, match="SETTINGS-NOT-KEPT"):
+        roll_back(ports, plan, QUICK, stop_asked=pauses_between_nodes)
+    assert len(cluster.stops) == before + 2
+
+
+def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    problem = ConfigProblem(
+        kind=ConfigKind.TOPIC,
+        name="orders",
+        settings=(("message.format.version", "3.9-IV0"),),
+        check=ConfigCheck.VALUE,
+        reason="Version 3.9-IV0 is not a valid version",
+    )
+    cluster.dynamic_config_problems[R391] = (problem, replace(problem, check=ConfigCheck.NAME))
+    stopped = list(cluster.stops)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
+        roll_back(ports, plan, QUICK)
+    assert "DYNAMIC-CONFIG-UNKNOWN" not in refused.value.sentence
+    assert refused.value.remedy.endswith("Then roll back again.")
+    assert cluster.stops == stopped
+    del cluster.dynamic_config_problems[R391]
+    assert roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R391}
+
+
+@pytest.mark.parametrize(
+    ("what", "why"), [("acl", "TWO_PHASE_COMMIT"), ("metadata", "TWO_PHASE_COMMIT"), ("log", "would stop at offset 7")]
+)
+def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before_its_first_stop(
+    tmp_path: Path, what: str, why: str
+) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    stopped = list(cluster.stops)
+    if what == "log":
+        assert cluster.leader is not None
+        cluster.unreadable = {(cluster.leader, R391)}
+    elif what == "acl":
+        cluster.acls = {read_acl("User:bob", resource_type=5, operation=15)}
+        cluster.acl_differences[R391] = AclDifferences(unknown=tuple(cluster.acls))
+    else:
+        cluster.losses = [Loss("operation", "User:bob on tx", "User:bob on tx loses its operation: TWO_PHASE_COMMIT.")]
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match=rf"A rollback to 3\.9\.1 is not possible now.*{why}") as refused:
+        roll_back(ports, plan, QUICK)
+    assert "bug" not in refused.value.remedy
+    assert cluster.stops == stopped
+    cluster.acls, cluster.acl_differences, cluster.losses, cluster.unreadable = set(), {}, [], set()
+    assert roll_back(ports, plan, QUICK)
+
+
+def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    with pytest.raises(RefusedError, match="is not possible"):
+        roll_back(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "then it stays")
+    assert roll_release_steps(ports, plan, QUICK)
+    report = build_report_of_run(ports, plan)
+    assert report.outcome == "rolled_not_finalized"
+    assert "Every node runs 4.3.1. Not finalized yet" in report.sentence
