@@ -43,8 +43,8 @@ def test_each_call_of_the_port_is_there_with_the_same_parameters_and_result(kind
     "ask",
     [
         lambda logs, node: logs.node_log(node, cluster_id="c"),
-        lambda logs, node: logs.refuse_used(node, cluster_id="c"),
-        lambda logs, node: logs.undo_install(node, cluster_id="c"),
+        lambda logs, node: logs.refuse_used(node, "x.checkpoint", cluster_id="c"),
+        lambda logs, node: logs.undo_install(node, "x.checkpoint", cluster_id="c"),
     ],
 )
 def test_a_lost_disk_is_told_from_a_wrong_one(tmp_path: Path, ask: Callable[[MetadataLogs, NodeSpec], Any]) -> None:

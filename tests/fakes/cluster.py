@@ -183,6 +183,7 @@ class FakeCluster:
         self.trims: list[int] = []
         self.no_log: set[int] = set()  # nodes without a readable metadata log
         self.replaced: dict[int, int] = {}  # nodes with a snapshot as their log → starts before
+        self.backups: dict[int, str] = {}  # nodes with a backup of the log → the snapshot that was installed
         self.level_before: int | None = None  # of the metadata logs that are in the backups
         self.unreachable: set[int] = set()  # nodes whose hosts do not respond; their processes can run
         self.snapshot_level: int | None = None  # of the snapshot that was written last

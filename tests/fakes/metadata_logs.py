@@ -200,25 +200,28 @@ class FakeMetadataLogs:
         if world.known_epochs.get(node_id, 4) + 100 > world.snapshot_epoch and node_id not in world.replaced:
             raise RefusedError(f"Node {node_id} was started after the log was chosen.")
         world.replaced[node_id] = len(world.nodes[node_id].starts)
+        world.backups[node_id] = snapshot.name
         world.with_snapshot.add(node_id)
         world.log_epochs[node_id] = world.snapshot_epoch
         return f"{snapshot.name} is the whole metadata log now."
 
-    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
+    def refuse_used(self, node: NodeSpec, snapshot: str, *, cluster_id: str) -> None:
         self._refuse_unreadable(node)
         world = self._cluster
+        if world.backups.get(node.node_id) != snapshot:
+            return
         started = [node_id for node_id, before in world.replaced.items() if len(world.nodes[node_id].starts) > before]
         if any(world.spec.node(node_id).is_broker for node_id in started):
             raise RefusedError("It cannot be taken back any more: a broker registered at offset 60.")
 
-    def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+    def undo_install(self, node: NodeSpec, snapshot: str, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         self._refuse_unreadable(node)
         node_id, world = self._refuse_running(node), self._cluster
-        if node_id not in world.replaced:
+        if world.backups.get(node_id) != snapshot:
             return None
         if keep_epoch and world.log_epochs[node_id] > world.snapshot_epoch and node_id in world.with_snapshot:
             raise RefusedError("It can no longer be undone: a leader was elected on it.")
-        del world.replaced[node_id]
+        del world.replaced[node_id], world.backups[node_id]
         world.with_snapshot.discard(node_id)
         world.log_epochs[node_id] = 3
         if not keep_epoch:

@@ -563,8 +563,12 @@ def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
 
 
 def _restore(ports: ClusterPorts, plan: Plan, node: NodeSpec, epoch: int | None) -> None:
+    chosen, sentence = projections.chosen_log(ports.run.events()), None
     try:
-        sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id, keep_epoch=True)
+        if chosen is not None:
+            sentence = ports.metadata_logs.undo_install(
+                node, chosen.snapshot, cluster_id=plan.cluster_id, keep_epoch=True
+            )
         if epoch is not None:
             ports.metadata_logs.raise_epoch(node, epoch=epoch, cluster_id=plan.cluster_id)
     except UnreadableLogError:

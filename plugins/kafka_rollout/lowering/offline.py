@@ -555,15 +555,17 @@ def _refuse_used(ports: ReadPorts, plan: Plan, reached: Sequence[NodeSpec]) -> N
     The registration is a committed record, so it is in a log of any majority of the controllers. Raises TransientError
     if fewer logs can be read.
     """
+    chosen = chosen_log(ports.run.events())
+    if chosen is None:
+        return  # this run has installed nothing
     read = []
     for node in reached:
         try:
-            ports.metadata_logs.refuse_used(node, cluster_id=plan.cluster_id)
+            ports.metadata_logs.refuse_used(node, chosen.snapshot, cluster_id=plan.cluster_id)
         except UnreadableLogError:
             continue  # no log, so no file was replaced
         read.append(node.node_id)
-    chosen = chosen_log(ports.run.events())
-    if chosen is None or not snapshot_is_written(ports.run.events()) or has_majority(chosen.voters, read):
+    if not snapshot_is_written(ports.run.events()) or has_majority(chosen.voters, read):
         return
     found = len(set(chosen.voters) & set(read))
     raise TransientError(
@@ -585,8 +587,10 @@ def _restore_node(ports: ClusterPorts, plan: Plan, node: NodeSpec) -> None:
         if node.node_id in restored_nodes(events) or not has_snapshot:
             return  # it was not stopped, or it is already started again
         ports.runtime.stop(node, deadline_s=STOP_S, force=True)  # something else started it
+    chosen, sentence = chosen_log(events), None
     try:
-        sentence = ports.metadata_logs.undo_install(node, cluster_id=plan.cluster_id)
+        if chosen is not None:
+            sentence = ports.metadata_logs.undo_install(node, chosen.snapshot, cluster_id=plan.cluster_id)
     except UnreadableLogError:
         return
     if sentence is None and has_fetched_snapshot(ports, plan, node):

@@ -372,8 +372,9 @@ class MetadataLogQueries(Protocol):
     def prepare_install(self, node: NodeSpec, out: Path, *, level: int, target: Release, cluster_id: str) -> None:
         """Write to `out` what `install` needs in addition to the snapshot, while the node runs."""
 
-    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
-        """Raise RefusedError if the newest installation cannot be undone: a broker has registered on it."""
+    def refuse_used(self, node: NodeSpec, snapshot: str, *, cluster_id: str) -> None:
+        """Raise RefusedError if the installation of this snapshot (the name of its file) cannot be undone: a broker has
+        registered on it."""
 
 
 class MetadataLogChanges(Protocol):
@@ -401,10 +402,10 @@ class MetadataLogChanges(Protocol):
         repeated call finishes. Returns a sentence. `candidate`: the node, which is a voter, starts as a candidate; only
         for one node. Raises UnreadableLogError for a directory without a log."""
 
-    def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
-        """Restore every file as before the newest installation; None without one. `keep_epoch`: except quorum-state,
-        because running nodes can know its epoch. Raises RefusedError as `refuse_used` does and, with `keep_epoch`, if a
-        leader was elected on the snapshot."""
+    def undo_install(self, node: NodeSpec, snapshot: str, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+        """Restore every file as before the installation of this snapshot (the name of its file); None if it is not
+        installed: earlier ones stay. `keep_epoch`: except quorum-state, because running nodes can know its epoch.
+        Raises RefusedError as `refuse_used` does and, with `keep_epoch`, if a leader was elected on the snapshot."""
 
     def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
         """Store an epoch without a vote in a stopped controller's quorum-state, unless it knows this or a later one."""

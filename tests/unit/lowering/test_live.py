@@ -268,21 +268,39 @@ def test_a_broker_whose_log_end_is_unknown_stops_it(world: FakeCluster, ports: C
     assert not is_lowered(world)
 
 
+def test_the_backups_of_an_earlier_downgrade_stay_and_the_controllers_start_again(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each node keeps its backup, and its brokers have registered since."""
+    plan = approved(ports)
+    world.backups = dict.fromkeys(world.nodes, f"{7:020}-{101:010}.checkpoint")
+    world.replaced = dict.fromkeys(world.nodes, -1)
+
+    def fails(*given: object, **more: object) -> None:
+        raise FatalError("The new log cannot be read.")
+
+    monkeypatch.setattr(FakePrepared, "write", fails)
+    with pytest.raises(RefusedError, match=r"The new log cannot be read.*run on their old logs again"):
+        live.lower_live(ports, plan)
+    assert not is_lowered(world)
+    assert len(world.backups) == len(world.nodes)
+
+
 def test_a_restore_that_fails_on_one_controller_starts_the_others_and_names_it(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan, undo = approved(ports), FakeMetadataLogs.undo_install
 
-    def no_backup_at_1(logs: Any, node: NodeSpec, **options: Any) -> str | None:
+    def no_backup_at_1(logs: Any, node: NodeSpec, snapshot: str, **options: Any) -> str | None:
         if node.node_id == 1:
             raise FatalError("The backup file is missing.")
-        return undo(logs, node, **options)
+        return undo(logs, node, snapshot, **options)
 
-    def fails(*given: object) -> None:
+    def fails(*given: object, **more: object) -> None:
         raise TransientError("The disk does not respond.")
 
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", no_backup_at_1)
-    monkeypatch.setattr(live, "write_once", fails)
+    monkeypatch.setattr(FakePrepared, "write", fails)
     with pytest.raises(FatalError, match="controller 1: The backup file is missing"):
         live.lower_live(ports, plan)
     assert (world.runs(1), world.runs(2), world.runs(3)) == (False, True, True)

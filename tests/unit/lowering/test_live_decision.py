@@ -71,9 +71,9 @@ def test_a_return_to_the_old_logs_leaves_the_epochs_that_running_brokers_know(
     plan, undo_install = approved(ports), FakeMetadataLogs.undo_install
     kept: list[bool] = []
 
-    def records(logs: Any, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+    def records(logs: Any, node: NodeSpec, snapshot: str, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         kept.append(keep_epoch)
-        return undo_install(logs, node, cluster_id=cluster_id, keep_epoch=keep_epoch)
+        return undo_install(logs, node, snapshot, cluster_id=cluster_id, keep_epoch=keep_epoch)
 
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", records)
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]

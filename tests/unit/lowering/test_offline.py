@@ -300,10 +300,10 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
     go(ports, plan, FORWARD[:5])
     undo_install = FakeMetadataLogs.undo_install
 
-    def dies_at_3(logs: Any, node: NodeSpec, **options: Any) -> str | None:
+    def dies_at_3(logs: Any, node: NodeSpec, snapshot: str, **options: Any) -> str | None:
         if node.node_id == 3:
             raise KeyboardInterrupt
-        return undo_install(logs, node, **options)
+        return undo_install(logs, node, snapshot, **options)
 
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", dies_at_3)
     with pytest.raises(KeyboardInterrupt):

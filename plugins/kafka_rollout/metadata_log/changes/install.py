@@ -11,7 +11,8 @@ One controller of a live downgrade can start as a candidate instead of waiting f
 then contains its vote for itself in the epoch after the snapshot's (QuorumState.initialize, CandidateState). No node
 has voted in that epoch, because it is higher than every epoch that a node knows.
 
-The backup is in the folder of the log (places.py). A repeated call finishes an interrupted one.
+The backup is in the folder of the log (places.py). A repeated call finishes an interrupted one. A node keeps the
+backups of earlier downgrades: a run undoes the installation of its own snapshot alone, by the name of the snapshot.
 """
 
 from __future__ import annotations
@@ -68,6 +69,11 @@ class InstallState(StrEnum):
 class _Backup(Backup):
     __slots__ = ()
 
+    @classmethod
+    def of(cls, log: Path, snapshot: str) -> _Backup | None:
+        """Return the backup of the installation of a snapshot. `snapshot`: the name of its file."""
+        return next((one for one in cls.all(log, _BACKUP) if one.snapshot == snapshot), None)
+
     @property
     def snapshot(self) -> str:
         return str(self.details["snapshot"])
@@ -113,16 +119,16 @@ def install(
     sha256 = sha256_of(snapshot)
     with files.stopped(folder), changing(folder.log):
         remove_remains(folder.log, _BACKUP, files)
-        backup = _Backup.newest(folder.log, _BACKUP)
-        ours = backup is not None and (backup.snapshot, backup.snapshot_sha256) == (new.name, sha256)
-        if backup is not None and (
-            backup.state == InstallState.UNDOING or (backup.state == InstallState.INSTALLING and not ours)
-        ):
-            what = "being undone" if backup.state == InstallState.UNDOING else "not finished"
-            raise RefusedError(
-                f"The installation of {backup.snapshot} in {folder.log} is {what}.",
-                remedy=f"Run: kafka-rollout metadata uninstall --log-dir {folder.root}.",
-            )
+        backup = _Backup.of(folder.log, new.name)
+        ours = backup is not None and backup.snapshot_sha256 == sha256
+        for one in _Backup.all(folder.log, _BACKUP):
+            is_ours = ours and one.snapshot == new.name
+            if one.state == InstallState.UNDOING or (one.state == InstallState.INSTALLING and not is_ours):
+                what = "being undone" if one.state == InstallState.UNDOING else "not finished"
+                raise RefusedError(
+                    f"The installation of {one.snapshot} in {folder.log} is {what}.",
+                    remedy=f"Run: kafka-rollout metadata uninstall --log-dir {folder.root}.",
+                )
         if backup is not None and ours and backup.state == InstallState.INSTALLED:
             return f"{new.name} is already installed in {folder.log}; the backup is {backup.folder}."
         if backup is None or not ours:
@@ -138,29 +144,36 @@ def install(
     return f"{new.name} is now the whole metadata log in {folder.log}; the backup is {backup.folder}."
 
 
-def is_installed(folder: MetadataFolder) -> bool:
-    """Whether there is an installation to undo, or files of an interrupted call to remove."""
-    return any(folder.log.glob(f"{_BACKUP}*"))
+def is_installed(folder: MetadataFolder, snapshot: str) -> bool:
+    """Whether there is an installation of a snapshot to undo, or files of an interrupted call to remove.
+
+    `snapshot`: the name of its file.
+    """
+    return (folder.log / _backup_name(snapshot)).exists()
 
 
-def refuse_used(folder: MetadataFolder) -> None:
-    """Raise RefusedError if the newest installation can no longer be undone: a broker has registered on it."""
-    backup = _Backup.newest(folder.log, _BACKUP)
+def refuse_used(folder: MetadataFolder, snapshot: str) -> None:
+    """Raise RefusedError if the installation of a snapshot can no longer be undone: a broker has registered on it."""
+    backup = _Backup.of(folder.log, snapshot)
     if backup is not None and backup.state != InstallState.UNDOING:
         _refuse_used(folder, backup)
 
 
-def uninstall(folder: MetadataFolder, *, files: DiskChanges = HERE, keep_epoch: bool = False) -> str:
-    """Restore every file of the time before the newest installation, or finish it; return a sentence.
+def uninstall(
+    folder: MetadataFolder, snapshot: str | None = None, *, files: DiskChanges = HERE, keep_epoch: bool = False
+) -> str:
+    """Restore every file of the time before an installation, or finish it; return a sentence.
 
-    `keep_epoch`: quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one. Then a
-    leader must not have been elected on the snapshot, because running brokers fetch it from the leader.
+    `snapshot`: the name of the file that was installed; None: the newest one, as an operator asks for it. `keep_epoch`:
+    quorum-state stays. A node that runs can know its epoch, and would not accept an earlier one. Then a leader must not
+    have been elected on the snapshot, because running brokers fetch it from the leader.
     Raises UserError without an installation, RefusedError if a broker has registered since or, with `keep_epoch`, if a
     leader was elected, and FatalError, before any change, for a damaged backup.
     """
     with files.stopped(folder), changing(folder.log):
         cleaned = remove_remains(folder.log, _BACKUP, files)
-        backup = _Backup.newest(folder.log, _BACKUP)
+        newest = _Backup.newest(folder.log, _BACKUP)
+        backup = newest if snapshot is None else _Backup.of(folder.log, snapshot)
         if backup is None and cleaned:
             return f"The files in {folder.log} are those of the time before the installation."
         if backup is None:
@@ -185,8 +198,12 @@ def uninstall(folder: MetadataFolder, *, files: DiskChanges = HERE, keep_epoch: 
     return f"The installation of {backup.snapshot} in {folder.log} was undone: all its files are restored."
 
 
+def _backup_name(snapshot: str) -> str:
+    return f"{_BACKUP}{Path(snapshot).stem}"
+
+
 def _prepare(folder: MetadataFolder, name: str, snapshot_sha256: str, files: DiskChanges) -> _Backup:
-    place = folder.log / f"{_BACKUP}{Path(name).stem}"
+    place = folder.log / _backup_name(name)
     sources = [*_files_of(folder), *([folder.bootstrap] if folder.bootstrap else [])]
     sha256 = back_up(sources, place, files)
     details = {"snapshot": name, "snapshot_sha256": snapshot_sha256}

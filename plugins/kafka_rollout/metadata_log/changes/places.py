@@ -336,13 +336,19 @@ class Backup:
     """The other entries."""
 
     @classmethod
+    def all(cls, log: Path, prefix: str) -> list[Self]:
+        """Return the backups in the folder of the log, in the order of their names. `prefix`: of their names."""
+        found = []
+        for manifest in sorted(log.glob(f"{prefix}*/{MANIFEST}")):
+            data = json.loads(manifest.read_text())
+            one = cls(folder=manifest.parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+            found.append(one)
+        return found
+
+    @classmethod
     def newest(cls, log: Path, prefix: str) -> Self | None:
-        """Return the newest backup in the folder of the log. `prefix`: of the backups' names."""
-        manifests = sorted(log.glob(f"{prefix}*/{MANIFEST}"))
-        if not manifests:
-            return None
-        data = json.loads(manifests[-1].read_text())
-        return cls(folder=manifests[-1].parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+        """Return the backup with the last name."""
+        return next(reversed(cls.all(log, prefix)), None)
 
     def check(self, names: Iterable[str]) -> None:
         """Raise FatalError if the copy of one of these files is missing or has another digest than the manifest."""

@@ -204,16 +204,16 @@ class DirectoryMetadataLogs:
             done = install(folder, snapshot, bootstrap=bootstrap, candidate=candidate, files=place.files)
             return place.shown(done)
 
-    def refuse_used(self, node: NodeSpec, *, cluster_id: str) -> None:
+    def refuse_used(self, node: NodeSpec, snapshot: str, *, cluster_id: str) -> None:
         with self.places.in_place(node) as place:
-            refuse_used(_folder_in(place, cluster_id))
+            refuse_used(_folder_in(place, cluster_id), snapshot)
 
-    def undo_install(self, node: NodeSpec, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
+    def undo_install(self, node: NodeSpec, snapshot: str, *, cluster_id: str, keep_epoch: bool = False) -> str | None:
         with self.places.in_place(node) as place:
             folder = _folder_in(place, cluster_id)
-            if not is_installed(folder):
+            if not is_installed(folder, snapshot):
                 return None
-            return place.shown(uninstall(folder, keep_epoch=keep_epoch, files=place.files))
+            return place.shown(uninstall(folder, snapshot, keep_epoch=keep_epoch, files=place.files))
 
     def raise_epoch(self, node: NodeSpec, *, epoch: int, cluster_id: str) -> None:
         with self.places.in_place(node) as place:

@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
-from kafka_rollout.metadata_log.changes.install import install, refuse_used, uninstall
+from kafka_rollout.metadata_log.changes.install import install, is_installed, refuse_used, uninstall
 from kafka_rollout.metadata_log.changes.places import HERE, DiskChanges
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, log_range, open_folder, read_log
 from tests.fakes.dying_files import DyingFiles, KilledError
@@ -268,7 +268,30 @@ def test_once_a_broker_has_registered_it_is_not_taken_back(folder: MetadataFolde
     held = whole(folder)
     for call in (uninstall, refuse_used):
         with pytest.raises(RefusedError, match=f"a broker registered at offset {END}"):
-            call(folder)
+            call(folder, NEW)
+    assert whole(folder) == held
+
+
+@pytest.mark.parametrize("end", [END + 30, END - 7], ids=["of a later offset", "of an earlier offset"])
+def test_the_backup_of_an_earlier_downgrade_is_not_that_of_a_later_snapshot(
+    folder: MetadataFolder, snapshot: Path, tmp_path: Path, end: int
+) -> None:
+    """An undo of a live downgrade makes the log shorter than its snapshot, so a later snapshot can end before it."""
+    later = tmp_path / f"{end:020}-{EPOCH + 200:010}.checkpoint"
+    shutil.copy(snapshot, later)
+    install(folder, snapshot)
+    (folder.log / f"{END:020}.log").write_bytes(registration(END, EPOCH))
+    with pytest.raises(RefusedError):
+        refuse_used(folder, NEW)
+    held = whole(folder)
+    refuse_used(folder, later.name)
+    assert not is_installed(folder, later.name), "nothing is undone, and the node starts on its log"
+    with pytest.raises(UserError, match="no installation"):
+        uninstall(folder, later.name)
+    assert whole(folder) == held
+    install(folder, later)
+    assert "already" in install(folder, later)
+    uninstall(folder, later.name)
     assert whole(folder) == held
 
 
