@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from datetime import date
 from typing import Any
 
@@ -202,6 +203,12 @@ def quorum(voters: Iterable[int], leader: int, observers: Iterable[int] = (), **
         voters=tuple(replica(i) for i in voters),
         observers=tuple(replica(i) for i in observers),
     )
+
+
+def dynamic(static: QuorumState) -> QuorumState:
+    """Return the same quorum with directory ids (KIP-853)."""
+    voters = tuple(replace(one, directory_id=f"directory-of-{one.replica_id}") for one in static.voters)
+    return replace(static, voters=voters)
 
 
 def state(spec: ClusterSpec = SEPARATE, release: Release | None = R391, **other: Any) -> ClusterState:

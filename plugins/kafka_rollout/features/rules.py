@@ -31,6 +31,7 @@ from kafka_rollout.features.support import (
     REGISTRATION_MAY_LACK_RANGES,
     dropped_registration,
     find_lossy_downgrade_gap,
+    find_static_controllers,
     highest_known,
     support_findings,
     unlisted_node_findings,
@@ -39,7 +40,14 @@ from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState, GroupState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import ELR_VERSION, GROUP_VERSION, METADATA_VERSION, TRANSACTION_VERSION, Catalogue
+from kafka_rollout.releases.facts import (
+    ELR_VERSION,
+    GROUP_VERSION,
+    KRAFT_VERSION,
+    METADATA_VERSION,
+    TRANSACTION_VERSION,
+    Catalogue,
+)
 
 # Controllers cannot register below 3.7-IV0 (KIP-919), so their supported levels would be unknown (KIP-1155).
 METADATA_VERSION_FLOOR = 15
@@ -91,6 +99,12 @@ FEATURE_UNSTABLE = FindingCode(
 FEATURE_NOT_DEFAULT = FindingCode(
     "FEATURE-NOT-DEFAULT", WARNING, "The level is stable, and above the default level of a running release."
 )
+QUORUM_STAYS_STATIC = FindingCode(
+    "QUORUM-STAYS-STATIC",
+    BLOCKER,
+    "Raising kraft.version would not make the quorum dynamic: a controller before 4.1.0 only writes the level.",
+    "Upgrade every controller to 4.1.0 or later first.",
+)
 FEATURE_DEPENDENCY = FindingCode(
     "FEATURE-DEPENDENCY", BLOCKER, "A finalized feature would lack the level of another feature that it requires."
 )
@@ -112,6 +126,7 @@ LEVELS_CHECK = Check(
         FEATURE_DOWNGRADE_NOT_ALLOWED,
         FEATURE_UNSTABLE,
         FEATURE_NOT_DEFAULT,
+        QUORUM_STAYS_STATIC,
         FEATURE_DEPENDENCY,
         REGISTRATION_MAY_LACK_RANGES,
     ),
@@ -249,6 +264,11 @@ def _level(
     elif level > current:
         yield from _above_default(catalogue, state, feature, level)
         yield from dropped_registration(catalogue, state, targets, feature, level)
+        if feature == KRAFT_VERSION and (older := find_static_controllers(cluster, catalogue, state)):
+            yield QUORUM_STAYS_STATIC.found(
+                f"feature {feature}",
+                f"{older} The controller would accept kraft.version {level}, and the quorum would stay static.",
+            )
 
 
 def _lowered(
@@ -291,8 +311,8 @@ def _refused_downgrade(
 ) -> Iterable[Finding]:
     current = state.finalized.get(feature, 0)
     known = [release for release in state.releases if release in catalogue]
-    if not known:
-        return
+    if not known or (feature == KRAFT_VERSION and state.quorum is not None and not state.has_dynamic_quorum):
+        return  # a level that a controller before 4.1 only wrote can be deleted
     undo, source = undo_of(catalogue.get(max(known)), feature, level, current)
     # A feature that the running release does not support can be deleted; its other levels cannot be evaluated.
     if undo is not Undo.POSSIBLE and not (undo is Undo.UNKNOWN and level == 0):

@@ -14,12 +14,15 @@ from kafka_rollout.model.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, VersionRange
 
 _NONE = "not at all"  # no range
 
 CONTROLLER_UNREGISTRATION_LEVEL = 33
 """metadata.version 4.4-IV2: the first level at which a controller's registration can be removed (KIP-1312)."""
+
+FIRST_KRAFT_UPGRADE = Release(4, 1, 0)
+"""The first release whose controllers make a static quorum dynamic (KIP-853)."""
 
 _UNREGISTER_BROKER = (
     "Add it to the inventory. If it does not exist any more, remove its registration (kafka-cluster.sh unregister)."
@@ -219,6 +222,25 @@ def dropped_registration(
         else "Finalize metadata.version first, so that the brokers re-register.",
         severity=INFO if is_raised else WARNING,
     )
+
+
+def find_static_controllers(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> str:
+    """Return the controllers that cannot make a static quorum dynamic, as a sentence; empty if every one can.
+
+    Those before 4.1.0 only write the level (FeatureControlManager.updateFeature). A controller of 4.1.0 or later
+    supports the metadata.version of 4.1.0.
+    """
+    later = [release for release in catalogue if release >= FIRST_KRAFT_UPGRADE]
+    level = min((catalogue.get(one).features[METADATA_VERSION].supported.max for one in later), default=None)
+    older = []
+    for node in cluster.controllers:
+        found = supported_ranges(cluster, catalogue, state, METADATA_VERSION)[node.node_id]
+        if level is None or not isinstance(found, VersionRange) or found.max < level:
+            unknown = f" ({found.rstrip('.')})" if isinstance(found, str) else ""
+            older.append(f"controller {node.node_id}{unknown}")
+    if not older:
+        return ""
+    return f"It is not known of every controller that it runs {FIRST_KRAFT_UPGRADE} or later: {few(older)}."
 
 
 def find_lossy_downgrade_gap(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState) -> str:

@@ -9,7 +9,7 @@ from kafka_rollout.gates.gate import GateCheck, GateCondition, none_left
 from kafka_rollout.gates.node import answered
 from kafka_rollout.model.state import CheckpointFile, ClusterState, Movements, NodeFeatures, NodeState, check_current
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue
 
 _WITHOUT_QUORUM = "ApiVersions reports levels without an epoch: the node has not read the quorum's metadata yet"
 
@@ -54,7 +54,9 @@ def _reports_levels(
         return False, f"ApiVersions reports {', '.join(wrong)}"
     if features.epoch is None:
         return False, "ApiVersions reports no epoch of the finalized features"
-    if after_epoch is not None and features.epoch <= after_epoch:
+    # The level of kraft.version is in the state of Raft, so raising it alone makes no new epoch (FeaturesPublisher).
+    makes_epoch = bool(targets.keys() - {KRAFT_VERSION})
+    if makes_epoch and after_epoch is not None and features.epoch <= after_epoch:
         return False, f"epoch {features.epoch} is not newer than {after_epoch}, the epoch before finalizing"
     levels = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
     return True, f"ApiVersions reports {levels}, epoch {features.epoch}"

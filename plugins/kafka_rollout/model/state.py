@@ -384,10 +384,13 @@ class ClusterState:
 
     @property
     def has_dynamic_quorum(self) -> bool:
-        """Whether the voters are in the metadata log (kraft.version 1, KIP-853), and not in the files alone.
+        """Whether the voters are in the metadata log (KIP-853), and not in the files alone.
 
-        Controllers can leave kraft.version out: it is not in the metadata that they report levels from.
+        The voters then have directory ids. The finalized kraft.version is no evidence: a controller before 4.1 writes
+        the level on request, and the quorum stays static. It counts only if the quorum is unknown.
         """
+        if self.quorum is not None:
+            return any(voter.directory_id for voter in self.quorum.voters)
         return any(n.features.finalized.get(KRAFT_VERSION, 0) > 0 for n in self.nodes.values() if n.features)
 
     @property

@@ -12,9 +12,11 @@ from kafka_rollout.features.rules import BAD_INPUT, check_requests
 from kafka_rollout.model.state import ClusterState, NodeState, RegisteredNodes
 from kafka_rollout.releases.facts import CoordinatorClass, Release
 from tests.unit.builders import (
+    R391,
     R431,
     SEPARATE,
     catalogue,
+    dynamic,
     facts,
     feature,
     node_state,
@@ -100,9 +102,28 @@ def test_what_is_not_finalized_cannot_be_deleted_and_metadata_version_never() ->
     assert only(check(on_431(), delete="metadata.version")).code == "METADATA-VERSION-NEEDED"
 
 
+def with_dynamic_quorum(seen: ClusterState) -> ClusterState:
+    assert seen.quorum is not None
+    return replace(seen, quorum=dynamic(seen.quorum))
+
+
 def test_kraft_version_is_not_lowered() -> None:
-    found = only(check(on_431(kraft_version=1), delete="kraft.version"))
+    found = only(check(with_dynamic_quorum(on_431(kraft_version=1)), delete="kraft.version"))
     assert (found.code, "KIP-853" in found.sentence) == ("FEATURE-DOWNGRADE-REFUSED", True)
+
+
+def test_controllers_before_4_1_only_write_kraft_version_and_this_can_be_taken_back() -> None:
+    """FeatureControlManager.updateFeature of 3.9.2 and 4.0.1: a FeatureLevelRecord, and no voters in the log."""
+    assert check(on_431(), up="kraft.version:1").findings == ()
+    old = replace_node(on_431(), node_state(2, R391))
+    found = only(check(replace(on_431(), nodes=old), up="kraft.version:1"))
+    assert found.code == "QUORUM-STAYS-STATIC"
+    assert "controller 2." in found.sentence
+    assert "QUORUM-STAYS-STATIC" in {one.code for one in check(state(), up="kraft.version:1").blockers}
+    written = state(
+        nodes={i: node_state(i, finalized={"metadata.version": 21, "kraft.version": 1}) for i in range(1, 7)}
+    )
+    assert check(written, delete="kraft.version").blockers == ()
 
 
 def test_no_metadata_version_below_the_floor_is_asked_for_safe_or_unsafe() -> None:

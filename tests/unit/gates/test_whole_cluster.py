@@ -70,6 +70,14 @@ def test_finalized_needs_an_epoch_newer_than_before_finalizing() -> None:
     assert _failing(check_finalized(SEPARATE, nameless, {"metadata.version": 30})) == [3]
 
 
+def test_kraft_version_alone_is_no_new_epoch() -> None:
+    """4.3.1 reports it from the state of Raft, and the epoch is that of the last feature record."""
+    levels = {"metadata.version": 30, "kraft.version": 1}
+    seen = state(nodes={n: node_state(n, R431, finalized=levels, epoch=9) for n in range(1, 7)})
+    assert check_finalized(SEPARATE, seen, {"kraft.version": 1}, after_epoch=18).passes
+    assert not check_finalized(SEPARATE, seen, levels, after_epoch=18).passes
+
+
 def test_a_snapshot_file_counts_when_it_was_written_after_finalizing_and_ends_behind_it() -> None:
     files = {n.node_id: [File(100, 1, NOW - 900), File(500, 2, NOW - 5)] for n in SEPARATE.nodes}
     assert check_snapshots(SEPARATE, state(), files, finalized_at=NOW - 10, after_offset=499).passes

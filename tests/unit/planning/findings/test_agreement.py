@@ -16,7 +16,7 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES, PER_NODE, NextStart, agreement_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from tests.fakes.cluster import INCLUDE
-from tests.unit.builders import cluster, node_state, quorum, state
+from tests.unit.builders import cluster, dynamic, node_state, quorum, state
 
 VOTERS = "controller.quorum.voters"
 RIGHT = "1@kafka1:9093,2@kafka2:9093,3@kafka3:9093"
@@ -37,7 +37,10 @@ def _spec(**ports: int) -> ClusterSpec:
 
 SPEC = _spec()
 _LEVELS = {"metadata.version": 21, "kraft.version": 1}
-DYNAMIC = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=_LEVELS) for node in SPEC.nodes})
+# A controller before 4.1 writes the level on request, and the quorum stays static.
+WRITTEN = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=_LEVELS) for node in SPEC.nodes})
+assert WRITTEN.quorum is not None
+DYNAMIC = replace(WRITTEN, quorum=dynamic(WRITTEN.quorum))
 
 
 def _configs(**changed: Mapping[str, str] | str) -> dict[int, dict[str, str]]:
@@ -68,6 +71,14 @@ def _found(configs: dict[int, dict[str, str]], **other: Any) -> list[Finding]:
 
 def _told(configs: dict[int, dict[str, str]], **other: Any) -> list[tuple[str, str, Severity]]:
     return [(one.code, one.subject, one.severity) for one in _found(configs, **other)]
+
+
+@pytest.mark.parametrize("seen", [state(SPEC), WRITTEN], ids=["kraft.version 0", "kraft.version 1 without its voters"])
+def test_a_quorum_whose_voters_have_no_directories_is_static(seen: ClusterState) -> None:
+    bootstrap = {"controller.quorum.bootstrap.servers": "kafka1:9093", VOTERS: ""}
+    told = [code for code, subject, _ in _told(_configs(n3=bootstrap), state=seen) if subject == "node 3"]
+    assert told == ["QUORUM-VOTERS-MISSING"]
+    assert _told(_configs(n3=bootstrap), state=DYNAMIC) == []
 
 
 def test_files_that_agree_with_each_other_and_with_the_quorum_have_no_finding() -> None:

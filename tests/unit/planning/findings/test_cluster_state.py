@@ -28,6 +28,7 @@ from tests.unit.builders import (
     SEPARATE,
     catalogue,
     cluster,
+    dynamic,
     node_state,
     partition,
     quorum,
@@ -440,7 +441,8 @@ def test_from_level_33_on_a_command_removes_the_registration() -> None:
 @pytest.mark.parametrize(("kraft", "remedy"), [(0, "controller.quorum.voters"), (1, "remove-controller")])
 def test_a_voter_that_is_not_in_the_inventory_is_removed_as_a_voter_first(kraft: int, remedy: str) -> None:
     nodes = {i: node_state(i, R391, finalized={"metadata.version": 21, "kraft.version": kraft}) for i in range(1, 7)}
-    seen = replace(state(nodes=nodes), quorum=quorum((1, 2, 3, 9), leader=1))
+    voting = quorum((1, 2, 3, 9), leader=1)
+    seen = replace(state(nodes=nodes), quorum=dynamic(voting) if kraft else voting)
     found = _findings(seen)["UNLISTED-CONTROLLER", "controller 9"]
     assert "It is a voter of the quorum" in found.sentence
     assert remedy in found.remedy
