@@ -8,8 +8,9 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from functools import partial
+from functools import partial, reduce
 from inspect import cleandoc
+from operator import or_
 from pathlib import Path
 from typing import Any, get_args
 
@@ -157,9 +158,13 @@ def _step_rows(parts: Iterable[Step | EachBatch | EachNode | Section]) -> Iterat
 
 def _events() -> Iterator[str]:
     rows = []
+    schemas = json_forms.json_schema(reduce(or_, KINDS.values()))["$defs"]
     for kind, event in KINDS.items():
-        fields = [name for name in event.__dataclass_fields__ if name != "at"]
-        rows.append((f"`{kind}`", cleandoc(event.__doc__ or ""), ", ".join(f"`{name}`" for name in fields)))
+        properties = schemas[event.__name__]["properties"]
+        fields = {name: properties.get(name, {}) for name in event.__dataclass_fields__ if name != "at"}
+        meanings = (f"`{name}`: {field['description']}" for name, field in fields.items() if "description" in field)
+        text = " ".join((cleandoc(event.__doc__ or ""), *meanings))
+        rows.append((f"`{kind}`", text, ", ".join(f"`{name}`" for name in fields)))
     return _table(("event", "meaning", "fields"), rows)
 
 

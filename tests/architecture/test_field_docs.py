@@ -17,14 +17,6 @@ from tests.architecture.rooms import PACKAGE
 from tests.paths import ROOT
 
 FOLDERS = (PACKAGE, *(ROOT / name for name in ("spark_jobs", "consumer", "tools/derivation")))
-_OURS = "plugins/kafka_rollout/"
-_TO_CONVERT = (
-    *(f"{_OURS}run/{name}" for name in ("events", "step_events", "projections/")),
-    *(f"{_OURS}{name}/" for name in ("report", "console", "roll", "procedure")),
-    *(f"{_OURS}cli/{name}" for name in ("status_screen", "show", "run.py", "answers")),
-    *(f"{_OURS}wiring/{name}" for name in ("runs", "stored_state")),
-    *(f"{_OURS}airflow/{name}" for name in ("views/", "graphs/", "operators/", "gates/", "common/")),
-)
 _NAME = r"`(\w+)`(?: \([^()`]*\))?"
 _ENTRY = re.compile(rf"(?:^|(?<=[.;:)] )|(?<=,\s)){_NAME}(?:, {_NAME})*(?:,? and {_NAME})?(?: True| False| None)?: ")
 
@@ -43,8 +35,7 @@ def glossaries(source: str) -> Iterator[tuple[str, str]]:
 
 @pytest.mark.parametrize("folder", FOLDERS, ids=lambda folder: folder.name)
 def test_no_class_has_a_glossary_of_its_fields(folder: Path) -> None:
-    files = (path for path in sorted(folder.rglob("*.py")) if not str(path.relative_to(ROOT)).startswith(_TO_CONVERT))
-    found = {str(path.relative_to(ROOT)): list(glossaries(path.read_text())) for path in files}
+    found = {str(path.relative_to(ROOT)): list(glossaries(path.read_text())) for path in sorted(folder.rglob("*.py"))}
     assert {path: names for path, names in found.items() if names} == {}
 
 

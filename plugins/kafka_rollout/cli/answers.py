@@ -32,12 +32,13 @@ def shell_responder() -> Responder:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TerminalAnswers:
-    """Shows a decision request and asks the named approver. `confirms` False: the options are the answer."""
+    """Shows a decision request and asks the named approver."""
 
     cluster: ClusterSpec
     name: str | None
     reason: str | None
     confirms: bool
+    """False: the options are the answer."""
 
     @property
     def present(self) -> bool:

@@ -83,10 +83,12 @@ def plain(value: Any) -> Any:
 
 @dataclass(slots=True)
 class JsonResult:
-    """The JSON result of one call. `file`: None for standard output. `run`: the id of its run, once it is known."""
+    """The JSON result of one call."""
 
     file: Path | None = None
+    """None for standard output."""
     run: str = ""
+    """The id of its run, once it is known."""
     is_written: bool = False
 
 

@@ -59,32 +59,35 @@ class Truth(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StatusCondition:
-    """A condition as Kubernetes has them. `since`: ISO 8601, UTC; None if unknown."""
+    """A condition as Kubernetes has them."""
 
     type: str
     status: Truth
     reason: str
     message: str
     since: str | None
+    """ISO 8601, UTC; None if unknown."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Waiting:
-    """`who`: Airflow's ids of those who can answer, or one sentence. `until`: None without a limit."""
-
     what: str
     since: str
     who: tuple[str, ...]
+    """Airflow's ids of those who can answer, or one sentence."""
     until: str | None
+    """None without a limit."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Nodes:
-    """Node steps; in a rollback those of the nodes that return. `left` and `total`: None without a plan."""
+    """Node steps; in a rollback those of the nodes that return."""
 
     done: int
     left: int | None
+    """None without a plan."""
     total: int | None
+    """None without a plan."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -145,17 +148,19 @@ class ClusterStatus:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunState:
-    """A run as it was read. `steps`: of its procedure. `command`: that continues it in a shell. `problem`: why its
-    history cannot be read; then the other fields are empty."""
+    """A run as it was read."""
 
     run_id: str
     view: RunView = field(default_factory=RunView)
     plan: Plan | None = None
     end: RunEnd | None = None
     steps: tuple[StepLine, ...] = ()
+    """The steps of its procedure."""
     has_lock: bool = False
     command: str = ""
+    """The command that continues it in a shell."""
     problem: str = ""
+    """Why its history cannot be read; then the other fields are empty."""
 
     @property
     def current_end(self) -> RunEnd | None:

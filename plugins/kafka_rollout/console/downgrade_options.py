@@ -41,25 +41,27 @@ class OptionState(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reason:
-    """Why an option is not open. `code`: of a finding; empty without one."""
+    """Why an option is not open."""
 
     sentence: str
     remedy: str = ""
     code: str = ""
+    """Of a finding; empty without one."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Judged:
-    """One older release. `path`: the releases that the nodes start on, the target last. `lowered`: levels that must be
-    lowered before; `refused`: why Kafka does not lower metadata.version, empty if it does.
-    """
+    """One older release."""
 
     release: Release
     state: OptionState
     reasons: tuple[Reason, ...]
     path: tuple[Release, ...] = ()
+    """The releases that the nodes start on, the target last."""
     lowered: tuple[FeatureChange, ...] = ()
+    """Levels that must be lowered before."""
     refused: str = ""
+    """Why Kafka does not lower metadata.version, empty if it does."""
 
 
 def judge_options(

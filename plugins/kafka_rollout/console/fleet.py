@@ -43,72 +43,78 @@ class Show(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastCheck:
-    """The newest scheduled check. `target`: the release that it is for. `at`: ISO 8601, UTC."""
+    """The newest scheduled check."""
 
     at: str
+    """ISO 8601, UTC."""
     target: str
+    """The release that it is for."""
     blockers: int
     warnings: int
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetRow:
-    """One cluster. A value that is not known is None. Times: ISO 8601, UTC.
-
-    `phase`: of the run that matters, as in the status. `releases`: release or `unknown` → number of nodes. `builds`:
-    version of a vendor's build, with the vendor → number of nodes. `problems`: what is not healthy, at the time
-    `observed`. `changed`: the newest known change of releases or levels. `is_live`: observed now. `verdicts`: release →
-    result if its coordinators load the logs, at the time `scanned`. `downgrade_to`: the open options
-    (console/downgrade_options.py). `waits_for`: requests without an answer. `in_progress`: ids of runs.
-    `releases_behind`: releases of the catalogue above the oldest running one. `defects`: known defects of the running
-    releases.
-    """
+    """One cluster. A value that is not known is None. Times: ISO 8601, UTC."""
 
     cluster: str
     owner: str
     phase: Phase | None = None
+    """Of the run that matters, as in the status."""
     needs_human: bool = False
     run: str | None = None
     dag: str | None = None
     releases: Mapping[str, int] | None = None
+    """Release or `unknown` → number of nodes."""
     metadata_version: int | None = None
     metadata_version_name: str | None = None
     builds: Mapping[str, int] | None = None
+    """Version of a vendor's build, with the vendor → number of nodes."""
     brokers: int
     controllers: int
     problems: tuple[str, ...] | None
+    """What is not healthy, at the time `observed`."""
     observed: str | None = None
     changed: str | None = None
+    """The newest known change of releases or levels."""
     is_live: bool
+    """Observed now."""
     scanned: str | None = None
     verdicts: Mapping[str, str] | None = None
+    """Release → result if its coordinators load the logs, at the time `scanned`."""
     downgrade_to: tuple[str, ...] | None
+    """The open options (console/downgrade_options.py)."""
     check: LastCheck | None
     waits_for: tuple[str, ...]
+    """Requests without an answer."""
     in_progress: tuple[str, ...]
+    """Ids of runs."""
     releases_behind: int | None = None
+    """Releases of the catalogue above the oldest running one."""
     newest_patch: str | None = None
     newest_release: str
     defects: tuple[str, ...] | None = None
+    """Known defects of the running releases."""
     next_action: str = ""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterFacts:
-    """What is stored about a cluster, as far as the reader can see it.
-
-    `status`: None if the reader can see the scans only. `runs`: those that were read, the last changed first. `scan`,
-    `check`: the newest ones. `problem`: why something could not be read, as a sentence.
-    """
+    """What is stored about a cluster, as far as the reader can see it."""
 
     spec: ClusterSpec
     status: ClusterStatus | None
+    """None if the reader can see the scans only."""
     runs: Sequence[RunState] = ()
+    """Those that were read, the last changed first."""
     observation: Observation | None = None
     is_live: bool = False
     scan: ScanSummary | None = None
+    """The newest one."""
     check: LastCheck | None = None
+    """The newest one."""
     problem: str = ""
+    """Why something could not be read, as a sentence."""
 
 
 def fleet_row(facts: ClusterFacts, catalogue: Catalogue, now: float) -> FleetRow:
@@ -321,12 +327,14 @@ def _behind(row: FleetRow) -> str | None:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Column:
-    """One column. `text`: of a cell, None if it is unknown. `is_time`: it is shown with the age."""
+    """One column."""
 
     id: str
     title: str
     text: Callable[[FleetRow], str | None]
+    """Text of a cell; None if it is unknown."""
     is_time: bool = False
+    """It is shown with the age."""
 
 
 COLUMNS = (

@@ -55,96 +55,107 @@ LISTED = 5  # kinds of records per log, and partitions per kind
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StoredCheck:
-    """A stored check. `blockers`: as of `roll_blockers`. `observed`: None in a check of an earlier version."""
+    """A stored check."""
 
     run_id: str
     at: float
     blockers: tuple[Finding, ...] | None
+    """As of `roll_blockers`."""
     observed: Observed | None
+    """None in a check of an earlier version."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionFacts:
-    """What is stored about a cluster, as far as the reader can see it.
-
-    `scans`: oldest first, without their records; `results`: by name of a scan, at least the newest one and those of
-    `scans_to_compare`. `checks`: oldest first. `runs`: run id → events, the last changed run first. `sees_scans`: False
-    if the reader cannot read scans and checks. `problem`: why scans and checks could not be read, as a sentence.
-    """
+    """What is stored about a cluster, as far as the reader can see it."""
 
     spec: ClusterSpec
     observation: Observation | None
     scans: Sequence[ScanSummary] = ()
+    """Oldest first, without their records."""
     results: Mapping[str, ScanResult]
+    """By name of a scan, at least the newest one and those of `scans_to_compare`."""
     checks: Sequence[StoredCheck] = ()
+    """Oldest first."""
     runs: Mapping[str, RunView]
+    """Run id → events, the last changed run first."""
     sees_scans: bool = True
+    """False if the reader cannot read scans and checks."""
     problem: str = ""
+    """Why scans and checks could not be read, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BlockingRecords:
-    """Records of one kind. `count`: of all partitions; `current`: of these, the newest of their key, None if unknown.
-
-    `stops`: the release does not load them; else it ignores them. `first`: places of the first ones.
-    """
+    """Records of one kind."""
 
     title: str
     count: int
+    """Of all partitions."""
     current: int | None
+    """Of these, the newest of their key, None if unknown."""
     stops: bool
+    """The release does not load them; else it ignores them."""
     reason: str
     first: tuple[str, ...]
+    """Places of the first ones."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogVerdict:
-    """The verdict of one release for one coordinator log. `kinds`: number of all kinds; `records`: the first ones."""
+    """The verdict of one release for one coordinator log."""
 
     log: str
     verdict: LoadVerdict | None
     sentence: str
     kinds: int = 0
+    """Number of all kinds of such records."""
     records: tuple[BlockingRecords, ...] = ()
+    """Those of the first kinds."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Method:
-    """One method. `is_possible`: None if it is unknown. `why`: a sentence. `outage`, `takes`, `undo`: sentences.
-
-    `command`: a dry run of it. `parameters`: fields of the DAG's form.
-    """
+    """One method."""
 
     name: Lowering
     is_possible: bool | None
+    """None if it is unknown."""
     why: str
+    """A sentence."""
     outage: str = ""
+    """Sentences."""
     restarts: int = 0
     takes: str = ""
+    """Sentences."""
     undo: str = ""
+    """Sentences."""
     command: str = ""
+    """A dry run of it."""
     parameters: Mapping[str, Any]
+    """Fields of the DAG's form."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OptionChange:
-    """One change of an option. `state`: since then; None: levels or methods changed, the logs did not. `run_id`: the
-    run or the scheduled scan or check; empty for a command.
-    """
+    """One change of an option."""
 
     at: float
     state: OptionState | None
+    """State since then; None: levels or methods changed, the logs did not."""
     sentence: str
     run_id: str
+    """The run or the scheduled scan or check; empty for a command."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LastPlan:
-    """The newest plan of a downgrade to the release. `blockers`: as text."""
+    """The newest plan of a downgrade to the release."""
 
     at: float
     run_id: str
     blockers: tuple[str, ...]
+    """Findings as text."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -163,10 +174,7 @@ class Option:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowngradeOptions:
-    """All options of a cluster. Times: epoch seconds. `problem`: why nothing or only a part is known.
-
-    `of_methods`: changes of what rolling and live downgrades need, for all options.
-    """
+    """All options of a cluster. Times: epoch seconds."""
 
     cluster: str
     as_of: float
@@ -178,8 +186,10 @@ class DowngradeOptions:
     scan_run: str
     checked_at: float | None
     problem: str
+    """Why nothing or only a part is known."""
     options: tuple[Option, ...]
     of_methods: tuple[OptionChange, ...]
+    """Changes of what rolling and live downgrades need, for all options."""
 
 
 def build_options(facts: OptionFacts, catalogue: Catalogue, now: float) -> DowngradeOptions:

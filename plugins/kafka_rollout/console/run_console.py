@@ -63,10 +63,9 @@ class Way(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Trend:
-    """`before`: the number `over_s` seconds before the newest check."""
-
     way: Way
     before: int
+    """The number `over_s` seconds before the newest check."""
     over_s: float
 
 
@@ -79,7 +78,7 @@ class ShownCondition(GateCondition):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownGate:
-    """A gate that has not passed. `conditions`: the unmet ones first. Times: epoch seconds; None: never checked."""
+    """A gate that has not passed. Times: epoch seconds; None: never checked."""
 
     gate: str
     node_id: int | None
@@ -88,41 +87,44 @@ class ShownGate:
     began_at: float | None
     checked_at: float | None
     conditions: tuple[ShownCondition, ...]
+    """The unmet ones first."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Choice:
-    """A possible answer, and its consequence as a sentence. `undoes`: it rolls back or ends the run."""
+    """A possible answer, and its consequence as a sentence."""
 
     option: str
     consequence: str
     undoes: bool
+    """It rolls back or ends the run."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OpenRequest:
-    """The request of Airflow that the run waits for. `record_id`: id of the task instance."""
+    """The request of Airflow that the run waits for."""
 
     task_id: str
     record_id: str
+    """Id of the task instance."""
     asked_at: float
     choices: tuple[Choice, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RackNode:
-    """`role`: broker, controller or both; empty if the inventory lacks the node."""
-
     node_id: int
     role: str
+    """Broker, controller or both; empty if the inventory lacks the node."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rack:
-    """The nodes of a rack in their order. `counts`: phase → number."""
+    """The nodes of a rack in their order."""
 
     name: str
     counts: Mapping[NodeStage, int]
+    """Phase → number."""
     nodes: tuple[RackNode, ...]
 
 
@@ -137,14 +139,16 @@ class LogLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownFindings:
-    """Findings with one code and one remedy. `subjects`: their number and the first of them; `items`: all of them."""
+    """Findings with one code and one remedy."""
 
     severity: str
     code: str
     subjects: str
+    """The number of subjects and the first of them."""
     sentence: str
     remedy: str
     items: tuple[str, ...]
+    """All subjects."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,14 +163,14 @@ class ShownEstimate:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Stop:
-    """A stop of all nodes, or of all controllers, that the run has not ended yet. `since`: epoch seconds.
-
-    `clients`: the effect on clients, as a sentence; `serves`: clients can produce and consume.
-    """
+    """A stop of all nodes, or of all controllers, that the run has not ended yet."""
 
     since: float
+    """Epoch seconds."""
     clients: str
+    """The effect on clients, as a sentence."""
     serves: bool
+    """Clients can produce and consume."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -177,17 +181,18 @@ class TimedLine:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Console:
-    """One run. `title`: kind and releases. `needs_human`: an operator or an approver must act. `why`: the reason, or
-    the end in a sentence. `stopped`: what the run has stopped, in a sentence. `way_back`: what is possible by the
-    history, in a sentence.
-    """
+    """One run."""
 
     run_id: str
     title: str
+    """Kind and releases."""
     phase: Phase
     needs_human: bool
+    """An operator or an approver must act."""
     why: str
+    """The reason, or the end in a sentence."""
     stopped: str
+    """What the run has stopped, in a sentence."""
     stop: Stop | None
     request: OpenRequest | None
     steps: tuple[StepLine, ...]
@@ -199,6 +204,7 @@ class Console:
     estimate: ShownEstimate | None
     lines: tuple[TimedLine, ...]
     way_back: str
+    """What is possible by the history, in a sentence."""
     plan_hash: str
     began_at: float | None
     changed_at: float | None
@@ -413,21 +419,23 @@ class Counted:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterNow:
-    """`observed_at`: epoch seconds. `counts`: name → objects; 0 is good. `controller`: id of the active one, None if
-    there is none or it is unknown. `most_lag`: records between the leader of the quorum and the last node. `levels`:
-    finalized feature → level. `clients`: the effect on clients, as a sentence; `serves`: there is none, None if it is
-    unknown. `problems`: of queries without an answer.
-    """
-
     observed_at: float
+    """Epoch seconds."""
     counts: Mapping[str, Counted]
+    """Name → objects; 0 is good."""
     partitions: int | None
     controller: int | None
+    """Id of the active one, None if there is none or it is unknown."""
     most_lag: int | None
+    """Records between the leader of the quorum and the last node."""
     levels: Mapping[str, int]
+    """Finalized feature → level."""
     clients: str
+    """The effect on clients, as a sentence."""
     serves: bool | None
+    """There is no such effect; None if it is unknown."""
     problems: tuple[str, ...]
+    """Of queries without an answer."""
 
 
 def summarize(

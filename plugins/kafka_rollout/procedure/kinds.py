@@ -354,16 +354,18 @@ RESTART = Procedure(
 class KindOfRun:
     """A kind of run: the DAG and the command of one procedure, with its report.
 
-    `dag_prefix`: its DAG of each cluster has this prefix and the cluster's name as id. `description` and `doc`
-    (Markdown) of the DAG are templates with the cluster's `name`. `command`: of the command line, which continues a
-    run. The fields of its form and its options name the kind in `planning/request.py`.
+    The fields of its form and its options name the kind in `planning/request.py`.
     """
 
     procedure: Procedure
     dag_prefix: str
+    """Its DAG of each cluster has this prefix and the cluster's name as id."""
     command: str
+    """Of the command line, which continues a run."""
     description: str
+    """Of the DAG, a template with the cluster's `name`."""
     doc: str
+    """Of the DAG, Markdown, a template with the cluster's `name`."""
     build_report: Callable[..., RunReport]
 
 

@@ -85,19 +85,18 @@ class Log(Protocol):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepCall:
-    """What an action gets.
-
-    `begun`: how the DAG run began; None on the command line. `results`: what actions leave for the caller, by id of
-    their step. `on_progress`: shows a line of a long action; None writes it to the log.
-    """
+    """What an action gets."""
 
     ports: ClusterPorts
     request: Request
     plan_or_none: Plan | None = None
     begun: Begun | None = None
+    """How the DAG run began; None on the command line."""
     log: Log = field(default=getLogger(__name__))
     on_progress: Callable[[str], None] | None = None
+    """Shows a line of a long action; None writes it to the log."""
     results: dict[str, Any] = field(default_factory=dict)
+    """What actions leave for the caller, by id of their step."""
 
     @property
     def plan(self) -> Plan:
@@ -133,14 +132,12 @@ class ApprovalRequest:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Jump:
-    """Skips everything after this step up to and including `past`, if `when` returns a reason.
-
-    `by_plan`: the reason depends on the plan alone, so that it is known before the step.
-    """
+    """Skips everything after this step up to and including `past`, if `when` returns a reason."""
 
     past: str
     when: Condition
     by_plan: bool = False
+    """The reason depends on the plan alone, so that it is known before the step."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,10 +146,6 @@ class Step:
 
     `id` is the task's id; it also names the step in events and reports. `label` is a noun phrase, `progress` what the
     run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
-    `proves`: a run that changed levels is finished only if this gate passed. `monitored`: groups are watched, and test
-    traffic runs if the run requests it, while the step acts. `files`: what the step leaves in the run's folder.
-    `changes`: the action changes the cluster, so an operator's pause or stop ends the run before it. `lists`: the
-    action only lists what the next group is mapped over, so it is not a line of the report.
     """
 
     id: str
@@ -171,10 +164,15 @@ class Step:
     on_failure: Reaction = Reaction.FAIL
     on_resume: OnResume = OnResume.REPEAT
     proves: bool = False
+    """A run that changed levels is finished only if this gate passed."""
     monitored: bool = False
+    """Groups are watched, and test traffic runs if the run requests it, while the step acts."""
     changes: bool = False
+    """The action changes the cluster, so an operator's pause or stop ends the run before it."""
     files: tuple[str, ...] = ()
+    """What the step leaves in the run's folder."""
     lists: bool = False
+    """The action only lists what the next group is mapped over, so it is not a line of the report."""
 
     @property
     def joins(self) -> bool:
@@ -186,24 +184,22 @@ class Step:
 class EachBatch:
     """The parts of a batch, in their order, for every batch of a roll or of its rollback (`roll/loop.py`).
 
-    In the graph it is a group that is mapped over the batches of the plan. `approvals`: what the gate before the stop
-    asks for between batches, if the run requests it.
+    In the graph it is a group that is mapped over the batches of the plan.
     """
 
     steps: tuple[Step, ...]
     approvals: tuple[ApprovalRequest, ...] = ()
+    """What the gate before the stop asks for between batches, if the run requests it."""
     is_rollback: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class EachNode:
-    """A gate for every node, controllers first, after all nodes were started. In the graph it is a mapped task.
-
-    `is_rollback`: the nodes were started on their previous release.
-    """
+    """A gate for every node, controllers first, after all nodes were started. In the graph it is a mapped task."""
 
     step: Step
     is_rollback: bool = False
+    """The nodes were started on their previous release."""
 
     @property
     def id(self) -> str:
@@ -213,26 +209,25 @@ class EachNode:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Section:
-    """Steps that belong together: a group of the graph.
-
-    `prefixes`: the group's id begins the ids of its steps. `on_decision`: it runs only if an approver decided so, and
-    the procedure continues without it.
-    """
+    """Steps that belong together: a group of the graph."""
 
     id: str
     doc: str
     parts: tuple[Step | EachBatch | EachNode | Section, ...]
     prefixes: bool = False
+    """The group's id begins the ids of its steps."""
     on_decision: bool = False
+    """It runs only if an approver decided so, and the procedure continues without it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Procedure:
-    """All steps of a kind of run, in their order. `dry_run_body`: Markdown of the plan, shown after a dry run."""
+    """All steps of a kind of run, in their order."""
 
     name: str
     parts: tuple[Step | Section, ...]
     dry_run_body: Callable[[StepCall], str]
+    """Markdown of the plan, shown after a dry run."""
 
     def __iter__(self) -> Iterator[tuple[str, Step]]:
         """Yield (task id, step) in their order; a step of each batch or node once."""

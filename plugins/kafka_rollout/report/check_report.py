@@ -42,18 +42,18 @@ class Result(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CheckEntry:
-    """One check that ran. `examined`: objects with their numbers. `seconds`: of its evaluation and its own queries.
-
-    `reasons`: what it did not observe, or why it does not apply. An entry with findings can have reasons too: then the
-    result is known in part.
-    """
+    """One check that ran."""
 
     check: Check
     result: Result
     examined: str
+    """Objects with their numbers."""
     findings: tuple[Finding, ...]
     reasons: tuple[str, ...]
+    """What it did not observe, or why it does not apply. An entry with findings can have reasons too: then the result
+    is known in part."""
     seconds: float
+    """Of its evaluation and its own queries."""
 
     @classmethod
     def of(cls, checked: Checked, unknown: Mapping[Need, str], *, examined: str, seconds: float) -> CheckEntry:
@@ -101,28 +101,32 @@ class CheckEntry:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterCheckReport:
-    """All checks of one cluster for one release.
-
-    `cluster`: name in the inventory; the id of a discovered cluster. `change`: upgrade, downgrade or restart. `path`:
-    the releases, the running one first. `nodes`, `contents`: what was observed, with numbers. `checked_at`: epoch
-    seconds. `seconds`: the whole check. `left_out`: checks that --only or --skip left out. `complete_with`: how unknown
-    results become known. `observed`: releases, levels and health in numbers.
-    """
+    """All checks of one cluster for one release."""
 
     cluster: str
+    """Name in the inventory; the id of a discovered cluster."""
     bootstrap_servers: str
     cluster_id: str
     change: str
+    """Upgrade, downgrade or restart."""
     path: tuple[str, ...]
+    """The releases, the running one first."""
     target: str
     nodes: str
+    """What was observed, with numbers."""
     contents: str
+    """What was observed, with numbers."""
     checked_at: float
+    """Epoch seconds."""
     seconds: float
+    """The whole check."""
     entries: tuple[CheckEntry, ...]
     left_out: int
+    """Checks that --only or --skip left out."""
     complete_with: str
+    """How unknown results become known."""
     observed: Observed | None = None
+    """Releases, levels and health in numbers."""
 
     @property
     def totals(self) -> Mapping[Result, int]:

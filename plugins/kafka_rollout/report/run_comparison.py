@@ -77,24 +77,27 @@ class FoundIn:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunComparison:
-    """`first` and `second`: ids of the runs. `new`: findings of the second run alone, `gone`: of the first one."""
-
     format: int = FORMAT
     cluster: str
     first: str
+    """Ids of the runs."""
     second: str
+    """Ids of the runs."""
     sections: tuple[ComparisonSection, ...]
     new: tuple[FoundIn, ...]
+    """Findings of the second run alone."""
     gone: tuple[FoundIn, ...]
+    """Findings of the first run alone."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ComparedRun:
-    """A run with its report.json. `terms`: of its plan; None in plans of earlier versions."""
+    """A run with its report.json."""
 
     run_id: str
     report: Mapping[str, Any]
     terms: RunTerms | None
+    """Of its plan; None in plans of earlier versions."""
 
 
 def compare_runs(cluster: str, first: ComparedRun, second: ComparedRun) -> RunComparison:

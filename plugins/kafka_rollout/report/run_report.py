@@ -88,17 +88,15 @@ UNFINISHED = frozenset({Outcome.STOPPED, Outcome.ROLLED_BACK})
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class StepLine:
-    """One step of a run, or the node steps of one release step.
-
-    `reason`: why it was skipped, has failed or waits; the number of nodes that are done. `at`: when it got its state
-    (epoch s), of a step that has begun when it began; None if open.
-    """
+    """One step of a run, or the node steps of one release step."""
 
     id: str
     label: str
     state: StepState
     reason: str = ""
+    """Why it was skipped, has failed or waits; the number of nodes that are done."""
     at: float | None = None
+    """When it got its state (epoch s), of a step that has begun when it began; None if open."""
 
 
 def _release_step_form(step: ReleaseStep) -> dict[str, Any]:
@@ -127,33 +125,34 @@ class NodeTimesReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class NodeReport:
-    """`release`: None if the node did not respond. `starts`: of this run."""
-
     node_id: int
     name: str
     roles: tuple[str, ...]
     release: Release | None
+    """None if the node did not respond."""
     starts: tuple[StartRecord, ...]
+    """Of this run."""
     starts_per_release: Mapping[str, int]
     node_steps: tuple[NodeTimesReport, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchReport:
-    """Nodes that the plan restarts together. `ends`: why the batch has no further node.
-
-    `parts`: the parts in which they restarted; one part if the batch was not split. `split`: why it was split. The
-    times are those of its node steps: None before the first stop, and before the last gate has passed.
-    """
+    """Nodes that the plan restarts together."""
 
     release_step: str
     node_ids: tuple[int, ...]
     rack: str
     ends: str
+    """Why the batch has no further node."""
     parts: tuple[tuple[int, ...], ...]
+    """The parts in which they restarted; one part if the batch was not split."""
     split: str
+    """Why it was split."""
     began_at: float | None
+    """Of its first node step; None before the first stop."""
     ended_at: float | None
+    """Of its last node step; None before the last gate has passed."""
     duration_s: float | None
 
 
@@ -167,8 +166,6 @@ class CheckReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GateReport:
-    """`checks`: the first and the last of the recorded checks."""
-
     gate: str
     kind: GateKind
     release_step: str | None
@@ -176,6 +173,7 @@ class GateReport:
     state: GateState
     message: str
     checks: tuple[CheckReport, ...]
+    """The first and the last of the recorded checks."""
     checks_recorded: int
     began_at: float | None
     ended_at: float | None
@@ -188,7 +186,7 @@ class GateReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FailedGate:
-    """The gate at which the run stopped. `unmet`: conditions of its last check; `met`: number of the others."""
+    """The gate at which the run stopped."""
 
     gate: str
     kind: GateKind
@@ -198,44 +196,43 @@ class FailedGate:
     ended_at: float | None
     message: str
     unmet: tuple[GateCondition, ...]
+    """Conditions of its last check."""
     met: int
+    """Number of the others."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PlannedLevel(FeatureChange):
-    """`shown_undo`: the method as the approval showed it."""
-
     shown_undo: LevelUndo | None
+    """The method as the approval showed it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FeaturesReport:
-    """`before`, `after`: feature → finalized level. `answers`: the controller's validate-only answers."""
-
     before: Mapping[str, int]
+    """Feature → finalized level."""
     after: Mapping[str, int]
+    """Feature → finalized level."""
     planned: tuple[PlannedLevel, ...]
     answers: tuple[Validated, ...]
+    """The controller's validate-only answers."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CurrentLevel:
-    """metadata.version as one node reports it. `source`: where the value comes from, as a sentence."""
+    """metadata.version as one node reports it."""
 
     node_id: int
     prometheus: int | None
     jolokia: int | None
     api_versions: int | None
     source: str
+    """Where the value comes from, as a sentence."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunReport:
-    """The report of an upgrade.
-
-    `unanswered`: a sentence per query without an answer at the end. `logs`: of nodes whose gate failed. `proved`,
-    `not_proved`: a sentence per fact. `next_action`: what an operator does now.
-    """
+    """The report of an upgrade."""
 
     format: int = FORMAT
     run_id: str
@@ -270,22 +267,26 @@ class RunReport:
     groups: Document | None
     snapshot: Annotated[SnapshotLoaded, _EVENT] | None
     unanswered: tuple[str, ...]
+    """A sentence per query without an answer at the end."""
     steps: tuple[StepLine, ...] = ()
     next_action: str = ""
+    """What an operator does now."""
     failed_gate: FailedGate | None = None
     logs: tuple[LogExcerpt, ...] = ()
+    """Of nodes whose gate failed."""
     proved: tuple[str, ...] = ()
+    """A sentence per fact."""
     not_proved: tuple[str, ...] = ()
+    """A sentence per fact."""
     batches: tuple[BatchReport, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MeasuredOutage:
-    """`seconds`: at most; None while the outage continues."""
-
     began_at: float
     served_at: float | None
     seconds: float | None
+    """At most; None while the outage continues."""
     seconds_at_least: float
     writable_s: float | None
     sentence: str
@@ -304,18 +305,17 @@ class MeasuredOutage:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class OutageReport:
-    """`expected_s`: if no controller is killed, `expected_at_most_s`: if one is; `expected`: both in words."""
-
     expected_s: float | None
+    """If no controller is killed."""
     expected_at_most_s: float | None
+    """If a controller is killed."""
     expected: str | None
+    """Both in words."""
     measured: tuple[MeasuredOutage, ...]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowngradeReport(RunReport):
-    """`offline_steps`: of a live downgrade too. `inventory`: the contents before and after."""
-
     unsafe: bool
     offline: bool
     live: bool
@@ -324,8 +324,10 @@ class DowngradeReport(RunReport):
     trims: tuple[Annotated[Trimmed, _EVENT], ...]
     bootstraps: tuple[Annotated[BootstrapReplaced, _EVENT], ...]
     inventory: Document | None
+    """The contents before and after."""
     outage: OutageReport | None
     offline_steps: tuple[Annotated[OfflineEvent, _EVENT], ...]
+    """Of a live downgrade too."""
 
 
 def _results_form(results: FeatureResults | None) -> dict[str, Any]:
@@ -497,12 +499,10 @@ def _levels(seen: object) -> set[int]:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Proved:
-    """`release`: the run moved every node to it; None if it moved none. `levels`: feature → finalized level, of the
-    features that the plan changes.
-    """
-
     release: Release | None = None
+    """The run moved every node to it; None if it moved none."""
     levels: Mapping[str, int] = field(default_factory=dict)
+    """Feature → finalized level, of the features that the plan changes."""
 
 
 def proved_by(plan: Plan, outcome: Outcome) -> Proved:

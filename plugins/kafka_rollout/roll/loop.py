@@ -133,13 +133,11 @@ def begin_rollback(ports: ClusterPorts, plan: Plan) -> Roll:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BatchStatus(WatchStatus):
-    """Status of a gate of a batch. A gate that `asks` waits until an approver has answered; `message` is the reason.
-
-    `can_split`: an approver can let the nodes restart in parts instead.
-    """
+    """Status of a gate of a batch. A gate that `asks` waits until an approver has answered; `message` is the reason."""
 
     asks: ApprovalOf | None = None
     can_split: bool = False
+    """An approver can let the nodes restart in parts instead."""
 
 
 @dataclass(slots=True, kw_only=True)

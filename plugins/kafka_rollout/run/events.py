@@ -27,19 +27,19 @@ class Channel(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Responder:
-    """The person as the channel knows them.
-
-    `user`: Airflow's user id, or the operating system's user at a shell. `name`: the user's name in Airflow.
-    `host`: the shell's. `record_id`: the id of Airflow's Human-in-the-loop record, which is the task instance's.
-    `answered_at`: epoch seconds by Airflow's record, 0 at a shell.
-    """
+    """The person as the channel knows them."""
 
     channel: Channel
     user: str
+    """Airflow's user id, or the operating system's user at a shell."""
     name: str = ""
+    """The user's name in Airflow."""
     host: str = ""
+    """The host of the shell."""
     record_id: str = ""
+    """The id of Airflow's Human-in-the-loop record, which is the task instance's."""
     answered_at: float = 0.0
+    """Epoch seconds by Airflow's record, 0 at a shell."""
 
     def __str__(self) -> str:
         if self.channel is Channel.SHELL:
@@ -69,10 +69,11 @@ class Words:
 class Event:
     """One event. `at` in epoch seconds; the store sets it when it records an event whose `at` is 0.
 
-    Each subclass is a dataclass of the same form. `kind`: its name in the stored record.
+    Each subclass is a dataclass of the same form.
     """
 
     kind: ClassVar[str] = ""
+    """Its name in the stored record."""
 
     at: float = 0.0
 
@@ -148,16 +149,15 @@ _LABELS = {Decision.APPROVED: "Approve", Decision.REJECTED: "Reject"}
 
 
 class Begun(Event, kind="begun"):
-    """The first event of a DAG run, and of each time that it plans again.
-
-    `triggered_by`: the name of Airflow's user who triggered the run; empty if unknown. `run_type`: Airflow's type of
-    the run. `clears`: how often users had cleared tasks of the run by then.
-    """
+    """The first event of a DAG run, and of each time that it plans again."""
 
     dag_id: str
     triggered_by: str = ""
+    """The name of Airflow's user who triggered the run; empty if unknown."""
     run_type: str = ""
+    """Airflow's type of the run."""
     clears: int = 0
+    """How often users had cleared tasks of the run by then."""
 
 
 class StartedAtShell(Event, kind="started-at-shell"):
@@ -167,33 +167,33 @@ class StartedAtShell(Event, kind="started-at-shell"):
 
 
 class Observed(Event, kind="observed"):
-    """The cluster was observed. `releases`: node id → release; `finalized`: feature → level.
+    """The cluster was observed.
 
-    `unanswered`: a sentence per failed query. `builds`: node id → version of a vendor's build as the node reports it.
-    `down`: nodes that did not respond. The numbers of partitions without a leader, with too few replicas in sync, and
-    with a replica out of sync are None if the partitions were not read, as in an event of an earlier version.
+    The numbers of partitions without a leader, with too few replicas in sync, and with a replica out of sync are None
+    if the partitions were not read, as in an event of an earlier version.
     """
 
     cluster_id: str
     releases: Mapping[int, Release | None]
+    """Node id → release."""
     finalized: Mapping[str, int]
+    """Feature → level."""
     quorum_leader: int | None
     partitions: int
     groups: int
     unanswered: tuple[str, ...]
+    """A sentence per failed query."""
     builds: Mapping[int, str] = field(default_factory=dict)
+    """Node id → version of a vendor's build as the node reports it."""
     down: tuple[int, ...] = ()
+    """Nodes that did not respond."""
     offline_partitions: int | None = None
     under_min_isr: int | None = None
     under_replicated: int | None = None
 
 
 class Planned(Event, kind="plan"):
-    """The plan was made and frozen.
-
-    `release_overrides`: configuration of the inventory by release, for the releases of the plan; None for a plan of
-    features alone. `requests`: what was asked for, for such a plan. `blockers`: findings as text.
-    """
+    """The plan was made and frozen."""
 
     run_of: RunOf
     plan_hash: str
@@ -201,10 +201,13 @@ class Planned(Event, kind="plan"):
     target: Release
     release_steps: tuple[str, ...] = ()
     release_overrides: Mapping[Release, Mapping[str, str]] | None = None
+    """Configuration of the inventory by release, for the releases of the plan; None for a plan of features alone."""
     requests: tuple[str, ...] = ()
+    """What was asked for, for such a plan."""
     unsafe: bool = False
     offline: bool = False
     blockers: tuple[str, ...]
+    """Findings as text."""
 
     def line(self, words: Words) -> str:
         plan = words.plan
@@ -233,24 +236,25 @@ class Voided(Event, kind="void"):
 
 
 class Asked(Event, kind="asked"):
-    """A request for an answer in Airflow or at a terminal. `text`: subject and Markdown body as they are shown.
-
-    `record_id`: the id of Airflow's Human-in-the-loop record. `users`: Airflow's ids of those who may answer; empty:
-    everybody who may change the DAG. `answer_by`: when the request expires (epoch seconds); 0: never, or in an event of
-    an earlier version. `terminal`: user and host of a request at a terminal, which only the named approver can answer;
-    it waits as long as the run holds the lock. `is_pause`: the plan pauses here, and an answer can end this pause.
-    `map_index`: of the instance of a mapped task; -1 if the task is not mapped.
-    """
+    """A request for an answer in Airflow or at a terminal."""
 
     task_id: str
     record_id: str
+    """The id of Airflow's Human-in-the-loop record."""
     text: str
+    """Subject and Markdown body as they are shown."""
     options: tuple[str, ...]
     users: tuple[str, ...] = ()
+    """Airflow's ids of those who may answer; empty: everybody who may change the DAG."""
     answer_by: float = 0.0
+    """When the request expires (epoch seconds); 0: never, or in an event of an earlier version."""
     terminal: Responder | None = None
+    """User and host of a request at a terminal, which only the named approver can answer; it waits as long as the run
+    holds the lock."""
     is_pause: bool = False
+    """The plan pauses here, and an answer can end this pause."""
     map_index: int = -1
+    """Of the instance of a mapped task; -1 if the task is not mapped."""
 
 
 class AskingEnded(Event, kind="asking-ended"):
@@ -258,10 +262,7 @@ class AskingEnded(Event, kind="asking-ended"):
 
 
 class Approval(Event, kind="approval"):
-    """A decision of a named approver on the plan.
-
-    `responder`: who answered and where. `text`: what was shown, with its SHA-256.
-    """
+    """A decision of a named approver on the plan."""
 
     what: ApprovalOf
     by: str
@@ -269,7 +270,9 @@ class Approval(Event, kind="approval"):
     reason: str
     plan_hash: str
     responder: Responder | None = None
+    """Who answered and where."""
     text: str = ""
+    """What was shown, with its SHA-256."""
     text_sha256: str = ""
 
     def line(self, words: Words) -> str:
@@ -280,15 +283,14 @@ class Approval(Event, kind="approval"):
 
 
 class ApprovalRefuted(Event, kind="approval-refuted"):
-    """An action found that Airflow's own record does not confirm an approval of the run history.
-
-    `record_id`: the record that the approval names. `sentence`: the difference.
-    """
+    """An action found that Airflow's own record does not confirm an approval of the run history."""
 
     what: ApprovalOf
     by: str
     record_id: str
+    """The record that the approval names."""
     sentence: str
+    """The difference."""
 
 
 class TakenOver(Event, kind="taken-over"):
@@ -324,19 +326,19 @@ class RolledBack(Event, kind="rolled-back"):
 
 
 class StoppedByOperator(Event, kind="stopped-by-person"):
-    """The operator or the canary approval ended the run between two nodes. `target`: the release it went to."""
+    """The operator or the canary approval ended the run between two nodes."""
 
     target: Release
+    """The release it went to."""
 
 
 class ControlAsked(Event):
-    """A request of an operator to a run in progress. The run reads it before its next node or change.
-
-    `done`: its effect, in a sentence after `was`. `follows`: a sentence for the operator.
-    """
+    """A request of an operator to a run in progress. The run reads it before its next node or change."""
 
     done: ClassVar[str] = ""
+    """Its effect, in a sentence after `was`."""
     follows: ClassVar[str] = ""
+    """A sentence for the operator."""
 
     by: str
     reason: str
@@ -396,23 +398,25 @@ class StepOutcome(StrEnum):
 
 
 class StepBegan(Event, kind="step-began"):
-    """A step of the procedure began, also another time. `step`: its id; the node steps of a release step are one step.
+    """A step of the procedure began, also another time.
 
     Without a later `step-ended`, the step still runs or was interrupted: only an observation shows what it has done.
     """
 
     step: str
+    """Its id; the node steps of a release step are one step."""
 
     def line(self, words: Words) -> str:
         return words.begins(self.step)
 
 
 class StepEnded(Event, kind="step-ended"):
-    """A step ended. `reason`: why it was skipped, or the error. A step that waits for an answer has not ended."""
+    """A step ended. A step that waits for an answer has not ended."""
 
     step: str
     outcome: StepOutcome
     reason: str = ""
+    """Why it was skipped, or the error."""
 
     def line(self, words: Words) -> str:
         if self.outcome is StepOutcome.DONE:
@@ -421,10 +425,11 @@ class StepEnded(Event, kind="step-ended"):
 
 
 class StepsSkipped(Event, kind="steps-skipped"):
-    """A step skipped steps after it, which never begin. `reason`: a sentence."""
+    """A step skipped steps after it, which never begin."""
 
     steps: tuple[str, ...]
     reason: str
+    """A sentence."""
 
 
 E = TypeVar("E", bound=Event)

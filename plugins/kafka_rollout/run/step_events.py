@@ -29,10 +29,11 @@ class NodeEvent(Event):
 
 
 class PreparingStop(NodeEvent, kind="preparing-stop"):
-    """Recorded before the operator's commands before a stop. `at_most_s`: sum of their time limits."""
+    """Recorded before the operator's commands before a stop."""
 
     commands: int
     at_most_s: float
+    """Sum of their time limits."""
 
     def line(self, words: Words) -> str:
         commands = f"{self.commands} command{'s' if self.commands > 1 else ''} before the stop"
@@ -57,10 +58,11 @@ class Stopping(NodeEvent, kind="stopping"):
 
 
 class Stopped(NodeEvent, kind="stopped"):
-    """A node stopped. `forced`: the process was killed at the end of its deadline."""
+    """A node stopped."""
 
     seconds: float
     forced: bool
+    """The process was killed at the end of its deadline."""
 
 
 class Started(NodeEvent, kind="started"):
@@ -75,28 +77,25 @@ class Started(NodeEvent, kind="started"):
 
 
 class RegistrationsRead(Event, kind="registrations-read"):
-    """Whether the brokers that can have to register again are registered with the levels to raise.
-
-    `pids`: node id → its process, None for a node without one. A registration belongs to a process.
-    """
+    """Whether the brokers that can have to register again are registered with the levels to raise."""
 
     release_step: str
     seen: SeenRegistrations
     pids: Mapping[int, int | None]
+    """Node id → its process, None for a node without one. A registration belongs to a process."""
 
     def line(self, words: Words) -> str:
         return f"registrations with the levels to raise: {self.seen}"
 
 
 class BatchSplit(Event, kind="batch-split"):
-    """An approver decided that the nodes of a batch, which cannot be stopped together, restart in these parts.
-
-    `sentence`: the reason. `release_step`: its key, also of a rollback.
-    """
+    """An approver decided that the nodes of a batch, which cannot be stopped together, restart in these parts."""
 
     parts: tuple[tuple[int, ...], ...]
     sentence: str
+    """The reason."""
     release_step: str
+    """Its key, also of a rollback."""
 
     def line(self, words: Words) -> str:
         parts = ", then ".join(nodes(part) for part in self.parts)
@@ -110,11 +109,12 @@ class RollbackPlanned(Event, kind="rollback-planned"):
 
 
 class Trimmed(NodeEvent, kind="trimmed"):
-    """The node's metadata log was trimmed. `start_offset`: its new start; None when nothing was left to do."""
+    """The node's metadata log was trimmed."""
 
     sentence: str
     backup: str | None
     start_offset: int | None
+    """Its new start; None when nothing was left to do."""
 
     def line(self, words: Words) -> str:
         return f"node {self.node_id}: {self.sentence}"
@@ -174,23 +174,27 @@ class GateFailed(GateEnded, kind="gate-failed"):
 
 
 class Rehearsed(Event, kind="rehearsal"):
-    """The change was tried on a copy. `node_seconds`: release step and node → seconds; `findings` as text."""
+    """The change was tried on a copy."""
 
     outcome: RehearsalOutcome
     sentence: str
     seconds: float
     node_seconds: Mapping[str, float]
+    """Release step and node → seconds."""
     findings: tuple[str, ...]
+    """As text."""
 
     def line(self, words: Words) -> str:
         return self.sentence
 
 
 class Validated(Event, kind="validated"):
-    """The controller's validate-only answers. `levels`: feature → level; `answers`: feature → error and message."""
+    """The controller's validate-only answers."""
 
     levels: Mapping[str, int]
+    """Feature → level."""
     answers: Mapping[str, str]
+    """Feature → error and message."""
 
 
 class FeatureSupport(Event, kind="feature-support"):
@@ -202,31 +206,31 @@ class FeatureSupport(Event, kind="feature-support"):
 
 
 class DefaultSet(Event, kind="default-set"):
-    """The run set the cluster-wide default of a broker setting, and every broker reports it.
-
-    `before`: the default when the plan was made; None if there was none.
-    """
+    """The run set the cluster-wide default of a broker setting, and every broker reports it."""
 
     key: str
     value: str
     before: str | None
+    """The default when the plan was made; None if there was none."""
 
     def line(self, words: Words) -> str:
         return f"cluster-wide default: {self.key} = {self.value}"
 
 
 class Finalizing(Event, kind="finalizing"):
-    """Recorded before UpdateFeatures is sent. `epoch_before`: the highest epoch of finalized features seen before."""
+    """Recorded before UpdateFeatures is sent."""
 
     levels: Mapping[str, int]
     epoch_before: int | None
+    """The highest epoch of finalized features seen before."""
 
 
 class Finalized(Event, kind="finalized"):
-    """`epoch_after`: an epoch whose finalized features include the levels."""
+    """The controller finalized the levels, as a broker reports them."""
 
     levels: Mapping[str, int]
     epoch_after: int | None
+    """An epoch whose finalized features include the levels."""
 
     def line(self, words: Words) -> str:
         return f"finalized: {', '.join(f'{name} {level}' for name, level in self.levels.items())}"
@@ -253,8 +257,7 @@ class FeatureResults(Event, kind="feature-results"):
 class SnapshotLoaded(Event, kind="snapshot"):
     """A snapshot of the metadata log, as Kafka's own classes loaded it.
 
-    `end_offset` and `epoch` name the snapshot; `finalized_by_offset`: the offset at which this run's levels are
-    finalized; `proved`: the snapshot has the planned levels.
+    `end_offset` and `epoch` name the snapshot.
     """
 
     summary: CheckpointSummary
@@ -262,7 +265,9 @@ class SnapshotLoaded(Event, kind="snapshot"):
     end_offset: int
     epoch: int
     finalized_by_offset: int | None
+    """The offset at which this run's levels are finalized."""
     proved: bool
+    """The snapshot has the planned levels."""
 
 
 class ScanEvaluated(Event, kind="scan"):
@@ -277,14 +282,16 @@ class ScanEvaluated(Event, kind="scan"):
 
 
 class IncrementalScan(Event, kind="scan-tail"):
-    """The coordinator logs after the run's scan. `offsets`: their number; `since`: epoch seconds of that scan;
-    `findings`: new ones, as text."""
+    """The coordinator logs after the run's scan."""
 
     release_step: str
     offsets: int
+    """Their number."""
     since: float
+    """Epoch seconds of that scan."""
     seconds: float
     findings: tuple[str, ...]
+    """New ones, as text."""
 
     def line(self, words: Words) -> str:
         number = f"{self.offsets:,} new offsets" if self.offsets else "no new records"
@@ -293,7 +300,7 @@ class IncrementalScan(Event, kind="scan-tail"):
 
 
 class LossesReported(Event, kind="losses"):
-    """Number of losses of metadata at the lower level. `first`: sentences of at most 20 of them."""
+    """Number of losses of metadata at the lower level."""
 
     from_level: int
     to_level: int
@@ -301,6 +308,7 @@ class LossesReported(Event, kind="losses"):
     default_only: int
     unsafe: bool
     first: tuple[str, ...]
+    """Sentences of at most 20 of them."""
 
     def line(self, words: Words) -> str:
         lost = f"{self.losses} losses" if self.losses else "no loss"
@@ -316,8 +324,7 @@ class ScanStage(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class MetadataLogFound:
-    """One node's metadata log, for one release. `last_failing`: the last offset that the release cannot replay;
-    `starts_at`: from where the release would read, in words."""
+    """One node's metadata log, for one release."""
 
     node_id: int
     release: Release
@@ -325,10 +332,12 @@ class MetadataLogFound:
     readiness: LogReadiness
     bootstrap_too_new: bool
     starts_at: str
+    """From where the release would read, in words."""
     start_offset: int
     end_offset: int
     first_failure: ReplayFailure | None
     last_failing: int | None
+    """The last offset that the release cannot replay."""
     remedies: tuple[str, ...]
 
 
@@ -348,24 +357,24 @@ class ComparedAfter(StrEnum):
 
 
 class ContentsTaken(Event, kind="inventory"):
-    """The cluster's contents, and before an upgrade its configuration, were stored. `counts`: part → number."""
+    """The cluster's contents, and before an upgrade its configuration, were stored."""
 
     counts: Mapping[str, int]
+    """Part → number."""
 
 
 class ContentsCompared(Event, kind="inventory-compared"):
-    """The cluster's contents and configuration after a change, and the number of differences.
-
-    `failing`: number of those that need an approver, `first`: their first sentences, `digest`: their hash. Records of
-    earlier versions have none of these.
-    """
+    """The cluster's contents and configuration after a change, and the number of differences."""
 
     counts: Mapping[str, int]
     differences: int
     after: ComparedAfter = ComparedAfter.DOWNGRADE
     failing: int = 0
+    """Number of those that need an approver."""
     first: tuple[str, ...] = ()
+    """The first sentences of these."""
     digest: str = ""
+    """The hash of these."""
 
     def line(self, words: Words) -> str:
         if self.after is ComparedAfter.DOWNGRADE:
@@ -402,11 +411,12 @@ class OfflineNodeEvent(OfflineSentence):
 
 
 class OfflineStopping(OfflineSentence, kind="offline-stopping"):
-    """Recorded before the first stop. `voters`: of the quorum; `unwritable`: topic-partitions that were below their
-    min.insync.replicas already."""
+    """Recorded before the first stop."""
 
     voters: tuple[int, ...]
+    """Of the quorum."""
     unwritable: tuple[str, ...]
+    """Topic-partitions that were below their min.insync.replicas already."""
 
 
 class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
@@ -419,28 +429,30 @@ class OfflineLogChosen(OfflineEvent, kind="offline-chosen"):
 
 
 class OfflineSnapshotWritten(OfflineEvent, kind="offline-snapshot"):
-    """The snapshot at the lower level was written.
-
-    `file`: its name; `from_level`, `to_level`: of metadata.version; `lost`: a sentence per loss; `host`: the machine
-    that holds the file; empty in an event of an earlier version.
-    """
+    """The snapshot at the lower level was written."""
 
     file: str
+    """Its name."""
     from_level: int
+    """Of metadata.version."""
     to_level: int
+    """Of metadata.version."""
     records: int
     proved_by: tuple[Release, ...]
     lost: tuple[str, ...]
+    """A sentence per loss."""
     host: str = ""
+    """The machine that holds the file; empty in an event of an earlier version."""
 
     def line(self, words: Words) -> str:
         return f"the snapshot at metadata.version {self.to_level} is written: {count(self.records, 'record')}"
 
 
 class OfflineInstalled(OfflineNodeEvent, kind="offline-installed"):
-    """The snapshot is installed on a node. `had_log` False: the node's directory held no log and was left as it was."""
+    """The snapshot is installed on a node."""
 
     had_log: bool
+    """False: the node's directory held no log and was left as it was."""
 
 
 class OfflineLeftBehind(OfflineNodeEvent, kind="offline-left-behind"):
@@ -456,9 +468,10 @@ class OfflineNoReturn(OfflineSentence, kind="offline-no-return"):
 
 
 class OfflineUndoing(OfflineSentence, kind="offline-undoing"):
-    """Recorded before an undo. `epoch`: above every epoch of the controllers; 0 in an event of an earlier version."""
+    """Recorded before an undo."""
 
     epoch: int = 0
+    """Above every epoch of the controllers; 0 in an event of an earlier version."""
 
 
 class OfflineRestored(OfflineNodeEvent, kind="offline-put-back"):
@@ -466,15 +479,17 @@ class OfflineRestored(OfflineNodeEvent, kind="offline-put-back"):
 
 
 class OfflineUndone(OfflineSentence, kind="offline-undone"):
-    """The undo is done. `nodes`: those whose metadata logs were restored."""
+    """The undo is done."""
 
     nodes: tuple[int, ...]
+    """Those whose metadata logs were restored."""
 
 
 class LiveLowered(OfflineSentence, kind="live-lowered"):
-    """The controllers serve at the lower level. `without_controller_s`: at most, without an active controller."""
+    """The controllers serve at the lower level."""
 
     without_controller_s: float
+    """At most, without an active controller."""
 
 
 class LiveFailed(OfflineSentence, kind="live-failed"):
@@ -490,6 +505,7 @@ class OfflineWritable(OfflineSentence, kind="offline-writable"):
 
 
 class OfflineServed(OfflineSentence, kind="offline-served"):
-    """Every broker serves requests again. `unserved_at`: epoch seconds of the last check that failed; 0 for none."""
+    """Every broker serves requests again."""
 
     unserved_at: float
+    """Epoch seconds of the last check that failed; 0 for none."""

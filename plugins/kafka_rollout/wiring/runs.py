@@ -44,19 +44,19 @@ _MOST_REASON = 2000  # every page and every gate reads it
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ClusterRuns:
-    """Runs of a cluster. `problem`: why the lock cannot be read.
-
-    `never_hidden`: the holder of the lock, the runs that ask, and one that was requested. `versions`: of the newest
-    runs and of these, the last changed first. `runs`: those that were read, the last changed first; not all of them.
-    `dag_ids`: their DAGs, by run id.
-    """
+    """Runs of a cluster."""
 
     lock: Lock | None
     problem: str
+    """Why the lock cannot be read."""
     never_hidden: tuple[str, ...]
+    """The holder of the lock, the runs that ask, and one that was requested."""
     versions: Mapping[str, str]
+    """Of the newest runs and of these, the last changed first."""
     runs: tuple[RunState, ...] = ()
+    """Those that were read, the last changed first; not all of them."""
     dag_ids: Mapping[str, str] = field(default_factory=dict)
+    """Their DAGs, by run id."""
 
     @property
     def holder(self) -> str:
@@ -171,9 +171,10 @@ def read_run(cluster: str, run_id: str, settings: Settings) -> tuple[RunState, s
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Read:
-    """A run as this process has read it. `version`: of the history before it was read; empty if unknown."""
+    """A run as this process has read it."""
 
     version: str
+    """Of the history before it was read; empty if unknown."""
     history: ReadHistory
     run: RunState
     dag_id: str

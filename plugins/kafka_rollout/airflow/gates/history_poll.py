@@ -24,10 +24,11 @@ _POLLS: dict[tuple[int, str, str], HistoryPoll] = {}  # by event loop, cluster a
 
 @dataclass(slots=True, eq=False)
 class HistoryPoll:
-    """The history of a run, at most POLL_S old. `users`: how many triggers read it."""
+    """The history of a run, at most POLL_S old."""
 
     run: RunStore
     users: int = 0
+    """How many triggers read it."""
     _events: tuple[Event, ...] = ()
     _read_at: float | None = None
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)

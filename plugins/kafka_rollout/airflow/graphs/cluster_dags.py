@@ -87,10 +87,11 @@ def broken_inventory_dag(
 
 
 class Inventories(NamedTuple):
-    """What the DAGs of all clusters are drawn from. `problems`: inventory file → why it cannot be read."""
+    """What the DAGs of all clusters are drawn from."""
 
     clusters: Mapping[str, ClusterSpec]
     problems: Mapping[Path, UserError]
+    """Inventory file → why it cannot be read."""
     releases: list[str]
 
 

@@ -50,18 +50,17 @@ def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
 
 @dataclass(slots=True, kw_only=True)
 class _Drawing:
-    """A graph while it is drawn.
-
-    `before`: the tasks that the next step follows. `decided`: last tasks of the sections that run on a decision.
-    `rolled`: tasks that the section of the rollback follows.
-    """
+    """A graph while it is drawn."""
 
     cluster: ClusterSpec
     tasks: dict[str, Any] = field(default_factory=dict)  # in the order of the procedure
     steps: dict[str, Step] = field(default_factory=dict)
     before: list[BaseOperator] = field(default_factory=list)
+    """The tasks that the next step follows."""
     decided: list[BaseOperator] = field(default_factory=list)
+    """Last tasks of the sections that run on a decision."""
     rolled: list[BaseOperator] = field(default_factory=list)
+    """Tasks that the section of the rollback follows."""
     nodes_of: str = ""  # the group whose parts are drawn: they are one step of the procedure
 
     def add_all(self, parts: Sequence[Step | EachBatch | EachNode | Section]) -> None:

@@ -219,10 +219,9 @@ def report(dag_id: str, run_id: str) -> Response:
 
 
 class Control(BaseModel, extra="forbid"):
-    """`action`: pause, resume or stop."""
-
     run_id: str
     action: str
+    """Pause, resume or stop."""
     reason: str = Field(max_length=2000)
 
 

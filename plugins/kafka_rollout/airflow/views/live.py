@@ -26,11 +26,12 @@ _KEPT = 60
 
 @dataclass(slots=True)
 class _Cluster:
-    """What is known of one cluster. `due_at`: monotonic seconds."""
+    """What is known of one cluster."""
 
     seen: deque[ClusterNow] = field(default_factory=lambda: deque(maxlen=_KEPT))
     problem: str = ""
     due_at: float = 0.0
+    """Monotonic seconds."""
     is_reading: bool = False
 
 

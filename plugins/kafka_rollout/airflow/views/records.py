@@ -45,15 +45,14 @@ def shown(value: Any) -> Any:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReadRun:
-    """One run as the page shows it, except for what changes with the time.
-
-    `shown`: the fields of the card. `last_at`: time of the last event. `has_ended`: it has a report, or its last task
-    failed.
-    """
+    """One run as the page shows it, except for what changes with the time."""
 
     shown: Mapping[str, Any]
+    """The fields of the card."""
     last_at: float = 0.0
+    """Time of the last event."""
     has_ended: bool = False
+    """It has a report, or its last task failed."""
 
     def card(self, *, holder: str, now: float) -> dict[str, Any]:
         """Return the card at the time `now`. `holder`: the run that holds the lock."""

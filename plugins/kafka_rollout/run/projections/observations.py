@@ -14,18 +14,18 @@ from kafka_rollout.run.step_events import Finalized, Finalizing, MetadataLogFoun
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Observation:
-    """A cluster as it was observed, with the releases and levels that runs have set since.
-
-    `changed_at`: time of the newest known change of releases or levels (epoch seconds), also before the observation; 0
-    without one. `is_outdated`: a run that cannot be read can have changed them since. `known_releases`,
-    `known_levels`: the last known ones, without levels of 0.
-    """
+    """A cluster as it was observed, with the releases and levels that runs have set since."""
 
     observed: Observed
     changed_at: float = 0.0
+    """Time of the newest known change of releases or levels (epoch seconds), also before the observation; 0 without
+    one."""
     is_outdated: bool = False
+    """A run that cannot be read can have changed them since."""
     known_releases: Mapping[int, Release] = field(default_factory=dict)
+    """The last known ones."""
     known_levels: Mapping[str, int] = field(default_factory=dict)
+    """The last known ones, without levels of 0."""
 
 
 def observed_of(state: ClusterState) -> Observed:
@@ -94,15 +94,12 @@ def _after(observed: Observed, event: Started | Finalized) -> Observed:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Finalization:
-    """`asked_at`: epoch seconds, just before the request. Epochs of the finalized features are offsets of the metadata
-    log.
-
-    `epoch_before`: the highest epoch before the request. `epoch_after`: an epoch whose image contains the levels.
-    """
-
     asked_at: float
+    """Epoch seconds, just before the request. Epochs of the finalized features are offsets of the metadata log."""
     epoch_before: int | None
+    """The highest epoch before the request."""
     epoch_after: int | None
+    """An epoch whose image contains the levels."""
 
 
 def finalization(events: Sequence[Event]) -> Finalization | None:

@@ -106,11 +106,13 @@ _SAME_TIME_S = 1.0  # a report is written right after the last event
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunEnd:
-    """The end of a run by its report. `outcome`: a value of `report.run_report.Outcome`. `ended_at`: epoch seconds."""
+    """The end of a run by its report."""
 
     outcome: str = ""
+    """A value of `report.run_report.Outcome`."""
     sentence: str = ""
     ended_at: float = 0.0
+    """Epoch seconds."""
 
     def is_newest(self, last_at: float | None) -> bool:
         """Return whether nothing happened since. `last_at`: time of the newest event."""
