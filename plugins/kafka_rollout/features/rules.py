@@ -8,7 +8,7 @@ stream clients").
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import (
     BLOCKER,
@@ -145,8 +145,8 @@ HELD_BACK_CHECK = Check(
 )
 FEATURE_USERS_UNKNOWN = FindingCode(
     "FEATURE-USERS-UNKNOWN",
-    BLOCKER,
-    "The users of a lowered feature are unknown.",
+    (BLOCKER, WARNING),
+    "The users of a lowered feature are unknown. A warning if the request accepts losses for rights that are missing.",
     "Repeat the command when every coordinator responds.",
 )
 GROUPS_LOSE_THEIR_PROTOCOL = FindingCode(
@@ -186,7 +186,7 @@ USERS_CHECK = Check(
         ELIGIBLE_LEADERS_LOST,
     ),
     of=(CheckOf.DOWNGRADE, CheckOf.FEATURES),
-    needs=(Need.LEVELS, Need.GROUPS),
+    needs=(Need.LEVELS, Need.GROUPS, Need.TOPICS),
     examines=Examined.GROUPS,
 )
 
@@ -390,8 +390,9 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     """
     lowered = {f for f, level in targets.items() if level < state.finalized.get(f, 0)}
     in_use = Severity.WARNING if unsafe else Severity.BLOCKER
-    if lowered & {*SERVED_BY, TRANSACTION_VERSION}:
-        yield from _unknown(state, lowered)
+    needs = {Need.GROUPS: lowered & {*SERVED_BY, TRANSACTION_VERSION}, Need.TOPICS: lowered & {ELR_VERSION}}
+    for need, features in needs.items():
+        yield from _unknown(state, features, need, in_use)
     for feature, kind in SERVED_BY.items():
         if feature in lowered and targets[feature] < 1:
             yield from _groups(state, feature, kind, in_use)
@@ -414,14 +415,24 @@ def ends_consumer_groups(lowered: Mapping[str, int]) -> bool:
     return lowered.get(GROUP_VERSION, 1) < 1
 
 
-def _unknown(state: ClusterState, lowered: Iterable[str]) -> Iterable[Finding]:
+def _unknown(state: ClusterState, lowered: Collection[str], need: Need, in_use: Severity) -> Iterable[Finding]:
+    """Return a finding if a response about the users of these features is missing, or not permitted."""
+    if not lowered:
+        return
     of_nodes = {node.problem for node in state.nodes.values()}
-    unanswered = [sentence for sentence in state.unanswered if sentence not in of_nodes]
+    unanswered, refused = (
+        [one for one in sentences if one not in of_nodes and state.needs.get(one, need) is need]
+        for sentences in (state.unanswered, state.not_observable)
+    )
+    what = f"feature {', '.join(sorted(lowered))}"
+    said = f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join([*unanswered, *refused])}"
     if unanswered:
-        yield FEATURE_USERS_UNKNOWN.found(
-            f"feature {', '.join(sorted(lowered))}",
-            f"The users of {', '.join(sorted(lowered))} could not be listed: {' '.join(unanswered)}",
+        yield FEATURE_USERS_UNKNOWN.found(what, said, severity=BLOCKER)
+    elif refused:
+        remedy = (
+            "Grant the rights, then repeat the command. With --unsafe, an approver accepts that the users are unknown."
         )
+        yield FEATURE_USERS_UNKNOWN.found(what, said, remedy, severity=in_use)
 
 
 def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> Iterable[Finding]:

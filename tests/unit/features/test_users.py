@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Finding, Need, Severity
 from kafka_rollout.features.rules import user_findings
 from kafka_rollout.model.state import ClusterState, GroupState, TransactionState
 from tests.unit.builders import partition
@@ -89,6 +89,29 @@ def test_partitions_under_min_isr_would_forget_their_eligible_leaders() -> None:
 def test_users_that_nobody_could_list_block() -> None:
     seen = using(unanswered=("Broker 5 cannot answer ListGroups now: COORDINATOR_LOAD_IN_PROGRESS.",))
     assert found(seen, unsafe=True, group_version=0)["FEATURE-USERS-UNKNOWN"].severity is Severity.BLOCKER
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize(
+    ("lowered", "need"),
+    [
+        ({"group_version": 0}, Need.GROUPS),
+        ({"transaction_version": 1}, Need.GROUPS),
+        ({"eligible_leader_replicas_version": 0}, Need.TOPICS),
+    ],
+)
+def test_users_that_the_tool_may_not_list_are_unknown_and_not_absent(
+    lowered: dict[str, int], need: Need, unsafe: bool
+) -> None:
+    """A cluster without a runtime is observed without some rights: what they show is missing in the answers."""
+    finalized = {"group_version": 1, "transaction_version": 2, "eligible_leader_replicas_version": 1}
+    refused = "User:tool has no right DESCRIBE."
+    seen = replace(on_431(**finalized), partitions=(), not_observable=(refused,), needs={refused: need})
+    one = found(seen, unsafe=unsafe, **lowered)["FEATURE-USERS-UNKNOWN"]
+    assert one.severity is (Severity.WARNING if unsafe else Severity.BLOCKER)
+    assert refused in one.sentence
+    other = replace(seen, needs={refused: Need.SETTINGS})
+    assert "FEATURE-USERS-UNKNOWN" not in found(other, **lowered)
 
 
 def test_raising_a_level_asks_nobody() -> None:
