@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import asyncio
 import os
 import tempfile
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
+from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -175,6 +177,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
     from kafka_rollout.airflow.gates import batch_sensors
     from kafka_rollout.airflow.operators import ask_approval
+    from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
 
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task, place = context["task"], airflow_records.place_of(context)
@@ -201,6 +204,19 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     monkeypatch.setattr(airflow_records, "read_record", read_record)
     trigger = airflow_records.AnswerTrigger
     monkeypatch.setattr(airflow_records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
+    monkeypatch.setattr(ReplaceOperator, "execute", begin_in_the_triggerer)
+
+
+def begin_in_the_triggerer(task: Any, context: Any) -> Any:
+    """As Airflow's scheduler begins a task with `start_from_trigger`."""
+    module, name = task.start_trigger_args.trigger_cls.rsplit(".", 1)
+    trigger = getattr(import_module(module), name)(**task.start_trigger_args.trigger_kwargs)
+    trigger.task_instance = context["ti"]
+
+    async def first() -> Any:
+        return (await anext(trigger.run())).payload
+
+    return getattr(task, task.start_trigger_args.next_method)(context, asyncio.run(first()))
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:

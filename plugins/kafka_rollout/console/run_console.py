@@ -153,9 +153,10 @@ class ShownFindings:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ShownEstimate:
-    """The time for the `left` node steps, counted from `since` (epoch seconds): between two numbers of seconds."""
+    """The time for the `left` node steps in `batches`, from `since` (epoch seconds): between two numbers of seconds."""
 
     left: int
+    batches: int
     since: float
     at_least_s: float
     at_most_s: float
@@ -402,6 +403,7 @@ def _estimate(view: RunView, plan: Plan | None) -> ShownEstimate | None:
     passed = view.newest(GatePassed)
     return ShownEstimate(
         left=found.left,
+        batches=found.batches,
         since=view.last_at if passed is None else passed.at,
         at_least_s=found.at_least_s,
         at_most_s=found.at_most_s,

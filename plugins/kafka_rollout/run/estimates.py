@@ -17,6 +17,8 @@ class Estimate:
 
     left: int
     """Number of node steps."""
+    batches: int
+    """Number of batches of them."""
     remaining_s: float
     at_least_s: float
     """If each took as long as the fastest one so far."""
@@ -37,6 +39,7 @@ def estimate_of(view: RunView, plan: Plan) -> Estimate | None:
     left = [nodes for nodes in _batches_left(view, plan) if nodes]
     return Estimate(
         left=sum(map(len, left)),
+        batches=len(left),
         remaining_s=len(left) * median(seconds),
         at_least_s=len(left) * min(seconds),
         at_most_s=len(left) * max(seconds),

@@ -298,6 +298,21 @@ def test_the_end_of_the_roll_is_a_time_after_one_node_and_a_range_after_more(
             page.goto("about:blank")
 
 
+def test_a_node_that_takes_long_moves_the_end_of_the_roll(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = failing_upgrade(cluster_of(6), now=time.time() - 3600, done=1)
+    scene.events = scene.events[:-8]  # its last node has not failed
+    stage(scene, tmp_path, monkeypatch)
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        Site(client=client, scene=scene).open(page)
+        expected = page.get_by_text(re.compile("The last node is expected"))
+        expect(expected).to_be_visible(timeout=10_000)
+        expect(expected).not_to_contain_text("(in 0 s)")
+        page.unroute_all()
+        page.goto("about:blank")
+
+
 def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
     site.open(page)
     root = page.locator("html")

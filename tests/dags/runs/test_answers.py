@@ -387,6 +387,25 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
         assert _read(ids[task])["error_type"] == "record", task
 
 
+def test_a_replacement_reads_the_answers_before_its_worker_starts(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each deferral of a worker costs another process, and Airflow can take it for failed on a busy machine."""
+    from kafka_rollout.airflow.approvals.airflow_records import UnreadRecordError
+
+    deferred, defer = list[str](), UnreadRecordError.defer
+
+    def counted(needed: UnreadRecordError, then: str) -> Any:
+        deferred.append(then)
+        return defer(needed, then)
+
+    monkeypatch.setattr(UnreadRecordError, "defer", counted)
+    state, states, _ = runs.run(DAG_ID, canary_approval=True, finalize="later")
+    assert state == "success", states
+    assert runs.asked == ["approve_plan", "roll.gate_before[1]"]
+    assert deferred == []
+
+
 def _read(record_id: Any) -> Mapping[str, Any]:
     from kafka_rollout.airflow.approvals.airflow_records import AnswerTrigger
 

@@ -46,7 +46,7 @@ def test_the_nodes_that_are_left_take_as_long_as_those_before(tmp_path: Path) ->
     plan = plan_of_six(tmp_path)
     assert estimate_of(RunView(), plan) is None
     events = [*node_step(FORTH, 2, 100, 120), *node_step(FORTH, 3, 130, 170)]
-    expected = Estimate(remaining_s=4 * 30.0, at_least_s=80.0, at_most_s=160.0, left=4)
+    expected = Estimate(remaining_s=4 * 30.0, at_least_s=80.0, at_most_s=160.0, left=4, batches=4)
     assert estimate_of(RunView.of(events), plan) == expected
 
 
@@ -54,13 +54,13 @@ def test_before_the_first_node_is_done_the_nodes_take_as_long_as_in_the_rehearsa
     plan, seconds = plan_of_six(tmp_path), {"a": 10.0, "b": 30.0}
     rehearsed = Rehearsed(outcome=RehearsalOutcome.PASSED, sentence="", seconds=1.0, node_seconds=seconds, findings=())
     found = estimate_of(RunView.of([rehearsed]), plan)
-    assert found == Estimate(left=6, remaining_s=6 * 20.0, at_least_s=60.0, at_most_s=180.0)
+    assert found == Estimate(left=6, batches=6, remaining_s=6 * 20.0, at_least_s=60.0, at_most_s=180.0)
 
 
 def test_a_rollback_has_the_nodes_that_the_run_touched_left(tmp_path: Path) -> None:
     events = [*node_step(FORTH, 2, 0, 10), Stopping(at=20, node_id=3, release_step=FORTH), *node_step(BACK, 3, 30, 40)]
     found = estimate_of(RunView.of(events), plan_of_six(tmp_path))
-    assert found == Estimate(remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1)
+    assert found == Estimate(remaining_s=10.0, at_least_s=10.0, at_most_s=10.0, left=1, batches=1)
 
 
 def test_a_node_step_that_waited_for_a_person_is_not_expected_again() -> None:

@@ -3,7 +3,8 @@
 A user with write access to the database of kafka-rollout can add an approval to a run history, and every task of the
 same Airflow can write XComs. So each task that needs an approval reads Airflow's Human-in-the-loop record before it
 acts; no event and no XCom replaces that. A worker of Airflow 3.3 cannot read it: Airflow forwards only the request for
-an answer. The triggerer can, through the execution API. So the task defers for some seconds, and acts after that.
+an answer. The triggerer can, through the execution API. So the task defers for some seconds, and acts after that. A
+task that repeats with each batch begins in the triggerer, which reads the records before a worker starts.
 
 A record belongs to a task instance, and Airflow gives it another id when the task is retried or cleared. So the task
 that got an answer stores the id, the decision and the plan as an XCom. That only selects a record: the answer itself
@@ -33,6 +34,7 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Asked,
+    Channel,
     Decision,
     Responder,
     events_of,
@@ -79,6 +81,40 @@ class AnswerTrigger(OneLineLogs, BaseTrigger):
         except Exception as error:  # no such record, or no answer of the execution API
             self.log.warning("Airflow's record of the answer cannot be read: %s", error)
             return {"error_type": "record", "error": str(error)}
+
+
+class RecordsTrigger(OneLineLogs, BaseTrigger):
+    """Read the records of the newest approvals of each kind, before the task begins in a worker.
+
+    The event has `records`. It only saves deferrals, each of which is a process and can be lost on a busy machine:
+    which record proves an approval is decided in the worker, and one that is not among them is read as always.
+    """
+
+    def __init__(self, *, cluster: str) -> None:
+        super().__init__()  # type: ignore[no-untyped-call]
+        self.cluster = cluster
+
+    def serialize(self) -> tuple[str, dict[str, Any]]:
+        return f"{RecordsTrigger.__module__}.{RecordsTrigger.__name__}", {"cluster": self.cluster}
+
+    async def run(self) -> AsyncIterator[TriggerEvent]:
+        instance: Any = self.task_instance
+        yield TriggerEvent({"records": await asyncio.to_thread(self._read, str(instance.run_id))})
+
+    def _read(self, run_id: str) -> dict[str, dict[str, Any]]:
+        from kafka_rollout.run.store.opening import open_run
+
+        found: dict[str, dict[str, Any]] = {}
+        try:
+            given = {one.what: one.responder for one in events_of(open_run(self.cluster, run_id).events(), Approval)}
+            for responder in given.values():
+                if responder is None or responder.channel is not Channel.AIRFLOW or responder.record_id in found:
+                    continue
+                if (answer := read_record(UUID(responder.record_id))) is not None:
+                    found[responder.record_id] = answer
+        except Exception as error:  # the worker reads it, and says what is wrong
+            self.log.warning("The approvals cannot be read before the task begins: %s", error)
+        return found
 
 
 class UnreadRecordError(Exception):

@@ -7,7 +7,9 @@ from typing import Any
 from airflow.sdk import Context
 from airflow.sdk.configuration import conf
 from airflow.sdk.exceptions import AirflowSkipException
+from airflow.triggers.base import StartTriggerArgs
 
+from kafka_rollout.airflow.approvals.airflow_records import RecordsTrigger
 from kafka_rollout.airflow.approvals.asking import show_waiting
 from kafka_rollout.airflow.gates.batch_sensors import BatchTask
 from kafka_rollout.airflow.gates.batch_trigger import GateOf
@@ -65,10 +67,28 @@ class BeginRollbackOperator(ListBatchesOperator):
 class ReplaceOperator(BatchTask):
     """Stop, replace and start the nodes of a batch. Proves by itself what allows it (`roll/loop.py`).
 
-    If the batch must wait again, it waits in the triggerer for the gate before the stop, and then continues.
+    It begins in the triggerer, which reads Airflow's records of the approvals, so that it needs one worker process. If
+    the batch must wait again, it waits in the triggerer for the gate before the stop, and then continues.
     """
 
     gate = GateOf.BEFORE
+    start_from_trigger = True
+
+    def __init__(self, **kwargs: Any) -> None:
+        super().__init__(**kwargs)
+        self.start_trigger_args = StartTriggerArgs(
+            trigger_cls=f"{RecordsTrigger.__module__}.{RecordsTrigger.__name__}",
+            trigger_kwargs={"cluster": self.cluster},
+            next_method="begun",
+            next_kwargs=None,
+            timeout=None,
+        )
+
+    def begun(self, context: Context, event: dict[str, Any]) -> Any:
+        """Begin with the records that the triggerer has read, or continue with a late answer to an earlier request."""
+        if "records" not in event:
+            return self.watched(context, event)
+        return self.attempt(context, "act", event["records"], begins=True)
 
     def go_on(self, context: Context) -> Any:
         return self.attempt(context, "act", self.records)

@@ -248,8 +248,10 @@ function progress(run) {
   if (!all.length) return null;
   const done = all.filter((node) => ["done", "rolled back"].includes(node.phase)).length;
   const estimate = run.estimate;
-  const from = estimate && Math.max(estimate.since + estimate.at_least_s, now());
-  const to = estimate && Math.max(estimate.since + estimate.at_most_s, now());
+  // A batch that takes longer than those before it moves the end of all later ones.
+  const end = (seconds) => Math.max(estimate.since + seconds, now() + seconds * (1 - 1 / estimate.batches));
+  const from = estimate && end(estimate.at_least_s);
+  const to = estimate && end(estimate.at_most_s);
   const between = estimate && (clock(from) === clock(to) ? `at ${clock(from)} (in ${duration(from - now())})` : `between ${clock(from)} and ${clock(to)} (${duration(from - now())} to ${duration(to - now())})`);
   return h("div", { key: "progress", class: "progress" },
     h("progress", { max: String(all.length), value: undefined, "aria-label": "Nodes that are done" , "data-done": String(done) }),
