@@ -98,9 +98,9 @@ PRINCIPLES = (
     _of(
         MEANING,
         "What an older release does not keep is named before that release runs, and before the upgrade whose rollback "
-        "would lose it.",
-        "preparation/replayed_metadata.py",
-        "unit/preparation/test_replayed_metadata.py unit/roll/test_rollback.py",
+        "would lose it. It is read again before each step that loses it.",
+        "preparation/replayed_metadata.py preparation/lost_metadata.py",
+        "unit/preparation/test_replayed_metadata.py unit/preparation/test_lost_metadata.py unit/roll/test_rollback.py",
     ),
     _of(
         MEANING,

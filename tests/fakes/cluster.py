@@ -169,6 +169,7 @@ class FakeCluster:
         self.validated: list[tuple[Release, DynamicConfigs]] = []  # by Kafka's own classes
         self.java = 17
         self.losses: list[Loss] = []  # of the metadata at a lower level
+        self.late_losses: list[Loss] = []  # of metadata that was made after the last look at the log
         self.log_directories: dict[str, str] = {}  # id → path
         self.formats: dict[str, DirectoryFormat] | None = None
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay

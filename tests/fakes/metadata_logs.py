@@ -163,7 +163,7 @@ class FakeMetadataLogs:
             kraft_version=0,
             records=20,
             proved_by=(source, target),
-            losses=tuple(self._cluster.losses),
+            losses=(*self._cluster.losses, *self._cluster.late_losses),
         )
 
     @contextmanager

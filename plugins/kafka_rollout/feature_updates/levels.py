@@ -52,6 +52,7 @@ from kafka_rollout.observation.cluster_ports import (
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_registrations import read_registered
 from kafka_rollout.preparation.frozen_plan import check_plan, refuse_new_blockers
+from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
 from kafka_rollout.run.events import ApprovalOf
@@ -422,6 +423,7 @@ def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]
     with acting:
         if pending:
             refuse_new_blockers(ports, plan)
+            refuse_new_losses(ports, plan)
             refuse(check_support(ports, plan))
             refuse_changed_min_isr(ports, plan)
         results: list[FeatureUpdateResult] = []

@@ -53,6 +53,7 @@ from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.outage import nothing_was_stopped
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.preparation.frozen_plan import check_plan, refuse_new_blockers
+from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.run.events import ApprovalOf, newest
@@ -120,6 +121,7 @@ def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
             f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
             remedy="Lower the levels first.",
         )
+    refuse_new_losses(ports, plan)
     seen = check_gate(ports, plan, replace(_GATE, is_prepared=True))
     refuse_unsafe_stop(ports, _GATE, seen, "The controllers cannot be stopped safely")
 

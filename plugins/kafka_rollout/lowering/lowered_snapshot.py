@@ -18,6 +18,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, named_directories
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.ports.cluster import PreparedSnapshot
+from kafka_rollout.preparation.lost_metadata import find_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.projections import offline as projections
 from kafka_rollout.run.step_events import OfflineInstalled, OfflineLogChosen, OfflineSnapshotWritten
@@ -77,7 +78,7 @@ def write_once(
     """Write the snapshot of the chosen log, or return the one that this try has written.
 
     `prepared`: a snapshot that was prepared before the stop, to write it faster. `silent`: as in choose_once. Raises
-    RefusedError if metadata would be lost and the plan is not `unsafe`.
+    RefusedError if metadata would be lost that the report of the losses does not have.
     """
     events = ports.run.events()
     found = projections.chosen_log(events)
@@ -124,11 +125,11 @@ def write_once(
             lost=tuple(loss.sentence for loss in lost),
         )
     )
-    if lost and not plan.unsafe:
+    if new := find_new_losses(ports, lost):
         path.unlink()
         raise RefusedError(
             f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
-            f"does not list: {few([loss.sentence for loss in lost])}",
+            f"does not list: {few([loss.sentence for loss in new])}",
             remedy="No snapshot was installed. Start a new run."
             if plan.lowering is Lowering.LIVE
             else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout rollback`, "

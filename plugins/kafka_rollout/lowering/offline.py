@@ -60,6 +60,7 @@ from kafka_rollout.observation.node_steps import (
 )
 from kafka_rollout.observation.outage import watch_service
 from kafka_rollout.preparation.frozen_plan import check_plan, refuse_new_blockers, refuse_new_in_logs
+from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections import offline as projections
@@ -111,6 +112,7 @@ def stop_all(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
             if any(node.commands_before_stop for node in ports.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(ports, plan)
             refuse_new_in_logs(ports, plan, release_step)
+            refuse_new_losses(ports, plan)
             refuse_held(ports, plan, _GATE, "The stop of all nodes", is_prepared=True)
             _record_before(ports, release_step)
         stopped: list[int] = []

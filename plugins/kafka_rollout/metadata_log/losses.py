@@ -45,6 +45,11 @@ class Loss:
     sentence: str
     """Both with the values."""
 
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Key of the same loss in two reports. Of fields that Kafka itself writes all the time, it is the kind."""
+        return (self.kind, "" if self.kind in _WRITTEN_BY_KAFKA else self.subject)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LossReport:
@@ -103,6 +108,7 @@ _FIELD_KINDS = {
     ("PartitionRecord", "lastKnownElr"): "last known eligible leader replicas",
     ("PartitionRecord", "leaderRecoveryState"): "leader recovery state",
 }
+_WRITTEN_BY_KAFKA = frozenset(_FIELD_KINDS.values()) - {"cordoned log directories"}
 _SECRETS = {
     *(("UserScramCredentialRecord", name) for name in ("salt", "storedKey", "serverKey")),
     ("DelegationTokenRecord", "hmac"),

@@ -24,6 +24,7 @@ from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.preparation import pinned_min_isr, plan_making, state_comparison
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
+from kafka_rollout.preparation.lost_metadata import report_losses as report_metadata_losses
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.report.builders import SCAN_VERDICT
 from kafka_rollout.roll import loop, metadata_logs
@@ -236,7 +237,7 @@ def scan_metadata_logs(call: StepCall) -> dict[str, Any]:
 
 def report_losses(call: StepCall) -> dict[str, Any]:
     """Report what the lower metadata.version loses (KIP-1155), by Kafka's own image classes on a copy of a log."""
-    plan, report = metadata_logs.report_losses(call.ports, call.plan)
+    plan, report = report_metadata_losses(call.ports, call.plan)
     if report is None:
         call.log.info("metadata.version is not lowered, or the loss report failed: see the plan's findings.")
         return {"losses": None, "blockers": len(plan.blockers)}

@@ -21,10 +21,10 @@ from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.preparation import frozen_plan, state_comparison
+from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.procedure.step import ApprovalRequest, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.roll.metadata_logs import LOSSES
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims
@@ -97,8 +97,6 @@ def _way(plan: Plan) -> list[str]:
 def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
     """Return the loss report: each real loss with its values, and the number of fields with default values."""
     level = plan.levels.get(METADATA_VERSION)
-    if level is None:
-        return [heading("Metadata lost: none"), "metadata.version does not change."]
     report = ports.run.attachment(LOSSES)
     if report is None:
         return [heading("Metadata lost: unknown")]
@@ -113,10 +111,12 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
             "shown if this process can read the node's files."
         )
     if defaults:
+        where = f"in {plan.target}" if level is None else f"at level {level}"
         parts.append(
-            f"{len(defaults)} fields do not exist at level {level}. All of them hold default values, so "
-            "nothing is lost."
+            f"{len(defaults)} fields do not exist {where}. All of them hold default values, so nothing is lost."
         )
+    if level is None:
+        parts.append("metadata.version does not change.")
     return parts + [escape_markdown(note) for note in report["notes"]]
 
 

@@ -26,6 +26,7 @@ from kafka_rollout.observation.node_logs import read_log_excerpt
 from kafka_rollout.observation.node_steps import rollback_release_steps
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
+from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.plan_making import REHEARSAL_RESULT
 from kafka_rollout.preparation.state_comparison import COMPARED, CONTENTS_COMPARED
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -47,7 +48,6 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.roll.metadata_logs import LOSSES
 from kafka_rollout.run.events import Approval, Decision, Observed, RollbackClosed, Voided
 from kafka_rollout.run.projections.approvals import find_unaccepted
 from kafka_rollout.run.projections.runs import is_rollback_refused

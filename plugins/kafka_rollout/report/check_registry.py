@@ -88,12 +88,13 @@ from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import logs_findings
+from kafka_rollout.preparation.lost_metadata import find_losses
 from kafka_rollout.preparation.plan_making import check_files, check_min_isr, min_isr_effects, observe_files
 from kafka_rollout.preparation.replayed_metadata import check_metadata
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.report.check_report import CheckEntry, ClusterCheckReport
-from kafka_rollout.roll.metadata_logs import find_losses, find_metadata_logs
+from kafka_rollout.roll.metadata_logs import find_metadata_logs
 from kafka_rollout.run.projections.observations import observed_of
 
 CHECKS: tuple[Check, ...] = (

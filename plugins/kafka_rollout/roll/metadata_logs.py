@@ -9,10 +9,9 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.base.findings import Checked
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.gate import GateCheck, GateCondition
-from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.metadata_scan import (
     LogReadiness,
     LogSpace,
@@ -20,34 +19,27 @@ from kafka_rollout.metadata_log.metadata_scan import (
     backup_space_findings,
     nodes_with_backup,
 )
-from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
+from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.observation.node_steps import is_rollback_step
 from kafka_rollout.planning.findings.downgrade_scans import (
-    LOSSES_CHECK,
     METADATA_LOGS_CHECK,
-    lacking_settings,
-    loss_findings,
-    losses_unknown,
     metadata_findings,
-    settings_findings,
     unreadable_log_findings,
 )
 from kafka_rollout.preparation.frozen_plan import replace_findings
-from kafka_rollout.preparation.replayed_metadata import read_losses, scan_log
+from kafka_rollout.preparation.replayed_metadata import scan_log
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
-    LossesReported,
     MetadataLogFound,
     MetadataScanned,
     ScanStage,
     Trimmed,
 )
 
-LOSSES = "metadata/losses.json"
 _AT_ONCE = 2  # each starts a JVM
 
 
@@ -77,60 +69,6 @@ def find_metadata_logs(ports: ReadPorts, plan: Plan) -> Checked:
         return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
     unseen = f"The runtime {ports.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
     return METADATA_LOGS_CHECK.ran(metadata_findings(plan, scans), unknown=unseen)
-
-
-def find_losses(ports: ReadPorts, plan: Plan) -> Checked:
-    """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
-    try:
-        settings = _settings(ports, plan)
-        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
-    except RolloutError as error:
-        return LOSSES_CHECK.ran(unknown=error.sentence)
-    return LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))
-
-
-def _levels(plan: Plan) -> tuple[int | None, dict[str, int]]:
-    """Return the planned metadata.version, None if it stays, and the planned levels of the other features."""
-    return plan.levels.get(METADATA_VERSION), {
-        name: level for name, level in plan.levels.items() if name != METADATA_VERSION
-    }
-
-
-def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
-    """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
-
-    The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
-    stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
-    """
-    settings = _settings(ports, plan)
-    try:
-        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
-    except RolloutError as error:
-        ports.run.attach(LOSSES, None)
-        unknown = losses_unknown(str(error), ports.cluster)
-        return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
-    ports.run.attach(LOSSES, report)
-    ports.run.record(
-        LossesReported(
-            from_level=report.from_level,
-            to_level=report.to_level,
-            losses=len(report.losses),
-            default_only=len(report.default_only),
-            unsafe=plan.unsafe,
-            first=tuple(loss.sentence for loss in report.losses[:20]),
-        )
-    )
-    return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
-
-
-def _settings(ports: ReadPorts, plan: Plan) -> tuple[Finding, ...]:
-    lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
-    if not lacking:
-        return ()
-    accepted = plan.unsafe and plan.lowering is not Lowering.OFFLINE
-    return settings_findings(
-        lacking, ports.admin.settings(), accepted=accepted, acceptable=plan.lowering is not Lowering.OFFLINE
-    )
 
 
 def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:

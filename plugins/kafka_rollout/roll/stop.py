@@ -24,6 +24,7 @@ from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing
 from kafka_rollout.preparation.acl_meaning import unkept_acls
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
+from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.node_checks import check_java, node_configs, recheck_agreement, recheck_dynamic_configs
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
@@ -120,6 +121,8 @@ def _check_stop(
         refuse_unready(ports, plan, release_step, node)
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(ports, plan, release_step)
+        if not has_stopped_in_step(events, key, since=ports.clock.now() - _CHECKED_S):
+            refuse_new_losses(ports, plan)
     ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
     began = ports.clock.now()  # a value from outside of an earlier gate does not count

@@ -178,13 +178,15 @@ def test_a_failure_before_the_start_ends_with_every_controller_on_its_old_log(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    world.late_losses = [
+        Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
+    ]
     with pytest.raises(RefusedError, match=r"Broker 11 loses /data/2\. The controllers run on their old logs again"):
         live.lower_live(ports, plan)
     assert not is_lowered(world)
     assert has(ports.run.events(), OfflineUndone)
     assert world.leader is not None
-    world.losses = []
+    world.late_losses = []
     world.clock.sleep(1000)
     live.lower_live(ports, plan)
     assert is_lowered(world)

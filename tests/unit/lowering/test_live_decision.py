@@ -76,7 +76,9 @@ def test_a_return_to_the_old_logs_leaves_the_epochs_that_running_brokers_know(
         return undo_install(logs, node, snapshot, cluster_id=cluster_id, keep_epoch=keep_epoch)
 
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", records)
-    world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")]
+    world.late_losses = [
+        Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
+    ]
     with pytest.raises(RefusedError, match="The controllers run on their old logs again"):
         live.lower_live(ports, plan)
     assert kept == [True, True, True]

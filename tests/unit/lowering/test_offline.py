@@ -20,6 +20,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
@@ -241,12 +242,25 @@ def test_a_loss_that_nobody_approved_stops_it_before_anything_is_installed(
     assert list((ports.run.private_path("offline")).iterdir()) == []
 
 
-def test_an_unsafe_one_goes_on_and_records_every_loss(world: FakeCluster, ports: ClusterPorts) -> None:
-    plan = approved(ports, unsafe=True)
+def test_an_unsafe_one_goes_on_with_the_losses_of_its_report_and_records_them(
+    world: FakeCluster, ports: ClusterPorts
+) -> None:
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
+    plan = plan_downgrade(ports, R421, lowering=Lowering.OFFLINE, unsafe=True)
+    plan, _ = report_losses(ports, plan)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     go(ports, plan)
     (written,) = events_of(ports.run.events(), OfflineSnapshotWritten)
     assert written.lost == ("Broker 11 loses them.",)
+
+
+def test_an_unsafe_one_stops_at_a_loss_that_is_not_in_its_report(world: FakeCluster, ports: ClusterPorts) -> None:
+    plan = approved(ports, unsafe=True)
+    offline.stop_all(ports, plan)
+    world.late_losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
+    with pytest.raises(RefusedError, match="the approved plan does not list: Broker 11 loses them"):
+        offline.install_snapshot(ports, plan)
+    assert world.replaced == {}
 
 
 def test_a_node_that_something_started_in_between_is_not_touched(world: FakeCluster, ports: ClusterPorts) -> None:

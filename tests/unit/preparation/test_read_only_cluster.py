@@ -15,11 +15,12 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder, Feature
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
+from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.preparation.node_checks import check_inventory
 from kafka_rollout.preparation.pinned_min_isr import pin_min_isr
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.report.check_registry import verify
-from kafka_rollout.roll.metadata_logs import report_losses, scan_metadata_logs
+from kafka_rollout.roll.metadata_logs import scan_metadata_logs
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, hidden_bench

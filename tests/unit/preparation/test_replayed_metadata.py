@@ -12,9 +12,9 @@ from kafka_rollout.metadata_log.losses import ACCESS, Loss, LossReport
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER, AccessChange, AclDifferences, Action
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
+from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.report.check_registry import check_release
 from kafka_rollout.report.check_report import Result
-from kafka_rollout.roll.metadata_logs import report_losses
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports

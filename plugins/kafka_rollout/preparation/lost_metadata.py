@@ -1,0 +1,104 @@
+"""What a downgrade loses of the metadata (KIP-1155): before its approval, and again before each step that loses it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.metadata_log.losses import Loss, LossReport
+from kafka_rollout.model.plan import Direction, Lowering, Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.planning.findings.downgrade_scans import (
+    LOSSES_CHECK,
+    lacking_settings,
+    loss_findings,
+    losses_unknown,
+    settings_findings,
+)
+from kafka_rollout.preparation.frozen_plan import refuse_as_invalid, replace_findings
+from kafka_rollout.preparation.replayed_metadata import read_losses
+from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.step_events import LossesReported
+
+LOSSES = "metadata/losses.json"
+
+
+def find_losses(ports: ReadPorts, plan: Plan) -> Checked:
+    """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
+    try:
+        settings = _settings(ports, plan)
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    except RolloutError as error:
+        return LOSSES_CHECK.ran(unknown=error.sentence)
+    return LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))
+
+
+def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
+    """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
+
+    The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
+    stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
+    """
+    settings = _settings(ports, plan)
+    try:
+        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    except RolloutError as error:
+        ports.run.attach(LOSSES, None)
+        unknown = losses_unknown(str(error), ports.cluster)
+        return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
+    ports.run.attach(LOSSES, report)
+    ports.run.record(
+        LossesReported(
+            from_level=report.from_level,
+            to_level=report.to_level,
+            losses=len(report.losses),
+            default_only=len(report.default_only),
+            unsafe=plan.unsafe,
+            first=tuple(loss.sentence for loss in report.losses[:20]),
+        )
+    )
+    return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
+
+
+def refuse_new_losses(ports: ClusterPorts, plan: Plan) -> None:
+    """Raise RefusedError if a downgrade would lose metadata now that its approvers have not read; approvals end then.
+
+    Hours can lie between the report and the step that loses the metadata: a topic, an ACL or a group configuration is
+    made meanwhile. Does nothing for other plans.
+    """
+    if plan.direction is not Direction.DOWNGRADE or not plan.changes_release:
+        return
+    report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+    known = {finding.identity for finding in plan.findings}
+    settings = (finding for finding in _settings(ports, plan) if finding.identity not in known)
+    new = replace(report, losses=find_new_losses(ports, report.losses))
+    lost = loss_findings(replace(plan, findings=()), new)
+    again = "Remove it. Or start a new run, whose approvers read what is lost."
+    if found := [replace(finding, remedy=again) for finding in (*lost, *settings)]:
+        refuse_as_invalid(ports, plan, found)
+
+
+def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:
+    """Return the losses that the report of the run does not have."""
+    report: LossReport | None = ports.run.attachment(LOSSES, LossReport)
+    known = {loss.identity for loss in report.losses} if report is not None else set()
+    return tuple(loss for loss in losses if loss.identity not in known)
+
+
+def _settings(ports: ReadPorts, plan: Plan) -> tuple[Finding, ...]:
+    lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
+    if not lacking:
+        return ()
+    accepted = plan.unsafe and plan.lowering is not Lowering.OFFLINE
+    return settings_findings(
+        lacking, ports.admin.settings(), accepted=accepted, acceptable=plan.lowering is not Lowering.OFFLINE
+    )
+
+
+def _levels(plan: Plan) -> tuple[int | None, dict[str, int]]:
+    """Return the planned metadata.version, None if it stays, and the planned levels of the other features."""
+    return plan.levels.get(METADATA_VERSION), {
+        name: level for name, level in plan.levels.items() if name != METADATA_VERSION
+    }

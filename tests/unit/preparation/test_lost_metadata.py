@@ -1,0 +1,134 @@
+"""Metadata that appears after the report of the losses: no step loses it before an approver has read it."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.control.approval import record_approval
+from kafka_rollout.feature_updates.levels import finalize
+from kafka_rollout.lowering import offline
+from kafka_rollout.lowering.live import lower_live
+from kafka_rollout.metadata_log.losses import ACCESS, Loss
+from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.model.plan import Lowering, Plan
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.preparation.lost_metadata import refuse_new_losses, report_losses
+from kafka_rollout.procedure.approval_requests import losses_part
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.roll.node import replace_node
+from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
+from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.ports import fake_ports, in_step
+from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import plan_downgrade
+
+R421 = Release.parse("4.2.1")
+ACL = Loss("ACL", "User:bob on orders (a)", "The ACL of User:bob on orders (a) is lost.")
+LATER = Loss("ACL", "User:eve on orders (b)", "The ACL of User:eve on orders (b) is lost.")
+DIRECTORIES = Loss("directory assignment", "orders-0", "orders-0 loses its directory assignment: a.")
+NEW_PARTITION = Loss("directory assignment", "orders-1", "orders-1 loses its directory assignment: b.")
+GROUPS = {"billing": {"consumer.session.timeout.ms": "50000"}}
+
+
+def approved(ports: ClusterPorts, target: str = "3.9.1", *, unsafe: bool = False, **options: Any) -> Plan:
+    plan = plan_downgrade(ports, {"3.9.1": R391, "4.2.1": R421}[target], unsafe=unsafe, **options)
+    plan, _ = report_losses(ports, plan)
+    assert plan.blockers == ()
+    for what in (ApprovalOf.FINALIZE, ApprovalOf.ROLL):
+        record_approval(ports, what, "alice", Decision.APPROVED, "a test")
+    return plan
+
+
+@pytest.mark.parametrize("unsafe", [False, True])
+@pytest.mark.parametrize("appears", ["an ACL", "group configurations"])
+def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lost(
+    tmp_path: Path, appears: str, unsafe: bool
+) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [ACL] if unsafe else []
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=unsafe)
+    if appears == "an ACL":
+        cluster.losses.append(LATER)
+    else:
+        cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
+    step, node = in_step(ports, plan, "4.3.1-to-3.9.1", 11)
+    with pytest.raises(RefusedError, match="no longer valid") as refused:
+        replace_node(ports, plan, step, node)
+    assert ("eve" if appears == "an ACL" else "billing") in refused.value.sentence
+    assert "bob" not in refused.value.sentence
+    assert "Remove it. Or start a new run" in str(refused.value.remedy)
+    assert cluster.release_of(11) == R431
+    assert events_of(ports.run.events(), Voided)
+    cluster.losses.remove(LATER) if appears == "an ACL" else None
+    cluster.group_configs, cluster.dynamic_configs = {}, DynamicConfigs()
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
+    assert replace_node(ports, plan, step, node)
+    assert cluster.release_of(11) == R391
+
+
+@pytest.mark.parametrize("lowering", [Lowering.OFFLINE, Lowering.LIVE])
+@pytest.mark.parametrize("unsafe", [False, True])
+def test_nothing_is_stopped_for_a_snapshot_that_would_lose_something_new(
+    tmp_path: Path, lowering: Lowering, unsafe: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lowering is Lowering.OFFLINE:
+        stage_no_live(monkeypatch)
+    cluster = FakeCluster(R431, finalized={"metadata.version": 30})
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, "4.2.1", unsafe=unsafe, lowering=lowering)
+    cluster.losses = [LATER]
+    step: Callable[[ClusterPorts, Plan], object] = offline.stop_all if lowering is Lowering.OFFLINE else lower_live
+    with pytest.raises(RefusedError, match="no longer valid"):
+        step(ports, plan)
+    assert {str(node.running) for node in cluster.nodes.values()} == {"4.3.1"}
+    assert cluster.finalized["metadata.version"] == 30
+
+
+def test_no_level_is_lowered_by_request_while_something_new_would_be_lost(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 29})
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, "4.2.1", unsafe=True, level=23)
+    assert (plan.levels["metadata.version"], plan.lowering) == (23, Lowering.ONLINE)
+    cluster.losses = [LATER]
+    with pytest.raises(RefusedError, match="no longer valid"):
+        finalize(ports, plan)
+    assert cluster.finalized["metadata.version"] == 29
+
+
+def test_what_kafka_itself_writes_all_the_time_is_not_new(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [DIRECTORIES]
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    cluster.losses = [NEW_PARTITION]
+    refuse_new_losses(ports, plan)
+    cluster.losses = [NEW_PARTITION, Loss("eligible leader replicas", "orders-1", "orders-1 loses them.")]
+    with pytest.raises(RefusedError, match="orders-1 loses them"):
+        refuse_new_losses(ports, plan)
+
+
+def test_a_new_meaning_of_acls_is_new_also_if_the_plan_names_others(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [Loss(ACCESS, "User:alice", "User:alice gains READ on topic orders.")]
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    refuse_new_losses(ports, plan)
+    cluster.losses.append(Loss(ACCESS, "User:eve", "User:eve gains READ on topic orders."))
+    with pytest.raises(RefusedError, match="User:eve gains READ"):
+        refuse_new_losses(ports, plan)
+
+
+def test_the_approval_lists_the_losses_also_at_an_unchanged_level(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [ACL]
+    ports = fake_ports(cluster, tmp_path)
+    text = "\n".join(losses_part(ports, approved(ports, unsafe=True)))
+    assert "Metadata lost: 1" in text
+    assert "User:bob on orders" in text
+    assert "metadata.version does not change." in text
