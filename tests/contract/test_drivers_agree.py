@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -33,8 +33,10 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Responder,
     ResumeAsked,
+    StepBegan,
+    StepEnded,
 )
-from kafka_rollout.run.projections.open_batches import RollOf
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf
 from kafka_rollout.run.step_events import GateEnded, GateFailed, NodeEvent, RollbackPlanned, Started, Stopping
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -73,10 +75,19 @@ def by_shell(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
 
 def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     """Begin every part of every batch, as after a clear of all of them."""
+    from airflow.sdk.exceptions import AirflowFailException
     from airflow.triggers.base import TaskSuccessEvent
 
     from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
+
+    def stop_here(index: int, part: BatchPart, why: str) -> None:
+        """An approver answers *Stop here*, or the task fails without a question: its worker records that."""
+        context = _context(ports, plan, index)
+        operator = ReplaceOperator(task_id=of.step_of(part), cluster="fake", step=step, of=of, batch=None)
+        with suppress(AirflowFailException), operator.recorded(ports.run, context, begins=False, ends=True):
+            raise AirflowFailException(why)
+        raise StuckError(why)
 
     step = dict(UPGRADE)["roll.replace"]
 
@@ -86,7 +97,8 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
         trigger = BatchTrigger(cluster="fake", of=of.value, gate=which.value, place=place)
         event = asyncio.run(_first(trigger.run()))
         if not isinstance(event, TaskSuccessEvent):
-            raise StuckError(event.payload["message"])
+            part = BatchPart.GATE_BEFORE if which is GateOf.BEFORE else BatchPart.GATE_AFTER
+            stop_here(index, part, event.payload["message"])
 
     def task(index: int) -> None:
         from airflow.sdk.exceptions import TaskDeferred
@@ -99,11 +111,11 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
             except TaskDeferred as deferred:
                 event: Any = asyncio.run(_first(deferred.trigger.run()))
                 if event.payload["state"] != Told.PASSED:
-                    raise StuckError(event.payload["message"]) from None
+                    stop_here(index, BatchPart.GATE_BEFORE, event.payload["message"])
             except TransientError:
                 ports.clock.sleep(1)  # Airflow's retry
             except RolloutError as error:
-                raise StuckError(str(error)) from error
+                stop_here(index, BatchPart.REPLACE, str(error))
         raise AssertionError("The task does not end.")
 
     roll = loop.begin_rollback(ports, plan) if of is RollOf.ROLLBACK else loop.roll_of(ports, plan)
@@ -143,12 +155,19 @@ class World:
         self.drive(self.ports, self.plan, RollOf.ROLLBACK)
 
     def events(self) -> list[tuple[str, str, int | None]]:
-        """What happened to nodes: kind, release step, node. A gate that has not ended says nothing."""
+        """What happened to nodes (kind, release step, node) and in the parts of batches (kind, step, batch).
+
+        A check of a gate that has not ended says nothing.
+        """
         return [shown for event in self.ports.run.events() if (shown := _shown(event)) is not None]
 
 
 def _shown(event: Event) -> tuple[str, str, int | None] | None:
     match event:
+        case StepBegan():
+            return event.kind, event.step, event.batch
+        case StepEnded():
+            return f"{event.kind} {event.outcome}", event.step, event.batch
         case NodeEvent():
             return event.kind, event.release_step, event.node_id
         case GateEnded() if event.ref.node_id is not None:
@@ -205,6 +224,10 @@ def started(events: list[Any]) -> list[int]:
 def test_a_roll_without_a_disturbance(play: Any) -> None:
     events = play(World.forth)
     assert started(events) == ORDER
+    steps = [one for one in events if one[0] in {StepBegan.kind, f"{StepEnded.kind} done"}]
+    parts = ["roll.gate_before", "roll.replace", "roll.gate_after"]
+    kinds = [StepBegan.kind, f"{StepEnded.kind} done"]
+    assert steps == [(kind, part, batch) for batch in range(len(ORDER)) for part in parts for kind in kinds]
 
 
 @pytest.mark.parametrize("call", ["prepare", "stop", "install", "start", "after"])

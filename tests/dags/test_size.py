@@ -80,7 +80,7 @@ def test_a_gate_of_a_batch_begins_in_the_triggerer_and_has_no_limit(inventory: P
     dags = dags_with(inventory, 6)
     gates = {
         ("kafka_downgrade_fake", "offline.nodes.gate_after"),
-        ("kafka_downgrade_fake", "offline.undo.nodes.gate_restored"),
+        ("kafka_downgrade_fake", "offline.undo.nodes.gate_after"),
         *((f"kafka_{kind}_fake", f"roll.{gate}") for kind in TURNS for gate in ("gate_before", "gate_after")),
     }
     for dag_id, task_id in gates:

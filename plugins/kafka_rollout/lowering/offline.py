@@ -542,15 +542,6 @@ def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) ->
     )
 
 
-def gates_after_undo(ports: ReadPorts, plan: Plan) -> tuple[Gate, ...]:
-    """Return one gate per node, in the rollback of the plan's release step."""
-    back = offline_release_step(plan).reversed()
-    return tuple(
-        Gate(kind=GateKind.AFTER_START, release_step=back, node=ports.cluster.node(node_step.node_id))
-        for node_step in back.order
-    )
-
-
 def _refuse_used(ports: ReadPorts, plan: Plan, reached: Sequence[NodeSpec]) -> None:
     """Raise RefusedError if a broker has registered on the snapshot.
 

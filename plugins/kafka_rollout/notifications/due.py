@@ -228,7 +228,7 @@ def _of_run(cluster: str, run: RunHistory, now: float, times: NotificationTimes)
             yield made.of_end(end)
     elif view.failed is not None:
         if now - view.failed.at >= QUIET_S:  # the report follows in a moment
-            yield made.failed(view.failed.at, f"Step {view.failed.step} failed: {view.failed.reason}")
+            yield made.failed(view.failed.at, f"Step {view.failed.name} failed: {view.failed.reason}")
     elif run.has_lock or now - view.last_at < QUIET_S:
         yield from made.slow_gates(now)
     elif view.has_acted:

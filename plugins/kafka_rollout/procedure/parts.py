@@ -29,7 +29,7 @@ from kafka_rollout.procedure.step import (
     Step,
     StepCall,
 )
-from kafka_rollout.run.projections.open_batches import RollOf, batches_of
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, batches_of
 
 OBSERVE = Step(
     id="observe",
@@ -240,7 +240,7 @@ _AFTER_START = (
 )
 
 GATE_BEFORE = Step(
-    id="gate_before",
+    id=BatchPart.GATE_BEFORE.value,
     label="Gate before the stop",
     doc="Waits for all batches before this one, for the approvals, pauses and windows of the run, and until the nodes "
     "can be stopped: every partition keeps its min ISR and a leader, and the quorum is safe.",
@@ -249,7 +249,7 @@ GATE_BEFORE = Step(
     on_failure=Reaction.ASK_ROLL_BACK,
 )
 REPLACE = Step(
-    id="replace",
+    id=BatchPart.REPLACE.value,
     label="Replacement",
     doc="Compares the approvals, checks all findings and gates again, then stops the nodes, replaces their release and "
     "starts them.",
@@ -259,7 +259,7 @@ REPLACE = Step(
     on_failure=Reaction.ASK_ROLL_BACK,
 )
 GATE_AFTER = Step(
-    id="gate_after",
+    id=BatchPart.GATE_AFTER.value,
     label="Gate after the start",
     doc=_AFTER_START,
     progress="is started and waits for its gate",
@@ -328,9 +328,9 @@ def _offline(name: str, doc: str, act: Act) -> Step:
     )
 
 
-def _offline_gate(name: str, label: str, *, is_rollback: bool = False) -> EachNode:
+def _offline_gate(label: str, *, is_rollback: bool = False) -> EachNode:
     gate = Step(
-        id=name,
+        id=BatchPart.GATE_AFTER.value,
         label=label,
         doc=_AFTER_START,
         progress="is started and waits for its gate",
@@ -376,7 +376,7 @@ UNDO = Section(
             limits=CHANGES_LOGS,
             runs_after=RunsAfter.ANYTHING,
         ),
-        _offline_gate("gate_restored", "Gate after the restore", is_rollback=True),
+        _offline_gate("Gate after the restore", is_rollback=True),
         Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
     ),
     prefixes=True,
@@ -432,7 +432,7 @@ OFFLINE_SECTION = Section(
             "Starts the brokers. After this step the downgrade cannot be undone.",
             _start_brokers,
         ),
-        _offline_gate("gate_after", "Gate after the start"),
+        _offline_gate("Gate after the start"),
         Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
         UNDO,
     ),

@@ -21,7 +21,6 @@ from kafka_rollout.control import lock
 from kafka_rollout.control.approval import ask, record_approval, require_approval
 from kafka_rollout.control.holds import HeldError, refuse_held
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
-from kafka_rollout.lowering.offline import gates_after_undo
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -42,7 +41,8 @@ from kafka_rollout.procedure.step import (
     StepCall,
 )
 from kafka_rollout.roll.gate_checks import policy_of, wait_for_gate
-from kafka_rollout.roll.walk import RollProgress, roll_back, roll_release_steps
+from kafka_rollout.roll.loop import roll_of
+from kafka_rollout.roll.walk import RollProgress, roll_back, roll_release_steps, wait_until_back
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -58,6 +58,7 @@ from kafka_rollout.run.events import (
 from kafka_rollout.run.ports import Answers, Question, RunServices
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.offline import stop_has_begun
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.projections.runs import has_plan, is_plan_refused
 from kafka_rollout.run.step_events import TrafficCompared
 from kafka_rollout.run.view import RunView
@@ -184,7 +185,7 @@ class Runner:
                 case Step():
                     self._step(prefix + part.id, part)
                 case EachNode():
-                    self._gates(part, f"{prefix}nodes.{part.step.id}")
+                    self._gates(prefix + part.id)
                 case EachBatch():
                     skipped = [self._is_skipped(prefix + step.id) for step in part.steps]
                     if not any(skipped) and self._continues():
@@ -423,13 +424,6 @@ class Runner:
             )
         except RolloutError as error:
             self.error = error
-            if not isinstance(error, StoppedError):
-                self._fail_nodes(error)
-
-    def _fail_nodes(self, error: RolloutError) -> None:
-        """Record the failure of the step that replaces the nodes."""
-        step = next(shown for shown, part in self.procedure.batches() if not part.is_rollback)
-        self.ports.run.record(StepEnded(step=step, outcome=StepOutcome.FAILED, reason=str(error)))
 
     def _ask_between(self, plan: Plan) -> None:
         """Record the approvals between batches that this call asks for; a later call of the run asks for them too."""
@@ -472,32 +466,34 @@ class Runner:
         for part in UNDO.parts:
             if isinstance(part, Section | EachBatch) or (isinstance(part, Step) and part.joins):
                 continue
+            if isinstance(part, EachNode):
+                self._wait_for_nodes(RollOf.OFFLINE_UNDO)
+                continue
             with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
-                if isinstance(part, EachNode):
-                    for gate in gates_after_undo(self.ports, self.call.plan):
-                        self._wait(gate)
-                elif part.act is not None:
+                if part.act is not None:
                     self.progress.say(part.progress)
                     part.act(self.call)
 
-    def _gates(self, each: EachNode, task_id: str) -> None:
+    def _gates(self, task_id: str) -> None:
         """Wait for the gates of all nodes after an offline step, controllers first."""
         if self._is_skipped(task_id) or not self._continues():
             return
         try:
-            release_step = self.call.plan.release_steps[0]
-            with self._recorded(task_id):
-                for node in self.ports.cluster.controllers_first:
-                    self._wait(Gate(kind=GateKind.AFTER_START, release_step=release_step, node=node))
+            self._wait_for_nodes(RollOf.OFFLINE)
         except RolloutError as error:
             self.error = error
 
+    def _wait_for_nodes(self, of: RollOf) -> None:
+        roll = roll_of(self.ports, self.call.plan, of)
+        policy = policy_of(self.ports, GateKind.AFTER_START, self.request, self.plan)
+        for batch in roll.batches:
+            wait_until_back(roll, batch, policy, lambda gate, seen, message: self._on_check(seen, message))
+
     def _wait(self, gate: Gate) -> None:
         policy = policy_of(self.ports, gate.kind, self.request, self.plan)
+        wait_for_gate(self.ports, self.call.plan, gate, policy, self._on_check)
 
-        def on_check(seen: GateCheck, message: str) -> None:
-            self.progress.on_check(seen, message)
-            if seen.is_held and not self._continues():
-                raise StoppedError("The run was stopped while it was held.", remedy="Continue it, or roll it back.")
-
-        wait_for_gate(self.ports, self.call.plan, gate, policy, on_check)
+    def _on_check(self, seen: GateCheck, message: str) -> None:
+        self.progress.on_check(seen, message)
+        if seen.is_held and not self._continues():
+            raise StoppedError("The run was stopped while it was held.", remedy="Continue it, or roll it back.")

@@ -249,7 +249,10 @@ class Procedure:
         return replace(self, parts=(*self.parts[:begin], *self.parts[end + 1 :]))
 
     def shown(self) -> tuple[tuple[str, str], ...]:
-        """Return (task id, id of the step that shows it) in their order. The parts of all batches are one step."""
+        """Return (task id, id of the step that shows it) in their order.
+
+        The parts of all batches are one step, and so are the gates of all nodes.
+        """
         return tuple(_shown(self.parts, ""))
 
     def between(self, task_id: str, past: str) -> tuple[str, ...]:
@@ -288,4 +291,4 @@ def _walk(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -
 
 def _shown(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Iterator[tuple[str, str]]:
     for task_id, _, each in _walk(parts, prefix):
-        yield task_id, task_id.rpartition(".")[0] if isinstance(each, EachBatch) else task_id
+        yield task_id, task_id if each is None else task_id.rpartition(".")[0]

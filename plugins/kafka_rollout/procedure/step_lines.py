@@ -61,7 +61,9 @@ def list_shown(
             yield from list_shown(part.parts, within, part if part.on_decision else decided)
         elif isinstance(part, EachBatch):
             yield prefix.rstrip("."), part, decided
-        elif isinstance(part, EachNode) or _is_shown(part):
+        elif isinstance(part, EachNode):
+            yield (prefix + part.id).rpartition(".")[0], part, decided
+        elif _is_shown(part):
             yield prefix + part.id, part, decided
 
 

@@ -24,7 +24,9 @@ nothing else.
 6. No node of a batch is stopped before all its nodes can be stopped together and have their states recorded. A batch
    that cannot be stopped together waits. Only an approver decides that it restarts in parts.
 7. The states of nodes that cannot be observed later are recorded before the stop. Everything else is observed.
-8. A part that cannot observe raises TransientError: unknown is never passed.
+8. Unknown is never passed. A gate that cannot observe waits, for the gate timeout; `replace` raises TransientError.
+9. Each part records when it begins, once its turn has come, and when it is done, however often it is checked. That it
+   failed is recorded by the driver (`record_failure`), because a driver can ask an approver instead.
 """
 
 from __future__ import annotations
@@ -32,10 +34,12 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import wraps
 from itertools import groupby
+from typing import Protocol
 
 from kafka_rollout.base import wording as words
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.holds import HeldError, ask_at_pause, due_pause, refuse_unproved_pause
 from kafka_rollout.gates.gate import (
@@ -71,14 +75,16 @@ from kafka_rollout.roll.node import (
     was_stopped,
 )
 from kafka_rollout.roll.stop import find_parts, stop_is_under_way
-from kafka_rollout.run.events import ApprovalOf, Decision, Event
+from kafka_rollout.run.events import ApprovalOf, Decision, Event, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.approvals import find_invalidity, is_refuted, newest_decision
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
 from kafka_rollout.run.projections.open_batches import (
+    BatchPart,
     RollOf,
     approvals_between,
     batches_of,
     find_part,
+    find_part_event,
     first_open_batch,
     passed_node_steps,
 )
@@ -147,6 +153,16 @@ class BatchWatch:
     policy: Callable[[GateKind], GatePolicy]
     gates: tuple[Gate, ...] = ()
     watches: tuple[GateWatch, ...] = ()
+    silent_since: float | None = None
+    """When a node stopped responding, so that the batch cannot be observed (monotonic seconds)."""
+
+    def wait_for_response(self, roll: Roll, kind: GateKind, error: TransientError) -> BatchStatus:
+        """Return the status of a gate that cannot be checked now: it fails after the gate timeout."""
+        now = roll.ports.clock.monotonic()
+        self.silent_since = now if self.silent_since is None else self.silent_since
+        is_over = now - self.silent_since > self.policy(kind).timeout_s
+        message = f"waits for a response: {error}"
+        return BatchStatus(state=WatchState.FAILED if is_over else WatchState.WAITING, message=message)
 
     def check(self, roll: Roll, gates: tuple[Gate, ...], on_check: OnCheck | None) -> WatchStatus:
         """Check the gates once; begin a new watch if they are others than before, or if the watch is over."""
@@ -176,6 +192,74 @@ def describe(batches: Sequence[BatchStep], index: int) -> str:
     return f"batch {index + 1} of {len(batches)} ({words.nodes(batches[index].node_ids)})"
 
 
+class CheckGate(Protocol):
+    """A gate of a batch: it is checked once."""
+
+    def __call__(
+        self, roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None
+    ) -> BatchStatus: ...
+
+
+def recorded(part: BatchPart) -> Callable[[CheckGate], CheckGate]:
+    """Let a gate of a batch record its begin and its end. A gate that waits for its turn has not begun."""
+
+    def record(check: CheckGate) -> CheckGate:
+        @wraps(check)
+        def gate(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
+            follows = part is BatchPart.GATE_AFTER and not roll.of.is_offline  # its replacement had its turn
+            if not follows and (turn := find_turn(roll, batch, roll.ports.run.events())):
+                return BatchStatus(state=WatchState.WAITING, message=turn)
+            was_done = _is_done(roll, batch, part)
+            if not was_done:
+                _record_begin(roll, batch, part)
+            try:
+                status = check(roll, batch, watch, on_check)
+                watch.silent_since = None
+            except TransientError as error:
+                kind = GateKind.BEFORE_STOP if part is BatchPart.GATE_BEFORE else GateKind.AFTER_START
+                status = watch.wait_for_response(roll, kind, error)
+            if status.state is not WatchState.PASSED:
+                _record_begin(roll, batch, part)
+            elif not was_done:
+                _record_done(roll, batch, part)
+            return status
+
+        return gate
+
+    return record
+
+
+def record_failure(roll: Roll, batch: BatchStep, reason: str) -> None:
+    """Record that the part of a batch that has begun failed, and that no approver was asked."""
+    began = (part for part in reversed(BatchPart) if isinstance(_newest(roll, batch, part), StepBegan))
+    part = next(began, BatchPart.GATE_BEFORE)
+    roll.ports.run.record(_ended(roll, batch, part, StepOutcome.FAILED, reason))
+
+
+def _newest(roll: Roll, batch: BatchStep, part: BatchPart) -> StepBegan | StepEnded | None:
+    return find_part_event(roll.ports.run.events(), roll.of.step_of(part), batch.index)
+
+
+def _is_done(roll: Roll, batch: BatchStep, part: BatchPart) -> bool:
+    newest = _newest(roll, batch, part)
+    return isinstance(newest, StepEnded) and newest.outcome is StepOutcome.DONE
+
+
+def _record_begin(roll: Roll, batch: BatchStep, part: BatchPart) -> None:
+    if not isinstance(_newest(roll, batch, part), StepBegan):
+        roll.ports.run.record(StepBegan(step=roll.of.step_of(part), batch=batch.index))
+
+
+def _record_done(roll: Roll, batch: BatchStep, part: BatchPart) -> None:
+    if not _is_done(roll, batch, part):
+        roll.ports.run.record(_ended(roll, batch, part, StepOutcome.DONE))
+
+
+def _ended(roll: Roll, batch: BatchStep, part: BatchPart, outcome: StepOutcome, reason: str = "") -> StepEnded:
+    return StepEnded(step=roll.of.step_of(part), batch=batch.index, outcome=outcome, reason=reason)
+
+
+@recorded(BatchPart.GATE_BEFORE)
 def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
     """Check once whether the next stop of the batch can begin, or whether nothing holds it because it has begun.
 
@@ -184,8 +268,6 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
     for all nodes that stop together. Of a batch that restarts in parts, the gates of the begun nodes pass first.
     """
     ports, plan, events = roll.ports, roll.plan, roll.ports.run.events()
-    if turn := find_turn(roll, batch, events):
-        return BatchStatus(state=WatchState.WAITING, message=turn)
     part, nodes = _next_of(roll, batch)
     if part is Part.GATE_AFTER and has_nodes_left(roll, batch):
         status = watch.check(roll, gates_of_nodes(GateKind.AFTER_START, batch.release_step, nodes), on_check)
@@ -215,24 +297,29 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
     """
     ports, plan, events = roll.ports, roll.plan, roll.ports.run.events()
     part, nodes = _next_of(roll, batch)
-    if part in {Part.GATE_BEFORE, Part.REPLACEMENT}:
-        if turn := find_turn(roll, batch, events):
-            raise HeldError(f"Node {nodes[0].node_id} cannot be replaced yet: it {turn}.")
+    needs_replacement = part in {Part.GATE_BEFORE, Part.REPLACEMENT}
+    if needs_replacement and (turn := find_turn(roll, batch, events)):
+        raise HeldError(f"Node {nodes[0].node_id} cannot be replaced yet: it {turn}.")
+    if needs_replacement or not _is_done(roll, batch, BatchPart.REPLACE):
+        _record_begin(roll, batch, BatchPart.REPLACE)
+    if needs_replacement:
         if _begins(roll, batch, part):
             _refuse_unapproved(roll, batch, nodes[0], events)
         if part is Part.GATE_BEFORE:
             nodes = _nodes_to_stop(events, batch, nodes)
         replace_nodes(ports, plan, batch.release_step, nodes)
-    return has_nodes_left(roll, batch)
+    if has_nodes_left(roll, batch):
+        return True
+    _record_done(roll, batch, BatchPart.REPLACE)
+    return False
 
 
+@recorded(BatchPart.GATE_AFTER)
 def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
     """Check once whether every node of the batch is back, for the soak. A node with nothing left passes at once.
 
     The gates after an offline step have no other part, so they wait for their turn.
     """
-    if roll.of.is_offline and (turn := find_turn(roll, batch, roll.ports.run.events())):
-        return BatchStatus(state=WatchState.WAITING, message=turn)
     if all(watch.is_done for watch in watch.watches):
         waiting = _watched_nodes(roll, batch)
         if not waiting:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 
-from kafka_rollout.base.errors import StoppedError, TransientError
+from kafka_rollout.base.errors import RolloutError, StoppedError, TransientError
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy, WatchState
 from kafka_rollout.model.plan import BatchStep, Plan
@@ -94,10 +94,31 @@ def roll_back(
 def wait_until_back(roll: Roll, batch: BatchStep, policy: GatePolicy, on_check: loop.OnCheck) -> None:
     """Wait for the gates after the start of a batch. Raises RefusedError if one fails."""
     watch = BatchWatch(policy=lambda kind: policy)
-    while (status := loop.gate_after(roll, batch, watch, on_check)).state is not WatchState.PASSED:
-        if status.state is WatchState.FAILED:
-            raise gate_failure(roll.plan, watch.gates, watch.watches)
-        roll.ports.clock.sleep(watch.interval_s)
+    with _recording_failure(roll, batch):
+        while (status := loop.gate_after(roll, batch, watch, on_check)).state is not WatchState.PASSED:
+            if status.state is WatchState.FAILED:
+                raise _failure(roll, batch, watch, status)
+            roll.ports.clock.sleep(watch.interval_s)
+
+
+def _failure(roll: Roll, batch: BatchStep, watch: BatchWatch, status: BatchStatus) -> RolloutError:
+    """Return the error of a gate that failed, or that could not be checked for its timeout."""
+    if watch.silent_since is None:
+        return gate_failure(roll.plan, watch.gates, watch.watches)
+    remedy = "Start the node or its host, then continue the run."
+    return TransientError(f"The gate of {loop.name_of(batch)} {status.message}", remedy=remedy)
+
+
+@contextmanager
+def _recording_failure(roll: Roll, batch: BatchStep) -> Iterator[None]:
+    """Record an error that ends the run in a batch. A stop by the operator only interrupts it."""
+    try:
+        yield
+    except StoppedError:
+        raise
+    except RolloutError as error:
+        loop.record_failure(roll, batch, str(error))
+        raise
 
 
 def _record_end(ports: ClusterPorts, end: Event) -> None:
@@ -130,7 +151,8 @@ class _Walk:
         with suppress(_StopAskedError, StoppedError):
             for batch in self.roll.batches:
                 self._refuse_stop()
-                self._batch(batch)
+                with _recording_failure(self.roll, batch):
+                    self._batch(batch)
             return True
         return False
 
@@ -166,6 +188,7 @@ class _Walk:
             self._say(batch, f"gate {seen.gate}: {message}", of.ref.node_id)
             self._refuse_stop()
 
+        said = ""
         while (status := gate(self.roll, batch, watch, on_check)).state is not WatchState.PASSED:
             if status.asks is not None:
                 self._ask(status.asks, status.message)
@@ -173,8 +196,10 @@ class _Walk:
                 self._ask(ApprovalOf.SPLIT, status.message)
                 self._say(batch, f"the batch is split: {loop.split(self.roll, batch)}")
             elif status.state is WatchState.FAILED:
-                raise gate_failure(self.roll.plan, watch.gates, watch.watches)
+                raise _failure(self.roll, batch, watch, status)
             else:
+                if watch.silent_since is not None and status.message != said:
+                    self._say(batch, said := status.message)
                 self.roll.ports.clock.sleep(watch.interval_s)
             self._refuse_stop()
 

@@ -397,23 +397,38 @@ class StepOutcome(StrEnum):
     FAILED = "failed"
 
 
-class StepBegan(Event, kind="step-began"):
-    """A step of the procedure began, also another time.
+class StepEvent(Event):
+    """An event of a step."""
+
+    step: str
+    """Its id."""
+    batch: int | None = None
+    """Of a part of a batch, the index of the batch from 0."""
+
+    @property
+    def shown_step(self) -> str:
+        """The id of the step that shows it: the parts of all batches are one step."""
+        return self.step if self.batch is None else self.step.rpartition(".")[0]
+
+    @property
+    def name(self) -> str:
+        """The step in a sentence."""
+        return self.step if self.batch is None else f"{self.step} of batch {self.batch + 1}"
+
+
+class StepBegan(StepEvent, kind="step-began"):
+    """A step of the procedure began, also another time. A gate of a batch begins when its turn has come.
 
     Without a later `step-ended`, the step still runs or was interrupted: only an observation shows what it has done.
     """
 
-    step: str
-    """Its id; the node steps of a release step are one step."""
-
     def line(self, words: Words) -> str:
-        return words.begins(self.step)
+        return words.begins(self.step) if self.batch is None else ""  # the events of its nodes have lines
 
 
-class StepEnded(Event, kind="step-ended"):
+class StepEnded(StepEvent, kind="step-ended"):
     """A step ended. A step that waits for an answer has not ended."""
 
-    step: str
     outcome: StepOutcome
     reason: str = ""
     """Why it was skipped, or the error."""
@@ -421,7 +436,7 @@ class StepEnded(Event, kind="step-ended"):
     def line(self, words: Words) -> str:
         if self.outcome is StepOutcome.DONE:
             return ""
-        return f"{words.label(self.step)} {self.outcome}: {self.reason}"
+        return f"{words.label(self.shown_step)} {self.outcome}: {self.reason}"
 
 
 class StepsSkipped(Event, kind="steps-skipped"):

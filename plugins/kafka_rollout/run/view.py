@@ -32,6 +32,7 @@ from kafka_rollout.run.events import (
     StartedAtShell,
     StepBegan,
     StepEnded,
+    StepEvent,
     StepOutcome,
     StepsSkipped,
     StoppedByOperator,
@@ -39,6 +40,7 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import (
     ContentsCompared,
     DefaultSet,
@@ -57,6 +59,7 @@ from kafka_rollout.run.step_events import (
     OfflineWritable,
     PreparingStop,
     RegistrationsRead,
+    RollbackPlanned,
     Started,
     Stopped,
     Stopping,
@@ -201,9 +204,14 @@ class RunView:
     events: list[Event] = field(default_factory=list)
     """The history itself."""
     steps: dict[str, StepView] = field(default_factory=dict)
-    """By id, of those that began or were skipped."""
+    """By id, of those that began or were skipped. The parts of all batches are one step, with the state of the newest.
+    """
+    parts: dict[tuple[str, int], StepView] = field(default_factory=dict)
+    """The parts of batches that began: by the id of their step, and the index of the batch."""
     running: str = ""
     """The step that began last, if it has not ended. It still runs, or was interrupted."""
+    part: tuple[str, int] | None = None
+    """The part of a batch that began last, if it has not ended."""
     finished: set[str] = field(default_factory=set)
     """The steps that are done since the run's current plan was made."""
     nodes: dict[tuple[str, int], NodeView] = field(default_factory=dict)
@@ -358,18 +366,29 @@ class RunView:
     # The fold: one function for each group of events.
 
     def _began(self, event: StepBegan) -> None:
-        self.running = event.step
-        self.steps[event.step] = StepView(state=StepState.BEGUN, at=event.at, began_at=event.at)
+        self.running = event.shown_step
+        began = StepView(state=StepState.BEGUN, at=event.at, began_at=event.at)
+        self._set(event, began)
+        self.part = None if event.batch is None else (event.step, event.batch)
         if event.step != STOP_TRAFFIC:
             self.failed = None
 
+    def _set(self, event: StepEvent, state: StepView) -> None:
+        """Change the state of a step; of a part of a batch also that of the step that shows it."""
+        if event.batch is not None:
+            self.parts[event.step, event.batch] = state
+        self.steps[event.shown_step] = state
+
     def _ended(self, event: StepEnded) -> None:
         self._close_question()
-        began_at = self.steps[event.step].began_at if event.step in self.steps else event.at
+        known = self.steps if event.batch is None else self.parts
+        of_step: Any = event.step if event.batch is None else (event.step, event.batch)
+        began_at = known[of_step].began_at if of_step in known else event.at
         state = StepState(event.outcome.value)
-        self.steps[event.step] = StepView(state=state, at=event.at, began_at=began_at, reason=event.reason)
-        self.running = "" if self.running == event.step else self.running
-        if event.outcome is StepOutcome.DONE:
+        self._set(event, StepView(state=state, at=event.at, began_at=began_at, reason=event.reason))
+        self.running = "" if self.running == event.shown_step else self.running
+        self.part = None if self.part == of_step else self.part
+        if event.outcome is StepOutcome.DONE and event.batch is None:
             self.finished.add(event.step)
         elif event.outcome is StepOutcome.FAILED:
             self.failed = event
@@ -387,15 +406,19 @@ class RunView:
 
     def _question(self, event: Asked) -> None:
         self.asked = len(self.events) - 1, event
-        if self.running:
-            step = self.steps[self.running]
-            waiting = replace(step, state=StepState.WAITING, at=event.at, reason=subject_of(event))
-            self.steps[self.running] = waiting
+        self._change_running(state=StepState.WAITING, at=event.at, reason=subject_of(event))
 
     def _close_question(self, event: Event | None = None) -> None:
         self.asked = None
         if self.running and (step := self.steps[self.running]).state is StepState.WAITING:
-            self.steps[self.running] = replace(step, state=StepState.BEGUN, at=step.began_at, reason="")
+            self._change_running(state=StepState.BEGUN, at=step.began_at, reason="")
+
+    def _change_running(self, **changes: Any) -> None:
+        """Change the state of the step that runs, and of its part of a batch."""
+        if self.running:
+            self.steps[self.running] = replace(self.steps[self.running], **changes)
+        if self.part is not None:
+            self.parts[self.part] = replace(self.parts[self.part], **changes)
 
     def _approval(self, event: Approval) -> None:
         self.locked_out = ""
@@ -408,6 +431,16 @@ class RunView:
         is_rollback = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
         if is_rollback or event.decision == Decision.ROLL_BACK:
             self.opened.clear()
+
+    def _back(self, event: RollbackPlanned) -> None:
+        """A rollback begins with other batches than an earlier one. The batch that the run has left does not end."""
+        for (step, batch), state in list(self.parts.items()):
+            if step.startswith(f"{RollOf.ROLLBACK.group}."):
+                del self.parts[step, batch]
+            elif state.state in {StepState.BEGUN, StepState.WAITING}:
+                skipped = replace(state, state=StepState.SKIPPED, at=event.at, reason="The run is rolled back.")
+                self.parts[step, batch] = skipped
+        self.part = None
 
     def _invalid(self, event: Voided | Unknown) -> None:
         for (what, plan_hash), (given, _) in self.decisions.items():
@@ -497,7 +530,7 @@ class RunView:
             self._open(ref, gate)
         self.gates[ref] = replace(gate, checks=(*gate.checks, check), state=state)
         if self.running and ref.node_id is None and not is_again:
-            self.steps[self.running] = replace(self.steps[self.running], reason=check.waits_for)
+            self._change_running(reason=check.waits_for)
 
     def _open(self, ref: GateRef, gate: GateHistory) -> None:
         self.opened.setdefault(ref, len(gate.checks))
@@ -574,6 +607,7 @@ _FOLDS: Mapping[type[Event], Sequence[Callable[[RunView, Any], None]]] = {
     ResumeAsked: (RunView._control,),
     LockedOut: (RunView._lock,),
     StoppedByOperator: (RunView._operator,),
+    RollbackPlanned: (RunView._back,),
     Finalizing: (RunView._unlocked, RunView._continues),
     PreparingStop: (RunView._of_node,),
     StopPrepared: (RunView._of_node,),

@@ -13,8 +13,9 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.roll.loop import replace, roll_of
-from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, StepBegan, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed
+from kafka_rollout.run.view import RunView, StepState
 from tests.dags.conftest import FakeRuns, spec_with_homes
 from tests.dags.runs.test_upgrade_run import node_steps, outcome
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -123,6 +124,11 @@ def test_a_node_that_fails_in_a_batch_stops_later_batches_and_the_rollback_goes_
     back = [node for key, what, node in node_steps(record) if (key, what) == (BACK, "passed")]
     assert back[:2] == [16, 13], "node 16 is down: it is started first"
     assert in_batches(back[2:], [2, 1, 1, 1, 1, 1]) == [{12, 15}, {14}, {11}, {1}, {3}, {2}]
+    view = RunView.of(record.events())
+    assert view.parts["roll.gate_after", 6].state is StepState.FAILED
+    assert {one.state for one in view.parts.values()} == {StepState.DONE, StepState.FAILED}
+    assert len(view.parts) == 3 * 7 * 2
+    assert len([one for one in view.all(StepBegan) if one.batch is not None]) <= len(view.parts) + 2
     assert outcome(record) == "rolled_back"
 
 

@@ -77,7 +77,7 @@ def test_when_a_step_cannot_go_on_a_person_has_everything_taken_back(
     assert (state, states["offline.write_snapshot"], states["offline.undo.restore"]) == ("failed", "failed", "success")
     assert "Restore every node's metadata log from its backup" in runs.bodies["offline.write_snapshot"]
     assert (releases(world), world.finalized[METADATA_VERSION]) == ({R431}, 30)
-    assert {states[task] for task in states if "gate_restored" in task} == {"success"}
+    assert {states[task] for task in states if "undo.nodes.gate_after" in task} == {"success"}
     assert outcome(record) == "rolled_back"
 
 

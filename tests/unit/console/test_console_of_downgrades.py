@@ -12,7 +12,6 @@ from kafka_rollout.console.run_console import Console, build_console
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.lowering.live import lower_live
-from kafka_rollout.lowering.offline import gates_after_undo
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
@@ -20,7 +19,10 @@ from kafka_rollout.procedure.progress import Progress
 from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.report.spans import spans_of_report, spans_of_run
 from kafka_rollout.roll.gate_checks import wait_for_gate
+from kafka_rollout.roll.loop import roll_of
+from kafka_rollout.roll.walk import wait_until_back
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Decision, Event, StepBegan, StepEnded, StepOutcome
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import LiveLowered, OfflineStopping
 from kafka_rollout.run.view import NodeStage, RunView, StepState
 from tests.fakes.cluster import R431, FakeCluster
@@ -86,7 +88,7 @@ def test_with_all_nodes_stopped_no_client_is_served_and_no_text_is_about_single_
     go(ports, offline_plan, 1)
     console = console_of(ports, offline_plan)
     assert (console.phase, console.current_step) == (Phase.ROLLING, "offline.choose_log")
-    assert states(console)["offline.nodes.gate_after"] is StepState.OPEN
+    assert states(console)["offline.nodes"] is StepState.OPEN
     assert {node.phase for node in console.nodes} == {NodeStage.STOPPED}
     assert console.stopped == "The run stopped all 6 nodes. No gate has passed since."
     assert console.stop is not None
@@ -116,18 +118,17 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     ports.run.record(StepEnded(step="offline.undo.restore", outcome=StepOutcome.DONE))
     console = console_of(ports, offline_plan)
     assert (console.phase, console.way_back) == (Phase.ROLLING_BACK, "")
-    assert console.current_step == "offline.undo.nodes.gate_restored"
+    assert console.current_step == "offline.undo.nodes"
     seen = states(console)
-    assert {seen[one] for one in ("offline.write_snapshot", "offline.nodes.gate_after", "verify_levels")} == {
-        StepState.SKIPPED
-    }
+    assert {seen[one] for one in ("offline.write_snapshot", "offline.nodes", "verify_levels")} == {StepState.SKIPPED}
     reasons = {step.id: step.reason for step in console.steps}
     assert reasons["offline.choose_log"] == "Failed; the run is rolled back."
     assert reasons["offline.write_snapshot"] == "The run is rolled back."
     assert not any(one.startswith("roll_back") for one in seen)
-    for gate in gates_after_undo(ports, offline_plan):
-        wait_for_gate(ports, offline_plan, gate, SOON)
-    assert states(console_of(ports, offline_plan))["offline.undo.nodes.gate_restored"] is StepState.DONE
+    roll = roll_of(ports, offline_plan, RollOf.OFFLINE_UNDO)
+    for batch in roll.batches:
+        wait_until_back(roll, batch, SOON, lambda *_: None)
+    assert states(console_of(ports, offline_plan))["offline.undo.nodes"] is StepState.DONE
     report = build_report_of_run(ports, offline_plan, procedure=DOWNGRADE)
     for spans in (spans_of_run(RunView.of(ports.run.events()), {}), spans_of_report(report)):
         assert len(spans) == 12

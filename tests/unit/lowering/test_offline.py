@@ -14,7 +14,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.lowering import offline
-from kafka_rollout.lowering.offline import gates_after_undo, undo_offline
+from kafka_rollout.lowering.offline import undo_offline
 from kafka_rollout.lowering.outage_facts import estimate_outage, offline_facts
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
@@ -22,10 +22,13 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
-from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
+from kafka_rollout.roll.gate_checks import check_gate
+from kafka_rollout.roll.loop import roll_of
 from kafka_rollout.roll.node import replace_node
+from kafka_rollout.roll.walk import wait_until_back
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.projections.offline import can_be_undone
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.history import SqlRunStore
@@ -296,8 +299,9 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert world.finalized[METADATA_VERSION] == 30
     assert world.replaced == {}
     assert undo_offline(ports, plan) == ()
-    for gate in gates_after_undo(ports, plan):
-        wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
+    roll = roll_of(ports, plan, RollOf.OFFLINE_UNDO)
+    for batch in roll.batches:
+        wait_until_back(roll, batch, GatePolicy(checks=1, interval_s=1, timeout_s=60), lambda *_: None)
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
         offline.stop_all(ports, plan)

@@ -158,22 +158,26 @@ def test_a_request_after_the_last_node_ends_or_holds_the_run_before_the_levels(
     assert (states["stop_traffic"], view.failed is not None) == ("skipped", True)
 
 
-def test_a_roll_that_fails_fails_the_release_step_of_its_nodes(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_roll_that_fails_fails_the_part_of_its_batch_and_the_step_that_shows_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     ports = fake_ports(FakeCluster(R391), tmp_path)
     request = Request(target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1)
 
     def fail(*given: object, **named: object) -> bool:
         raise RefusedError("Node 3 has no process, and this run did not stop it.", remedy="Start it.")
 
-    monkeypatch.setattr("kafka_rollout.procedure.runner.roll_release_steps", fail)
+    monkeypatch.setattr("kafka_rollout.roll.node.stop_node", fail)
     services, progress = RehearsalServices(ports), SaysLines(lambda line: None)
     runner = Runner(
         ports=ports, procedure=UPGRADE, request=request, answers=Approver(), services=services, progress=progress
     )
     with pytest.raises(RefusedError, match="Node 3 has no process"):
         runner.run()
-    roll = RunView.of(ports.run.events()).steps["roll"]
-    assert (roll.state.value, roll.reason.split(",")[0]) == ("failed", "Node 3 has no process")
+    view = RunView.of(ports.run.events())
+    for seen in (view.steps["roll"], view.parts["roll.replace", 0]):
+        assert (seen.state.value, seen.reason.split(",")[0]) == ("failed", "Node 3 has no process")
+    assert view.parts["roll.gate_before", 0].state.value == "done"
 
 
 def test_a_killed_step_has_begun_and_a_resumed_run_repeats_it(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import fields
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -30,8 +31,16 @@ from kafka_rollout.run.events import (
     Voided,
 )
 from kafka_rollout.run.node_status import node_statuses
-from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Started, Stopped, Stopping
-from kafka_rollout.run.view import NodeStage, RunView, StepState
+from kafka_rollout.run.step_events import (
+    GateChecked,
+    GateFailed,
+    GatePassed,
+    RollbackPlanned,
+    Started,
+    Stopped,
+    Stopping,
+)
+from kafka_rollout.run.view import NodeStage, RunView, StepState, StepView
 from tests.console_scenes import cluster_of, failing_upgrade, stopped_downgrade
 from tests.records import failed_step
 from tests.unit.run.events_strategy import events
@@ -205,3 +214,23 @@ def test_the_steps_of_a_recorded_scene_are_those_of_its_procedure() -> None:
     known = {line.id for line in step_lines(UPGRADE, RunView())}
     began = {one.step for one in SCENES["upgrade"]().events if isinstance(one, StepBegan)}
     assert began <= known, began - known
+
+
+def test_the_parts_of_batches_have_their_own_states_and_are_one_step() -> None:
+    before: Any = {"step": "roll.gate_before", "batch": 0}
+    began = RunView.of([StepBegan(at=1, **before)])
+    assert (state(began), began.running, began.part) == ((StepState.BEGUN, 1, ""), "roll", ("roll.gate_before", 0))
+    done = began.followed_by([StepEnded(at=2, outcome=StepOutcome.DONE, **before)])
+    assert (state(done), done.running, done.part) == ((StepState.DONE, 2, ""), "", None)
+    assert done.parts["roll.gate_before", 0] == StepView(state=StepState.DONE, at=2, began_at=1)
+    asked = Asked(at=4, task_id="roll.replace", record_id="r", text="Continue?\n\nx", options=("Retry",), map_index=0)
+    waits = done.followed_by([StepBegan(at=3, step="roll.replace", batch=0), asked])
+    assert state(waits) == (StepState.WAITING, 4, "Continue?")
+    assert waits.parts["roll.replace", 0].state is StepState.WAITING
+    failed = waits.followed_by([StepEnded(at=5, step="roll.replace", batch=0, outcome=StepOutcome.FAILED, reason="x")])
+    assert (failed.parts["roll.replace", 0].state, state(failed)) == (StepState.FAILED, (StepState.FAILED, 5, "x"))
+    assert failed.finished == set()
+    back = began.followed_by([RollbackPlanned(at=6, batches=(("4.3.1-to-3.9.1", (1,)),))])
+    assert back.parts["roll.gate_before", 0].state is StepState.SKIPPED
+    again = [StepBegan(at=7, step="roll_back.replace", batch=0), RollbackPlanned(at=8, batches=())]
+    assert back.followed_by(again).parts.keys() == {("roll.gate_before", 0)}

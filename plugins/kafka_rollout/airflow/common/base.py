@@ -5,7 +5,7 @@ from __future__ import annotations
 import logging
 from abc import abstractmethod
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager, nullcontext
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import replace
 from typing import Any
 
@@ -96,7 +96,7 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed step, for a run without a report."""
     failed = [one for one in events_of(events, StepEnded) if one.outcome is StepOutcome.FAILED]
-    return f" Step {failed[-1].step} failed: {failed[-1].reason}" if failed else ""
+    return f" Step {failed[-1].name} failed: {failed[-1].reason}" if failed else ""
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:
@@ -110,29 +110,35 @@ def request_in(context: Context) -> Request:
 
 
 @contextmanager
-def record_step(run: RunStore, step: str, context: Context, *, begins: bool, ends: bool = True) -> Iterator[None]:
+def record_step(
+    run: RunStore, step: str, context: Context, *, batch: int | None = None, begins: bool, ends: bool = True
+) -> Iterator[None]:
     """Record the begin of a step and how it ends. A deferral does not end it, nor does an error that Airflow retries.
 
-    `begins`: a try of the task begins. `ends`: without an exception, the step is done.
+    `batch`: as in `StepEvent`. `begins`: a try of the task begins. `ends`: without an exception, the step is done.
     """
+
+    def end(outcome: StepOutcome, reason: str = "") -> None:
+        run.record(StepEnded(step=step, batch=batch, outcome=outcome, reason=reason))
+
     if begins:
-        run.record(StepBegan(step=step))
+        run.record(StepBegan(step=step, batch=batch))
     try:
         yield
     except DownstreamTasksSkipped:
-        run.record(StepEnded(step=step, outcome=StepOutcome.DONE))
+        end(StepOutcome.DONE)
         raise
     except AirflowSkipException as skipped:
-        run.record(StepEnded(step=step, outcome=StepOutcome.SKIPPED, reason=str(skipped)))
+        end(StepOutcome.SKIPPED, str(skipped))
         raise
     except (AirflowException, RolloutError) as error:
         ti = context["ti"]
         is_repeated = isinstance(error, TransientError) or not isinstance(error, AirflowFailException | RolloutError)
         if not is_repeated or ti.try_number > ti.max_tries:
-            run.record(StepEnded(step=step, outcome=StepOutcome.FAILED, reason=str(error)))
+            end(StepOutcome.FAILED, str(error))
         raise
     if ends:
-        run.record(StepEnded(step=step, outcome=StepOutcome.DONE))
+        end(StepOutcome.DONE)
 
 
 def skip_if(reason: str | None) -> None:
@@ -149,14 +155,13 @@ def task_states(context: Context) -> dict[str, str]:
 
 
 class RolloutOperator(OneLineLogs, BaseOperator):
-    """One step on one cluster. `step_id`: its id in the procedure, of node steps that of their release step."""
+    """One step on one cluster. The id of the task is that of the step."""
 
     is_recorded = True  # the report is written after the last event
 
-    def __init__(self, *, cluster: str, step_id: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.cluster = cluster
-        self.step_id = step_id or self.task_id
         self.records: Records = {}  # of answers, that this attempt has read
 
     def execute(self, context: Context) -> Any:
@@ -174,10 +179,18 @@ class RolloutOperator(OneLineLogs, BaseOperator):
     @contextmanager
     def working(self, context: Context, *, begins: bool = False, ends: bool = True) -> Iterator[ClusterPorts]:
         """Open the ports, and record the step (`record_step`)."""
-        with errors_for_airflow(), cluster_ports(self.cluster, context, self.records) as ports:
-            recorded = record_step(ports.run, self.step_id, context, begins=begins, ends=ends)
-            with recorded if self.is_recorded else nullcontext():
-                yield ports
+        with (
+            errors_for_airflow(),
+            cluster_ports(self.cluster, context, self.records) as ports,
+            self.recorded(ports.run, context, begins=begins, ends=ends),
+        ):
+            yield ports
+
+    def recorded(self, run: RunStore, context: Context, *, begins: bool, ends: bool) -> AbstractContextManager[None]:
+        """Record the step of this task."""
+        if not self.is_recorded:
+            return nullcontext()
+        return record_step(run, self.task_id, context, begins=begins, ends=ends)
 
     def confirm_answer(self, context: Context, event: dict[str, Any], then: str, plan_hash: str) -> Any:
         """Continue after an answer or its timeout with the method `then`.

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from abc import abstractmethod
 from collections.abc import Mapping, Sequence
+from contextlib import AbstractContextManager
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context
@@ -24,6 +25,7 @@ from kafka_rollout.airflow.approvals.asking import (
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
     frozen_plan,
+    record_step,
     request_in,
 )
 from kafka_rollout.airflow.gates.batch_trigger import BatchTrigger, GateOf, Told, place_of_instance
@@ -37,7 +39,7 @@ from kafka_rollout.procedure.step import ApprovalRequest, Reaction, Step, StepCa
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import Roll
 from kafka_rollout.run.events import ApprovalOf, Decision
-from kafka_rollout.run.ports import Answer, Question
+from kafka_rollout.run.ports import Answer, Question, RunStore
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.open_batches import RollOf, approvals_between
 
@@ -101,6 +103,10 @@ class BatchTask(RolloutOperator):
         )
         self.defer(trigger=trigger, method_name="gate_watched")
 
+    def recorded(self, run: RunStore, context: Context, *, begins: bool, ends: bool) -> AbstractContextManager[None]:
+        """Record only a failure: the loop records the begin of the part, and that it is done."""
+        return record_step(run, self.task_id, context, batch=map_index_of(context), begins=False, ends=False)
+
     @abstractmethod
     def go_on(self, context: Context) -> Any:
         """Continue with this part of the batch."""
@@ -124,7 +130,7 @@ class BatchTask(RolloutOperator):
             return self.go_on(context)
         if event["state"] == Told.ENDED:
             raise (AirflowSkipException if event.get("skips") else AirflowFailException)(event["message"])
-        with self.working(context, begins=True, ends=False) as ports:
+        with self.working(context, ends=False) as ports:
             self._react(context, ports, event)
 
     def _react(self, context: Context, ports: ClusterPorts, event: dict[str, Any]) -> NoReturn:

@@ -61,7 +61,6 @@ class _Drawing:
     """Last tasks of the sections that run on a decision."""
     rolled: list[BaseOperator] = field(default_factory=list)
     """Tasks that the section of the rollback follows."""
-    nodes_of: str = ""  # the group whose parts are drawn: they are one step of the procedure
 
     def add_all(self, parts: Sequence[Step | EachBatch | EachNode | Section]) -> None:
         for part in parts:
@@ -71,9 +70,7 @@ class _Drawing:
                 case EachNode():
                     self._map(NODES, part.step.doc, partial(self._gate_of_node, part))
                 case Section(parts=(EachBatch() as each,)):
-                    self.nodes_of = part.id
                     self._map(part.id, part.doc, partial(self._parts_of_batch, each))
-                    self.nodes_of = ""
                     if not each.is_rollback:
                         self.rolled += self.before
                 case Section():
@@ -183,7 +180,7 @@ class _Drawing:
     def _make(self, operator: type[Any], step: Step, /, **more: Any) -> BaseOperator:
         """Make the task of a step, with the limits and the rule of its definition."""
         if operator is not EmptyOperator:
-            more = {"cluster": self.cluster.name, "step_id": self.nodes_of, **more}
+            more = {"cluster": self.cluster.name, **more}
         task: BaseOperator = operator(
             task_id=step.id,
             doc_md=step.doc,

@@ -39,12 +39,11 @@ class SparkScanOperator(SparkSubmitOperator):
     the next process of its host removes it. A failed scan fails the task with the error of the job.
     """
 
-    def __init__(self, *, cluster: str, step_id: str = "", **kwargs: Any) -> None:
+    def __init__(self, *, cluster: str, **kwargs: Any) -> None:
         super().__init__(
             conn_id=SPARK_CONNECTION, name="kafka-rollout-scan", application="scan_coordinator_logs.py", **kwargs
         )
         self.cluster = cluster
-        self.step_id = step_id or self.task_id
 
     def execute(self, context: Context) -> Any:
         with (
@@ -109,7 +108,7 @@ class ScanForRunOperator(SparkScanOperator):
     def execute(self, context: Context) -> Any:
         with (
             cluster_ports(self.cluster, context) as ports,
-            record_step(ports.run, self.step_id, context, begins=True),
+            record_step(ports.run, self.task_id, context, begins=True),
         ):
             plan = frozen_plan(ports, context) if self.has_plan else None
             skip_if(self.step.skip(plan, request_in(context), ports.run.events()))

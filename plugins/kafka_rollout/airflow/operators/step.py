@@ -106,7 +106,7 @@ class BranchOperator(StepOperator):
             reason := self.step.jump.when(call.plan_or_none, call.request, ports.run.events())
         ):
             self.log.info("%s", reason)
-            skipped = KINDS[run_of_dag(self.dag_id)].procedure.between(self.step_id, self.step.jump.past)
+            skipped = KINDS[run_of_dag(self.dag_id)].procedure.between(self.task_id, self.step.jump.past)
             ports.run.record(StepsSkipped(steps=skipped, reason=reason))
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return found

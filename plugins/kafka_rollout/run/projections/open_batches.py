@@ -8,7 +8,17 @@ from enum import StrEnum
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan, reversed_key
-from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, Event, StoppedByOperator, events_of
+from kafka_rollout.run.events import (
+    Approval,
+    ApprovalOf,
+    CanaryAsked,
+    Decision,
+    Event,
+    StepBegan,
+    StepEnded,
+    StoppedByOperator,
+    events_of,
+)
 from kafka_rollout.run.step_events import BatchSplit, GatePassed, RollbackPlanned, Started, Stopping
 
 
@@ -24,7 +34,30 @@ class RollOf(StrEnum):
     def is_offline(self) -> bool:
         return self in {RollOf.OFFLINE, RollOf.OFFLINE_UNDO}
 
+    def step_of(self, part: BatchPart) -> str:
+        """Return the id of the step that is this part of a batch."""
+        return f"{self.group}.{part.value}"
 
+    @property
+    def group(self) -> str:
+        """The id of the group of tasks that has these batches, and of the step that shows them."""
+        return _GROUPS[self]
+
+
+class BatchPart(StrEnum):
+    """The parts of a batch, in their order. The values are those of their steps' ids."""
+
+    GATE_BEFORE = "gate_before"
+    REPLACE = "replace"
+    GATE_AFTER = "gate_after"
+
+
+_GROUPS = {
+    RollOf.PLAN: "roll",
+    RollOf.ROLLBACK: "roll_back",
+    RollOf.OFFLINE: "offline.nodes",
+    RollOf.OFFLINE_UNDO: "offline.undo.nodes",
+}
 _ENDS = frozenset({ApprovalOf.CANARY, ApprovalOf.FIRST_BATCH, ApprovalOf.PAUSE})
 
 
@@ -42,6 +75,17 @@ def passed_node_steps(events: Sequence[Event]) -> frozenset[tuple[str, int]]:
             case GatePassed(ref=GateRef(kind=GateKind.AFTER_START, release_step=str(key), node_id=int(node_id))):
                 passed.add((key, node_id))
     return frozenset(passed)
+
+
+def find_part_event(events: Sequence[Event], step: str, batch: int) -> StepBegan | StepEnded | None:
+    """Return the newest event of a part of a batch; None before it began. A rollback that begins ends all parts."""
+    for event in reversed(events):
+        match event:
+            case StepBegan() | StepEnded() if (event.step, event.batch) == (step, batch):
+                return event
+            case RollbackPlanned():
+                return None
+    return None
 
 
 def first_open_batch(events: Sequence[Event], batches: Sequence[BatchStep]) -> int:
