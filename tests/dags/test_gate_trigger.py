@@ -6,13 +6,23 @@ import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.control.approval import record_approval
-from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef, GateWatch
+from kafka_rollout.gates.gate import (
+    GateCheck,
+    GateCondition,
+    GateKind,
+    GatePolicy,
+    GateRef,
+    GateWatch,
+    WatchState,
+    WatchStatus,
+)
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
@@ -119,3 +129,37 @@ def test_a_plan_that_was_changed_is_an_error_and_no_gate(ports: ClusterPorts) ->
     event = first_event(trigger(ports, plan_hash="another"))
     assert event["state"] == "error"
     assert "not the approved plan" in event["message"]
+
+
+def test_a_gate_that_waits_for_long_says_each_condition_in_a_line_and_again_after_a_minute(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    from kafka_rollout.airflow.gates import trigger as module
+
+    checks, said, began = iter(range(200, 100, -1)), list[str](), ports.clock.monotonic()
+
+    def check(_: object, __: object, gates: Any, watches: Any, on_check: Any) -> WatchStatus:
+        left = next(checks, 0)
+        conditions = (
+            GateCondition(name="quorum", is_met=not left, evidence=f"{left} records behind the leader"),
+            GateCondition(name="unfenced", is_met=left < 150, evidence="broker 2 is fenced"),
+        )
+        seen = GateCheck(gate="after node 2", at=0.0, conditions=conditions)
+        status = WatchStatus(state=WatchState.WAITING if left else WatchState.PASSED, message="passed after 100 s")
+        on_check(gates[0], seen, status.message)
+        return status
+
+    monkeypatch.setattr(module, "check_gates", check)
+    monkeypatch.setattr(
+        module.GateTrigger, "log", SimpleNamespace(info=lambda text, *values: said.append(text % values))
+    )
+    one = trigger(ports)
+    one.watch = {**one.watch, "policy": {**one.watch["policy"], "interval_s": 1.0}}
+    assert first_event(one)["state"] == "passed"
+    assert said[:2] == [
+        "after node 2 waits for quorum: 200 records behind the leader",
+        "after node 2 waits for unfenced: broker 2 is fenced",
+    ]
+    assert said[2].startswith("after node 2 waits for quorum: 1")
+    assert said[3:] == ["passed after 100 s"]
+    assert ports.clock.monotonic() - began >= 100

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import groupby
 
@@ -59,3 +60,9 @@ def size(number: float) -> str:
             return f"{number:.0f} {unit}" if unit == "B" or number >= 100 else f"{number:.1f} {unit}"
         number /= 1000
     return f"{number:.1f} TB"
+
+
+def without_counts(line: str) -> str:
+    """Replace the numbers after the first colon, so that a line with other counts only is known as the same line."""
+    subject, colon, why = line.partition(": ")
+    return subject + colon + re.sub(r"\d+", "#", why)

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import count, without_counts
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.node_steps import rollback_release_steps
@@ -45,8 +44,8 @@ class Progress:
             is_known = isinstance(event, GatePassed) and event.ref in self.view.passed
             self.view.apply(event)
             line = "" if is_known else event.line(words) + self._time_of(event, plan)
-            if line and _without_counts(line) != self._shown:
-                self._shown = _without_counts(line)
+            if line and without_counts(line) != self._shown:
+                self._shown = without_counts(line)
                 yield event.at, line
 
     def estimate(self, plan: Plan | None) -> str:
@@ -102,9 +101,3 @@ def place(plan: Plan | None, release_step: str, node_id: int) -> str:
             if (one.key, node_step.node_id) == (release_step, node_id):
                 return f"{direction}node {number} of {len(places)} ({node_step.name} to {one.to_release})"
     return f"node {node_id}"
-
-
-def _without_counts(line: str) -> str:
-    """Drop the numbers, so that a line with other counts only is not shown again."""
-    subject, colon, why = line.partition(": ")
-    return subject + colon + re.sub(r"\d+", "#", why)

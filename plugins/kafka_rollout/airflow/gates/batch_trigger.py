@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING, Any
 from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TaskSuccessEvent, TriggerEvent
 
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import POLL_S, HistoryPoll, shared_history
-from kafka_rollout.airflow.gates.trigger import LOG_AGAIN_S, pause_s
+from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
@@ -143,7 +144,7 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
     async def _watch(self, place: Mapping[str, Any], closing: ExitStack) -> TriggerEvent:
         hook, ports, watch = KafkaClusterHook(self.cluster), None, None
         security = await hook.asecurity()
-        logged, logged_at = "", 0.0
+        said = GateLog(self.log.info)
         while True:
             try:
                 if ports is None or watch is None:
@@ -151,13 +152,11 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
                     watch = await asyncio.to_thread(self._new_watch, ports, place)
                     if self.place is not None:
                         await ports.clock.sleep_async(AT_ONCE_S)
-                status = await asyncio.to_thread(self._check, ports, watch, place["map_index"])
+                status = await asyncio.to_thread(self._check, ports, watch, place["map_index"], said)
             except TransientError as error:
                 status = BatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
             now = 0.0 if ports is None else ports.clock.monotonic()
-            if status.message != logged or now - logged_at > LOG_AGAIN_S:
-                self.log.info("%s", status.message)
-                logged, logged_at = status.message, now
+            said.say(status.message, now, is_done=status.done or status.asks is not None)
             if status.asks is not None:
                 return self._event(Told.ASKS, status.message, what=status.asks.value)
             if status.state is WatchState.PASSED:
@@ -182,10 +181,10 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         request, plan = request_of(place["params"], run_of_dag(place["dag_id"])), ports.run.load_plan()
         return BatchWatch(policy=lambda kind: policy_of(ports, kind, request, plan))
 
-    def _check(self, ports: ClusterPorts, watch: BatchWatch, index: int) -> BatchStatus:
+    def _check(self, ports: ClusterPorts, watch: BatchWatch, index: int, said: GateLog) -> BatchStatus:
         roll = loop.roll_of(ports, ports.run.load_plan(), RollOf(self.of))
         gate = loop.gate_before if self.gate == GateOf.BEFORE else loop.gate_after
-        return gate(roll, roll.batches[index], watch)
+        return gate(roll, roll.batches[index], watch, said.add)
 
     def _place(self) -> Mapping[str, Any]:
         if self.place is not None:

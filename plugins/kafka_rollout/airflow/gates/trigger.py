@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import ExitStack
-from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
@@ -28,7 +28,6 @@ from kafka_rollout.roll.gate_checks import check_gates
 if TYPE_CHECKING:
     from kafka_rollout.observation.cluster_ports import ClusterPorts
 
-LOG_AGAIN_S = 30.0  # an unchanged message is logged again after this time
 SOAK_INTERVAL_S = 10.0  # between two checks during a soak
 ERROR = "error"  # the state of the event if the check itself was refused
 
@@ -81,10 +80,10 @@ class GateTrigger(OneLineLogs, BaseTrigger):
     async def run(self) -> AsyncIterator[TriggerEvent]:
         watched = ({"gate": self.gate, "watch": self.watch}, *self.others)
         watches = [from_json(GateWatch, one["watch"]) for one in watched]
-        check = partial(self._check, [from_json(GateRef, one["gate"]) for one in watched], watches)
+        refs = [from_json(GateRef, one["gate"]) for one in watched]
         ports: ClusterPorts | None = None
         closing = ExitStack()
-        logged, logged_at = "", 0.0
+        said = GateLog(self.log.info)
         try:
             hook = KafkaClusterHook(self.cluster)
             security = await hook.asecurity()
@@ -94,15 +93,13 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                         ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(self.run_id, security)))
                     # The task has just checked. An event at once can arrive before the end of the task's process.
                     await ports.clock.sleep_async(pause_s(watches, ports.clock.now()))
-                    status = await asyncio.to_thread(check, ports)
+                    status = await asyncio.to_thread(self._check, refs, watches, ports, said)
                 except TransientError as error:
                     status = WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
                     if ports is None:
                         await asyncio.sleep(watches[0].policy.interval_s)
                 now = 0.0 if ports is None else ports.clock.monotonic()
-                if status.message != logged or now - logged_at > LOG_AGAIN_S:
-                    self.log.info("%s", status.message)
-                    logged, logged_at = status.message, now
+                said.say(status.message, now, is_done=status.done)
                 if status.done:
                     yield self._event(status.state.value, status.message)
                     return
@@ -111,9 +108,11 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         finally:
             await asyncio.to_thread(closing.close)
 
-    def _check(self, refs: Sequence[GateRef], watches: Sequence[GateWatch], ports: ClusterPorts) -> WatchStatus:
+    def _check(
+        self, refs: Sequence[GateRef], watches: Sequence[GateWatch], ports: ClusterPorts, said: GateLog
+    ) -> WatchStatus:
         plan = check_plan(ports, self.plan_hash)
-        return check_gates(ports, plan, resolve_together(refs, plan, ports.cluster), watches)
+        return check_gates(ports, plan, resolve_together(refs, plan, ports.cluster), watches, said.add)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         return TriggerEvent({"state": state, "message": message, "gate": self.gate, "records": self.records})
