@@ -105,6 +105,14 @@ def database(quick_schemas: None) -> None:
     db.initdb()
 
 
+@pytest.fixture(scope="session")
+def execution_api(database: None) -> Iterator[None]:
+    from tests.dags.runs.execution_api import quick_execution_api
+
+    with quick_execution_api():
+        yield
+
+
 @dataclass(kw_only=True)
 class Asked:
     """Approval requests of tasks; `answers`: the options to choose, in order, by task id."""
@@ -143,7 +151,7 @@ def runs(
     tmp_path: Path,
     monkeypatch: pytest.MonkeyPatch,
     inventory: Path,
-    database: None,
+    execution_api: None,
     load_dags: Callable[[], dict[str, Any]],
 ) -> FakeRuns:
     """The real DAG, tasks, steps, run history and lock on a fake cluster; approvers answer at once from `answers`."""
