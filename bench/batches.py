@@ -63,7 +63,7 @@ class Shape:
                 leader=replicas[0],
                 replicas=replicas,
                 isr=replicas,
-                min_isr=2,
+                min_insync_replicas=2,
             )
 
 

@@ -26,6 +26,7 @@ ANY_BROKER = {
     "settings_in_use": "of this node",
     "coordinators": "of this node",
     "_moving_directories": "of this node",
+    "_read_min_isr": "each broker, of itself",
     "quorum": "forwarded to the active controller",
     "set_default_config": "forwarded to the active controller",
     "elect_preferred_leaders": "forwarded to the active controller",

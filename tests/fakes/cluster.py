@@ -216,7 +216,7 @@ class FakeCluster:
             leader=replicas[0],
             replicas=tuple(replicas),
             isr=tuple(replicas),
-            min_isr=min_isr,
+            min_insync_replicas=min_isr,
         )
         self.topics[state.name] = state
 
@@ -258,7 +258,7 @@ class FakeCluster:
 
     def own_configs(self, partition: PartitionState) -> dict[str, str]:
         """What is set for the topic of a partition."""
-        own = {} if partition.topic in self.inherit_min_isr else {MIN_ISR: str(partition.min_isr)}
+        own = {} if partition.topic in self.inherit_min_isr else {MIN_ISR: str(partition.min_insync_replicas)}
         return {**own, **self.dynamic_configs.topics.get(partition.topic, {})}
 
     def set_default(self, name: str, value: str) -> None:
@@ -278,7 +278,7 @@ class FakeCluster:
     def partition_states(self) -> list[PartitionState]:
         """Partitions with their effective min ISR: of the topic, or of the broker that leads."""
         return [
-            replace(p, min_isr=int(self.broker_value(p.replicas[0], MIN_ISR, "1")))
+            replace(p, min_insync_replicas=int(self.broker_value(p.replicas[0], MIN_ISR, "1")))
             if p.topic in self.inherit_min_isr
             else p
             for p in self.topics.values()

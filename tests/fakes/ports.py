@@ -182,7 +182,7 @@ class FakeAdmin:
         self._cluster.advance()
         found = sorted(self._cluster.partition_states(), key=lambda p: (p.topic, p.partition))
         return tuple(
-            one if min_isr_age_s is not None else replace(one, min_isr=UNKNOWN_MIN_ISR)
+            one if min_isr_age_s is not None else replace(one, min_insync_replicas=UNKNOWN_MIN_ISR)
             for one in found
             if topics is None or one.topic in topics
         )

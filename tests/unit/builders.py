@@ -149,7 +149,9 @@ SEPARATE = cluster(controllers=[1, 2, 3], brokers=[4, 5, 6])
 
 
 def partition(topic: str, number: int, replicas: list[int], **other: Any) -> PartitionState:
+    """`min_isr`: min.insync.replicas."""
     values: dict[str, Any] = {"leader": replicas[0], "isr": tuple(replicas), "min_isr": 2, **other}
+    values["min_insync_replicas"] = values.pop("min_isr")
     values["isr"] = tuple(values["isr"])
     return PartitionState(topic=topic, partition=number, replicas=tuple(replicas), **values)
 

@@ -46,6 +46,7 @@ from kafka_rollout.client.requests import (
     ClusterConnections,
     SilentNodes,
     Target,
+    TopicMetadata,
     error_name,
     raise_for_error,
     target_of,
@@ -219,13 +220,27 @@ class KafkaAdmin:
     ) -> tuple[PartitionState, ...]:
         """The partitions of these topics by name, internal topics included; None: of all that the user can describe."""
         found, target = self._through(through).topics(names=topics)
-        known = dict.fromkeys(found, UNKNOWN_MIN_ISR)
-        min_isr = known if min_isr_age_s is None else self._min_isr.of(found, target, age_s=min_isr_age_s)
+        values: Mapping[str, Mapping[int, int]] = {name: {} for name in found}
+        if min_isr_age_s is not None:
+            values = self._read_min_isr(found, target, min_isr_age_s)
         return tuple(
-            PartitionState(topic=name, partition=number, leader=leader, replicas=replicas, isr=isr, min_isr=needed)
-            for name, needed in sorted(min_isr.items())
+            PartitionState(
+                topic=name,
+                partition=number,
+                leader=leader,
+                replicas=replicas,
+                isr=isr,
+                min_insync_replicas=of_topic.get(number, UNKNOWN_MIN_ISR),
+            )
+            for name, of_topic in sorted(values.items())
             for number, leader, replicas, isr in found[name].partitions
         )
+
+    def _read_min_isr(
+        self, topics: Mapping[str, TopicMetadata], target: Target, age_s: float
+    ) -> dict[str, dict[int, int]]:
+        """Ask `target` for the values of topics, and each broker that can lead a partition for its own value."""
+        return self._min_isr.of(topics, target, self._nodes.brokers, age_s=age_s)
 
     def movements(self) -> Movements:
         """Replicas that move between brokers (reassignments), or between directories of one broker, now."""

@@ -5,10 +5,11 @@ DescribeConfigs cannot leave out defaults. A request therefore names a limited n
 
 from __future__ import annotations
 
+import math
 import time
 from collections import defaultdict
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any, NamedTuple
 from uuid import UUID
 
 from kafka.protocol.admin import (
@@ -50,6 +51,7 @@ from kafka_rollout.model.configs import (
     entity_name,
 )
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
 
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
@@ -529,41 +531,92 @@ def _described(
             yield result
 
 
-class MinIsrValues:
-    """The effective min.insync.replicas of topics, kept by topic id in one process.
+class _TopicValue(NamedTuple):
+    value: int
+    is_own: bool
+    """Of the topic; else of the broker that was asked."""
+    read_at: float
 
-    A topic that was created again has another id, so it is queried.
+
+class MinIsrValues:
+    """min.insync.replicas of partitions. Values are kept in one process: of topics by topic id, of brokers by node id.
+
+    A leader uses the value of the topic, else that of its own broker (Partition.effectiveMinIsr), and brokers can
+    differ. So a partition of a topic without an own value has the highest value of the brokers with a replica.
     """
 
     def __init__(self, nodes: ClusterConnections, monotonic: Callable[[], float] = time.monotonic) -> None:
         self._nodes, self._monotonic = nodes, monotonic
-        self._known: dict[UUID, tuple[int, float]] = {}  # topic id → value, time of the query
+        self._known: dict[UUID, _TopicValue] = {}  # a topic that was created again has another id
+        self._of_brokers: dict[int, tuple[int, float]] = {}
 
-    def of(self, topics: Mapping[str, TopicMetadata], target: Target, *, age_s: float) -> dict[str, int]:
-        """Return name → value, none of them older than `age_s`; a topic that was just deleted is left out.
+    def of(
+        self, topics: Mapping[str, TopicMetadata], target: Target, brokers: Iterable[Target], *, age_s: float
+    ) -> dict[str, dict[int, int]]:
+        """Return name → partition number → value, none older than `age_s`; without topics that were just deleted.
 
-        `topics`: name → metadata as `target` reported it. Another broker may not know a new topic yet.
+        `topics`: name → metadata as `target` reported it. Another broker may not know a new topic yet. `brokers`: those
+        that can be asked. UNKNOWN_MIN_ISR if a broker that can lead the partition does not respond.
         """
         now = self._monotonic()
+        known = self._of_topics(topics, target, now, age_s)
+        inherit = [name for name, found in known.items() if not found.is_own]
+        leading = {one for name in inherit for _, leader, _, isr in topics[name].partitions for one in (leader, *isr)}
+        of_brokers = self._of_each([one for one in brokers if one.node_id in leading], now, age_s)
+
+        def value(name: str, replicas: Iterable[int]) -> int:
+            found = [] if known[name].is_own else [of_brokers[one] for one in replicas if one in of_brokers]
+            return max(found, default=known[name].value)
+
+        return {
+            name: {number: value(name, replicas) for number, _, replicas, _ in topics[name].partitions}
+            for name in known
+        }
+
+    def _of_topics(
+        self, topics: Mapping[str, TopicMetadata], target: Target, now: float, age_s: float
+    ) -> dict[str, _TopicValue]:
         kept = {
-            name: cached[0]
+            name: found
             for name, topic in topics.items()
-            if (cached := self._known.get(topic.topic_id)) is not None and now - cached[1] < age_s
+            if (found := self._known.get(topic.topic_id)) is not None and now - found.read_at < age_s
         }
         missing = sorted(topics.keys() - kept.keys())
         read = {
-            result.resource_name: next(int(config.value) for config in result.configs if config.name == _MIN_ISR)
+            result.resource_name: next(
+                _TopicValue(int(config.value), config.config_source == _OWN_SOURCE[ResourceType.TOPIC], now)
+                for config in result.configs
+                if config.name == _MIN_ISR
+            )
             for result in _described(
                 self._nodes, target, ResourceType.TOPIC, missing, [_MIN_ISR], at_once=_MIN_ISR_AT_ONCE
             )
         }
         # Only topics that still exist: ids of deleted ones are never reported again.
         if missing:
-            self._known = {
-                topics[name].topic_id: (value, now) if name in read else self._known[topics[name].topic_id]
-                for name, value in (kept | read).items()
-            }
+            self._known = {topics[name].topic_id: value for name, value in (kept | read).items()}
         return kept | read
+
+    def _of_each(self, brokers: Sequence[Target], now: float, age_s: float) -> dict[int, int]:
+        """Return broker → value. Empty without the right to read it: then the answer about the topic counts."""
+        asked = [one for one in brokers if now - self._of_brokers.get(one.node_id, (0, -math.inf))[1] >= age_s]
+
+        def ask(broker: Target) -> int:
+            try:
+                found = read_effective(self._nodes, broker, ResourceType.BROKER, [str(broker.node_id)], [_MIN_ISR])[
+                    str(broker.node_id)
+                ]
+            except TransientError:
+                return UNKNOWN_MIN_ISR
+            return int(found[_MIN_ISR].value or UNKNOWN_MIN_ISR)
+
+        try:
+            values = self._nodes.from_each(asked, ask)
+        except RefusedError:
+            return {}
+        for broker, value in zip(asked, values, strict=True):
+            self._of_brokers[broker.node_id] = (value, now)
+        return {one.node_id: self._of_brokers[one.node_id][0] for one in brokers}
 
 
 def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:

@@ -455,7 +455,7 @@ def summarize(
     `lists_all`: `partitions` has all of the cluster. Without it, no number of them is 0 or a total.
     """
     offline = _names(partitions, lambda one: one.leader < 0)
-    under = _names(partitions, lambda one: one.leader >= 0 and len(one.isr) < one.min_isr)
+    under = _names(partitions, lambda one: one.leader >= 0 and one.is_under_min_isr)
     fenced = None if registered is None or registered.fenced is None else registered.fenced
     leader = None if quorum is None or quorum.leader_id < 0 else quorum.leader_id
     replicas = [] if quorum is None else [one.replica_id for one in (*quorum.voters, *quorum.observers)]

@@ -483,7 +483,7 @@ def _producers(state: ClusterState, level: int, in_use: Severity) -> Iterable[Fi
 
 def _eligible_leaders(state: ClusterState, in_use: Severity) -> Iterable[Finding]:
     """Return findings for partitions under min ISR. Only such partitions store eligible leaders (KIP-966)."""
-    under = sorted(p.name for p in state.partitions if len(p.isr) < p.min_isr or p.leader < 0)
+    under = sorted(p.name for p in state.partitions if p.is_under_min_isr or p.leader < 0)
     if under:
         yield ELIGIBLE_LEADERS_LOST.found(
             f"feature {ELR_VERSION}",

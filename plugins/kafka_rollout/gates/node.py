@@ -239,7 +239,7 @@ def _all_served(partitions: Sequence[PartitionState], node_id: int) -> GateCondi
     The plan's findings report it, and a new one before the stop invalidates the approval.
     """
     affected = [p for p in partitions if p.leader >= 0 or node_id in p.replicas]
-    bad = [p.name for p in affected if p.leader < 0 or len(p.isr) < p.min_isr]
+    bad = [p.name for p in affected if p.leader < 0 or p.is_under_min_isr]
     elsewhere = len(partitions) - len(affected)
     met = f"{count(len(affected), 'partition')} have a leader and min ISR"
     if elsewhere:

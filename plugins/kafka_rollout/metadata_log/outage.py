@@ -154,9 +154,7 @@ class Outage:
 def unwritable(state: ClusterState, but: Collection[str] = ()) -> tuple[str, ...]:
     """Return the partitions that no client can write to with acks=all. `but`: those that were unwritable before."""
     up = {node_id for node_id, node in state.nodes.items() if node.features is not None}
-    return tuple(
-        p.name for p in state.partitions if p.name not in but and (p.leader not in up or len(p.isr) < p.min_isr)
-    )
+    return tuple(p.name for p in state.partitions if p.name not in but and (p.leader not in up or p.is_under_min_isr))
 
 
 def not_serving(cluster: ClusterSpec, state: ClusterState) -> tuple[int, ...]:

@@ -289,8 +289,9 @@ class PartitionState:
     leader: int
     replicas: tuple[int, ...]
     isr: tuple[int, ...]
-    min_isr: int
-    """The effective min.insync.replicas of the topic, or UNKNOWN_MIN_ISR."""
+    min_insync_replicas: int
+    """The setting of the topic, or UNKNOWN_MIN_ISR. Of a topic without an own value: the highest of the brokers that
+    can lead the partition, because a leader uses its own. Conditions use `min_isr`."""
 
     @property
     def name(self) -> str:
@@ -298,7 +299,21 @@ class PartitionState:
 
     @property
     def has_known_min_isr(self) -> bool:
-        return self.min_isr != UNKNOWN_MIN_ISR
+        return self.min_insync_replicas != UNKNOWN_MIN_ISR
+
+    @property
+    def min_isr(self) -> int:
+        """The in-sync replicas that acks=all needs: never more than there are (Partition.effectiveMinIsr,
+        ReplicationControlManager.getTopicEffectiveMinIsr); UNKNOWN_MIN_ISR if the setting is unknown.
+
+        Brokers before 3.7.0 have no such limit. They refuse acks=all for a setting above the number of replicas at any
+        time, so no stop changes this (MIN_ISR_ABOVE_RF).
+        """
+        return min(self.min_insync_replicas, len(self.replicas)) if self.has_known_min_isr else UNKNOWN_MIN_ISR
+
+    @property
+    def is_under_min_isr(self) -> bool:
+        return len(self.isr) < self.min_isr
 
     @property
     def is_missing_replicas(self) -> bool:

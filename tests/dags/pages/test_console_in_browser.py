@@ -33,7 +33,9 @@ ANSWER = f"/api/v2/dags/{DAG}/dagRuns/{RUN.replace(':', '%3A').replace('+', '%2B
 
 
 def partition(number: int, isr: tuple[int, ...], leader: int = 1) -> PartitionState:
-    return PartitionState(topic="pay", partition=number, leader=leader, replicas=(1, 2, 3), isr=isr, min_isr=2)
+    return PartitionState(
+        topic="pay", partition=number, leader=leader, replicas=(1, 2, 3), isr=isr, min_insync_replicas=2
+    )
 
 
 _STATE = summarize(

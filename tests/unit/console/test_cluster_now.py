@@ -25,7 +25,9 @@ from tests.fakes.ports import fake_ports
 
 
 def partition(number: int, isr: Sequence[int], *, leader: int = 1) -> PartitionState:
-    return PartitionState(topic="pay", partition=number, leader=leader, replicas=(1, 2, 3), isr=tuple(isr), min_isr=2)
+    return PartitionState(
+        topic="pay", partition=number, leader=leader, replicas=(1, 2, 3), isr=tuple(isr), min_insync_replicas=2
+    )
 
 
 def now(at: float = 100.0, **answers: Any) -> ClusterNow:

@@ -54,7 +54,9 @@ def test_service_needs_every_broker_to_answer_unfenced_and_every_partition_a_lea
             cluster_id="", observed_at=0.0, nodes=nodes, quorum=None, registered=registered, partitions=partitions
         )
 
-    served = PartitionState(topic="orders", partition=0, leader=11, replicas=(11, 12), isr=(11, 12), min_isr=2)
+    served = PartitionState(
+        topic="orders", partition=0, leader=11, replicas=(11, 12), isr=(11, 12), min_insync_replicas=2
+    )
     leaderless, under = replace(served, partition=1, leader=-1), replace(served, partition=2, isr=(11,))
     now = state({11, 12}, {12}, served, leaderless, under)
     assert not_serving(make_spec(), now) == (12, 13)

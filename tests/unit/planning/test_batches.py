@@ -32,7 +32,7 @@ def partition(
         leader=replicas[0],
         replicas=tuple(replicas),
         isr=tuple(replicas if isr is None else isr),
-        min_isr=min_isr,
+        min_insync_replicas=min_isr,
     )
 
 

@@ -184,7 +184,7 @@ def _print_state(cluster: ClusterSpec, state: ClusterState) -> None:
     )
     print_levels(state)
     known = [p for p in state.partitions if p.has_known_min_isr or p.leader < 0]
-    under = sum(len(p.isr) < p.min_isr or p.leader < 0 for p in known)
+    under = sum(p.is_under_min_isr or p.leader < 0 for p in known)
     groups = Counter(group.type for group in state.groups)
     show.say(
         f"{len(state.partitions)} partitions, {under} under min ISR or without a leader; groups: "

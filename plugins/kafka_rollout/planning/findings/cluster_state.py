@@ -172,6 +172,13 @@ MIN_ISR_EQUALS_RF = FindingCode(
     "A topic requires every replica in sync, so a restart makes it unavailable. A warning if the run accepts it.",
     f"Set min.insync.replicas of the topic below its replication factor, add replicas, {_OR_ACCEPT}",
 )
+MIN_ISR_ABOVE_RF = FindingCode(
+    "MIN-ISR-ABOVE-RF",
+    (BLOCKER, WARNING),
+    "The target of a downgrade refuses acks=all, which the running release accepts: min.insync.replicas is above the "
+    "number of replicas. A warning if the run accepts it.",
+    f"Set min.insync.replicas of the topic to at most its number of replicas, {_OR_ACCEPT}",
+)
 OFFLINE_PARTITION = FindingCode(
     "OFFLINE-PARTITION",
     (BLOCKER, WARNING),
@@ -246,7 +253,15 @@ PARTITIONS_CHECK = Check(
     "partition-availability",
     "Replicas and leaders of the partitions",
     "upgrade.md#findings",
-    (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF, OFFLINE_PARTITION, UNDER_MIN_ISR, UNDER_REPLICATED, OFFLINE_PARTITION_ELSEWHERE),
+    (
+        RF_ONE_TOPIC,
+        MIN_ISR_EQUALS_RF,
+        MIN_ISR_ABOVE_RF,
+        OFFLINE_PARTITION,
+        UNDER_MIN_ISR,
+        UNDER_REPLICATED,
+        OFFLINE_PARTITION_ELSEWHERE,
+    ),
     needs=(Need.TOPICS,),
     examines=Examined.TOPICS,
 )
@@ -284,7 +299,7 @@ def check_cluster(
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
-            _partitions(cluster, state, accept_unavailable), unknown=_without_min_isr(state.partitions)
+            _partitions(cluster, state, accept_unavailable, target), unknown=_without_min_isr(state.partitions)
         ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
         USE_CHECK.ran(use_findings(cluster, state)),
@@ -519,7 +534,9 @@ def _features(state: ClusterState) -> Iterable[Finding]:
             )
 
 
-def _partitions(cluster: ClusterSpec, state: ClusterState, accept_unavailable: Sequence[str]) -> Iterable[Finding]:
+def _partitions(
+    cluster: ClusterSpec, state: ClusterState, accept_unavailable: Sequence[str], target: Release | None
+) -> Iterable[Finding]:
     """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones.
 
     A partition without a replica on a node of the inventory is unaffected by the restarts.
@@ -529,6 +546,7 @@ def _partitions(cluster: ClusterSpec, state: ClusterState, accept_unavailable: S
         topics[partition.topic].append(partition)
     serving = state.registered.brokers - (state.registered.fenced or frozenset())
     nodes_ = {node.node_id for node in cluster.nodes}
+    loses_limit = target is not None and target < _LIMITS_MIN_ISR and any(r >= _LIMITS_MIN_ISR for r in state.releases)
     for topic, members in sorted(topics.items()):
         affected = [p for p in members if nodes_.intersection(p.replicas)]
         if elsewhere := [p for p in members if p.leader < 0 and p not in affected]:
@@ -538,7 +556,8 @@ def _partitions(cluster: ClusterSpec, state: ClusterState, accept_unavailable: S
                 f"{_replicas(elsewhere[0])}.",
             )
         pattern = find_acceptance(accept_unavailable, topic)
-        for applies, code, sentence in _KINDS:
+        kinds = (*_KINDS, _above_replicas(target)) if target and loses_limit else _KINDS
+        for applies, code, sentence in kinds:
             if bad := [p for p in affected if applies(p)]:
                 text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
                 if pattern and code.severities[0] is BLOCKER:
@@ -586,7 +605,19 @@ def _listed(topic: str, members: Sequence[PartitionState]) -> str:
 def _replicas(partition: PartitionState) -> str:
     return (
         f"{partition.name} with replicas {list(partition.replicas)}, ISR {list(partition.isr)}, "
-        f"min.insync.replicas {partition.min_isr if partition.has_known_min_isr else 'unknown'}"
+        f"min.insync.replicas {partition.min_insync_replicas if partition.has_known_min_isr else 'unknown'}"
+    )
+
+
+_LIMITS_MIN_ISR = Release(3, 7, 0)  # KAFKA-15583: from here on acks=all needs no more replicas than there are
+
+
+def _above_replicas(target: Release) -> tuple[Callable[[PartitionState], bool], FindingCode, str]:
+    return (
+        lambda p: p.has_known_min_isr and p.min_insync_replicas > len(p.replicas),
+        MIN_ISR_ABOVE_RF,
+        f"have fewer replicas than min.insync.replicas: Kafka {target} refuses acks=all for them, also with every "
+        "replica in sync",
     )
 
 
@@ -605,13 +636,13 @@ _KINDS: tuple[tuple[Callable[[PartitionState], bool], FindingCode, str], ...] = 
     ),
     (lambda p: p.leader < 0, OFFLINE_PARTITION, "have no leader"),
     (
-        lambda p: p.has_known_min_isr and len(p.isr) < min(p.min_isr, len(p.replicas)),
+        lambda p: p.has_known_min_isr and p.is_under_min_isr,
         UNDER_MIN_ISR,
         "are under their min.insync.replicas: acks=all fails, and from 3.7.0 on consumers get no new records, whatever "
         "their acks",
     ),
     (
-        lambda p: (not p.has_known_min_isr or min(p.min_isr, len(p.replicas)) <= len(p.isr)) and p.is_missing_replicas,
+        lambda p: not (p.has_known_min_isr and p.is_under_min_isr) and p.is_missing_replicas,
         UNDER_REPLICATED,
         "have replicas out of sync",
     ),

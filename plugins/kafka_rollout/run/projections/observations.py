@@ -47,7 +47,7 @@ def observed_of(state: ClusterState) -> Observed:
         },
         down=tuple(sorted(node_id for node_id, node in state.nodes.items() if node.features is None)),
         offline_partitions=sum(one.leader < 0 for one in state.partitions) if are_read else None,
-        under_min_isr=sum(len(one.isr) < one.min_isr for one in state.partitions) if with_min_isr else None,
+        under_min_isr=sum(one.is_under_min_isr for one in state.partitions) if with_min_isr else None,
         under_replicated=sum(one.is_missing_replicas for one in state.partitions) if are_read else None,
     )
 

@@ -240,6 +240,33 @@ def test_a_partition_under_min_isr_stops_consumers_too_and_not_only_producers(ba
     assert "acks=all fails, and from 3.7.0 on consumers get no new records, whatever their acks" in finding.sentence
 
 
+@pytest.mark.parametrize(
+    ("running", "target", "number"),
+    [
+        (R391, Release(3, 6, 2), 2),
+        (R391, Release(3, 7, 2), 0),
+        (Release(3, 6, 2), Release(3, 5, 2), 0),
+        (R391, None, 0),
+    ],
+)
+def test_a_release_before_3_7_refuses_what_the_running_one_accepts(
+    running: Release, target: Release | None, number: int
+) -> None:
+    """KAFKA-15583: from 3.7.0 on, acks=all needs no more in-sync replicas than the partition has replicas."""
+    single, pair = partition("single", 0, [4], min_isr=2), partition("pair", 0, [4, 5], min_isr=3)
+    seen = state(release=running, partitions=(single, pair, partition("fine", 0, [4, 5, 6])))
+    codes = [key for key in _findings(seen, target=target) if key[0] == "MIN-ISR-ABOVE-RF"]
+    assert len(codes) == number
+    if number:
+        (accepted,) = (
+            f
+            for f in _findings(seen, target=target, accept_unavailable=("pair",)).values()
+            if f.identity == ("MIN-ISR-ABOVE-RF", "topic pair")
+        )
+        assert accepted.severity is Severity.WARNING
+        assert "Kafka 3.6.2 refuses acks=all" in accepted.sentence
+
+
 def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pattern() -> None:
     single, offline = partition("tmp-1", 0, [4], min_isr=1), partition("tmp-2", 0, [4, 5, 6], leader=-1)
     seen = state(partitions=(single, offline, partition("kept", 0, [4], min_isr=1)))
