@@ -240,15 +240,24 @@ def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environm
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
     assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE) == ("java", "-Da=1", "-Db=2", "-Xmx1g")
     assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE) == ("-Da=1",), "it is stopped"
-    for unknown in ("env \n", 'env "KAFKA_OPTS=-Da=1\n'):
-        with pytest.raises(TransientError, match="arguments of the process of unit kafka"):
+    cut = 'env "KAFKA_OPTS=-Da=1\n'
+    for unknown, why in (("env \n", "arguments of the process of unit kafka"), (cut, "unknown in part: unit kafka")):
+        with pytest.raises(TransientError, match=why):
             runtime_on(FakeHost(jvm=unknown)).jvm_arguments(NODE)
 
 
 def test_a_file_with_the_environment_of_the_unit_is_part_of_the_options() -> None:
     unit = "env KAFKA_OPTS=-Da=1 KAFKA_HEAP_OPTS=-Xmx1g\n"
-    files = 'set # heap\nset KAFKA_HEAP_OPTS="-Xms2g \\\nset -Xmx2g"\nset LOG_DIR=/logs\n'
+    files = 'set # heap\nset KAFKA_HEAP_OPTS="-Xms2g \\\nset -Xmx2g"\nset LOG_DIR=/logs\nend /etc/default/kafka\n'
     assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE) == ("-Da=1", "-Xms2g", "-Xmx2g")
+
+
+def test_quotes_inside_a_value_stay_as_the_node_gets_them() -> None:
+    """systemd reads quotes at the begin of a value alone, and kafka-run-class.sh removes none."""
+    files = 'set KAFKA_OPTS=-Durls="https://idp/token"\nend /etc/default/kafka\nset # note \\\nend /etc/other\n'
+    assert runtime_on(FakeHost(jvm=files.partition("set #")[0])).jvm_arguments(NODE) == ('-Durls="https://idp/token"',)
+    with pytest.raises(TransientError, match="unknown in part: /etc/other on host kafka-1 has a comment that ends"):
+        runtime_on(FakeHost(jvm=files)).jvm_arguments(NODE)
 
 
 @pytest.mark.parametrize(
@@ -282,7 +291,9 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     lines = subprocess.run(
         ["sh", "-c", line], env=shell, capture_output=True, text=True, check=True
     ).stdout.splitlines()
-    assert [one for one in lines if one.startswith(("env", "set"))] == ["env A=b", "set KAFKA_OPTS=-Da=1", "set "]
+    assert [one for one in lines if one.startswith(("env", "set", "end"))] == [
+        *("env A=b", "set KAFKA_OPTS=-Da=1", f"end {read}"),
+    ]
     unread = [one for one in lines if one.startswith("unread")]
     assert unread == [f"unread  {closed / 'hidden.env'}", f"unread  {tmp_path / '*.env'}"]
     (started,) = [int(one.split()[1]) for one in lines if one.startswith("started")]

@@ -30,6 +30,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, r
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
@@ -46,7 +47,6 @@ _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
-_OPTIONS = re.compile(r"KAFKA_\w*OPTS|JAVA_TOOL_OPTIONS|JDK_JAVA_OPTIONS")
 # Also `started`: of the process, epoch seconds; and `unread`: time of the last change (epoch seconds, empty if unknown)
 # and path of a file that exists, or can exist, and cannot be read. A path with wildcards is not expanded.
 ARGUMENTS = (
@@ -56,7 +56,7 @@ ARGUMENTS = (
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(($(date +%s) - $age))"; '
     "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
-    'if test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "set "; '
+    'if test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
     'elif test -n "$file" && {{ test -e "$file" || ! test -x "${{file%/*}}/"; }}; then '
     'echo "unread $(stat -L -c %Z "$file" 2>/dev/null) $file"; '
     'else case "$file" in *[*?[]*) echo "unread  $file";; esac; fi; done'
@@ -395,7 +395,7 @@ def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[st
     read as it is now.
     """
     service = service_of(node)
-    lines = commands.run(node, ARGUMENTS.format(unit=service.unit)).out.splitlines()
+    lines = commands.run(node, ARGUMENTS.format(unit=service.unit)).out.split("\n")
     started = next((int(line.split()[1]) for line in lines if line.startswith("started ")), None)
     for line in lines:
         if line.startswith("unread "):
@@ -407,10 +407,7 @@ def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[st
                     remedy=f"Let the SSH user read {path}, or start the node with it.",
                 )
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
-    texts = (line.removeprefix("env ") for line in lines if line.startswith("env "))
-    variables = {name: value for text in texts for name, _, value in (word.partition("=") for word in _words(text))}
-    variables |= _variables([line.removeprefix("set ") for line in lines if line.startswith("set ")])
-    environment = tuple(word for name, value in variables.items() if _OPTIONS.fullmatch(name) for word in value.split())
+    environment = _environment(lines, node, service)
     if not process and not environment:
         raise TransientError(
             f"The arguments of the process of unit {service.unit} on host {service.host} are unknown.",
@@ -419,14 +416,27 @@ def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[st
     return process, environment
 
 
-def _variables(lines: Sequence[str]) -> dict[str, str]:
-    """Return the variables of files with an environment. A backslash at the end of a line continues it (systemd.exec).
-
-    The last value of a variable is used, before those of the unit's Environment.
-    """
-    text = "\n".join(line for line in lines if not line.lstrip().startswith(("#", ";"))).replace("\\\n", "")
-    found = (line.strip().partition("=") for line in text.splitlines() if "=" in line)
-    return {name.strip(): " ".join(_words(value)) for name, _, value in found}
+def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> tuple[str, ...]:
+    """Return the words of the options in the lines of ARGUMENTS. A file counts more than Environment=."""
+    variables: dict[str, str] = {}
+    source, text = f"unit {service.unit}", ""
+    try:
+        for line in lines:
+            if line.startswith("env "):
+                variables |= parse_shown(line.removeprefix("env "))
+            elif line.startswith("set "):
+                text += line.removeprefix("set ") + "\n"
+            elif line.startswith("end "):
+                source = line.removeprefix("end ")
+                variables |= parse_file(text)
+                text = ""
+        source = f"unit {service.unit}"
+        return tuple(jvm_words(variables))
+    except UnclearError as error:
+        raise TransientError(
+            f"The options of the JVM of node {node.name} are unknown in part: {source} on host {service.host} {error}.",
+            remedy="Write the options so that there is one way to read them.",
+        ) from error
 
 
 def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:
@@ -482,11 +492,11 @@ def read_start_files(commands: HostCommands, node: NodeSpec, config: Mapping[str
 
 
 def _words(text: str) -> list[str]:
-    """Split a line of systemd, which quotes as a shell does."""
+    """Split a line of systemd, which quotes as a shell does; at white space if its quotes do not end."""
     try:
         return shlex.split(text)
-    except ValueError:  # an unknown way to quote: the words of it are not used
-        return []
+    except ValueError:
+        return text.split()
 
 
 def find_java(commands: HostCommands, node: NodeSpec, pid: int | None) -> str:

@@ -1,0 +1,132 @@
+"""The environment of a systemd unit, read as systemd reads it, and the words that the JVM gets from it.
+
+Source: parse_env_file_internal in src/basic/env-file.c of systemd, for EnvironmentFile=. Quotes count only where a
+value begins, and a value in quotes can have several lines.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Mapping
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_NEWLINE, _SPACE, _COMMENT = "\n\r", " \t\n\r", "#;"
+_ESCAPED_IN_QUOTES = '"\\`$'
+_OF_SCRIPT = re.compile(r"KAFKA_\w*OPTS")
+_OF_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
+
+
+class UnclearError(ValueError):
+    """A text that the versions of systemd or of Java read in different ways. The message is the end of a sentence."""
+
+
+def parse_file(text: str) -> dict[str, str]:
+    """Return the variables of a file of EnvironmentFile=. Raises UnclearError for a comment that ends with `\\`.
+
+    systemd before 254 takes the next line as a part of such a comment, later versions do not. systemd ignores a name
+    that is not one of a variable.
+    """
+    return _Parser(text).variables
+
+
+class _Parser:
+    def __init__(self, text: str) -> None:
+        self._text, self._at = text, 0
+        self.variables: dict[str, str] = {}
+        while self._at < len(text):
+            char = text[self._at]
+            if char in _SPACE:
+                self._at += 1
+            elif char in _COMMENT:
+                self._skip_comment()
+            else:
+                self._read_variable()
+
+    def _until(self, ends: str) -> str:
+        begin = self._at
+        while self._at < len(self._text) and self._text[self._at] not in ends:
+            self._at += 1
+        return self._text[begin : self._at]
+
+    def _skip_comment(self) -> None:
+        line = self._until(_NEWLINE)
+        if (len(line) - len(line.rstrip("\\"))) % 2:
+            raise UnclearError("has a comment that ends with a backslash")
+
+    def _read_variable(self) -> None:
+        name = self._until(f"={_NEWLINE}").rstrip(_SPACE)
+        if self._next() != "=":
+            return  # a line without a value
+        value = self._read_value()
+        if _NAME.fullmatch(name):
+            self.variables[name] = value
+
+    def _next(self) -> str:
+        char = self._text[self._at : self._at + 1]
+        self._at += 1
+        return char
+
+    def _read_value(self) -> str:
+        """Read to the end of the line, which quotes and backslashes can move."""
+        value, kept, plain = "", 0, False  # `kept`: characters that no white space at the end can remove
+        while (char := self._next()) and char not in _NEWLINE:
+            if char == "\\":
+                escaped = self._next()
+                value += "" if escaped in _NEWLINE else escaped
+                plain, kept = True, len(value)
+            elif plain:
+                value += char
+                kept = kept if char in _SPACE else len(value)
+            elif char == "'":
+                value += self._until(char)
+                self._next()
+                kept = len(value)
+            elif char == '"':
+                value += self._in_double_quotes()
+                kept = len(value)
+            elif char not in _SPACE:
+                value += char
+                plain, kept = True, len(value)
+        return value[:kept]
+
+    def _in_double_quotes(self) -> str:
+        value = ""
+        while (char := self._next()) and char != '"':
+            if char != "\\":
+                value += char
+            elif (escaped := self._next()) in _ESCAPED_IN_QUOTES:
+                value += escaped
+            elif escaped != "\n":
+                value += f"\\{escaped}"
+        return value
+
+
+def parse_shown(line: str) -> dict[str, str]:
+    """Return the variables of Environment=, as `systemctl show` prints them. Raises UnclearError for another text."""
+    try:
+        words = shlex.split(line)
+    except ValueError as error:
+        raise UnclearError(f"has an Environment that cannot be read ({error})") from error
+    return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def jvm_words(variables: Mapping[str, str]) -> list[str]:
+    """Return the words of the JVM's options, in the order of their variables.
+
+    kafka-run-class.sh parts the values of KAFKA_*OPTS at white space and leaves quotes in them. Java itself reads
+    JAVA_TOOL_OPTIONS and JDK_JAVA_OPTIONS, in which quotes group and a backslash escapes nothing. Raises UnclearError
+    for a quote that does not end.
+    """
+    words: list[str] = []
+    for name, value in variables.items():
+        if _OF_SCRIPT.fullmatch(name):
+            words += value.split()
+        elif name in _OF_JVM:
+            lexer = shlex.shlex(value, posix=True, punctuation_chars=False)
+            lexer.whitespace_split, lexer.escape, lexer.commenters = True, "", ""
+            try:
+                words += lexer
+            except ValueError as error:
+                raise UnclearError(f"has a quote in {name} that does not end") from error
+    return words

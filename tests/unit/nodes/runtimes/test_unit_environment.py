@@ -1,0 +1,53 @@
+"""A file of EnvironmentFile= has the variables that systemd 252 reads (`30-systemd-environment-d-generator`)."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
+
+OPTS, HEAP = "KAFKA_OPTS", "KAFKA_HEAP_OPTS"
+
+
+@pytest.mark.parametrize(
+    ("text", "read"),
+    [
+        ('KAFKA_OPTS="-Da=b -Dc=d"\nKAFKA_HEAP_OPTS="-Xmx1G"\n', {OPTS: "-Da=b -Dc=d", HEAP: "-Xmx1G"}),
+        ('KAFKA_OPTS=-Durls="https://idp/token" -Dx=y\n', {OPTS: '-Durls="https://idp/token" -Dx=y'}),
+        ("KAFKA_OPTS='-Da=b -Dx=\"q r\"'\n", {OPTS: '-Da=b -Dx="q r"'}),
+        ('KAFKA_OPTS="-Da=b \\\n  -Dc=d"\n', {OPTS: "-Da=b   -Dc=d"}),
+        ("KAFKA_OPTS=-Da=b \\\n  -Dc=d\n", {OPTS: "-Da=b   -Dc=d"}),
+        ('KAFKA_OPTS="-Da=b\n-Dc=d"\nKAFKA_HEAP_OPTS=-Xmx1G\n', {OPTS: "-Da=b\n-Dc=d", HEAP: "-Xmx1G"}),
+        ("KAFKA_OPTS=-Da=it's\nKAFKA_HEAP_OPTS=-Xmx1G\n", {OPTS: "-Da=it's", HEAP: "-Xmx1G"}),
+        ("KAFKA_OPTS=-Da=b\r\nKAFKA_HEAP_OPTS=-Xmx1G\r\n", {OPTS: "-Da=b", HEAP: "-Xmx1G"}),
+        ("KAFKA_OPTS=-Da=b#c \n# a comment\n; another\n\n", {OPTS: "-Da=b#c"}),
+        ('KAFKA_OPTS="-Da=b # x\n# KAFKA_OPTS=-Dno\n-Dc=d"\n', {OPTS: "-Da=b # x\n# KAFKA_OPTS=-Dno\n-Dc=d"}),
+        ('KAFKA_OPTS="-Da=b" -Dc=d\n', {OPTS: "-Da=b-Dc=d"}),
+        ('KAFKA_OPTS="-Durl=http:\\/\\/x -Dp=C:\\\\y"\n', {OPTS: "-Durl=http:\\/\\/x -Dp=C:\\y"}),
+        ("  KAFKA_OPTS = -Da=b\n", {OPTS: "-Da=b"}),
+        ('KAFKA_OPTS="-Da=b\nKAFKA_HEAP_OPTS=-Xmx1G\n', {OPTS: "-Da=b\nKAFKA_HEAP_OPTS=-Xmx1G\n"}),
+        ("export KAFKA_OPTS=-Da=b\nwithout a value\nKAFKA_OPTS=\n", {OPTS: ""}),
+        ("# two backslashes \\\\\nKAFKA_OPTS=-Da=b", {OPTS: "-Da=b"}),
+    ],
+    ids=[
+        *("plain", "quotes inside", "single quotes", "continued in quotes", "continued", "lines in quotes"),
+        *("apostrophe", "CRLF", "comments", "comment in quotes", "after quotes", "backslashes", "white space"),
+        *("no end of quotes", "no variable", "escaped backslash"),
+    ],
+)
+def test_variables_are_those_that_systemd_reads(text: str, read: dict[str, str]) -> None:
+    assert parse_file(text) == read
+
+
+def test_what_versions_of_systemd_read_in_different_ways_is_unclear() -> None:
+    with pytest.raises(UnclearError, match="comment that ends with a backslash"):
+        parse_file("# note \\\nKAFKA_OPTS=-Da=b\n")
+    with pytest.raises(UnclearError):
+        parse_shown('KAFKA_OPTS="-Da=b')
+
+
+def test_the_start_script_keeps_quotes_and_java_does_not() -> None:
+    assert jvm_words({OPTS: '-Da="b c"\n-Dd', "LOG_DIR": "/x"}) == ['-Da="b', 'c"', "-Dd"]
+    assert jvm_words({"JAVA_TOOL_OPTIONS": "-Da='b c' -Dp=C:\\x #y"}) == ["-Da=b c", "-Dp=C:\\x", "#y"]
+    with pytest.raises(UnclearError, match="JDK_JAVA_OPTIONS"):
+        jvm_words({"JDK_JAVA_OPTIONS": '-Da="b'})
