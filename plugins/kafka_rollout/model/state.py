@@ -120,6 +120,8 @@ class NodeMetrics:
     unanswered: tuple[str, ...] = ()
     """Agents that did not respond (`prometheus`, `jolokia`); it separates a missing response from a metric that the
     release does not have."""
+    unreadable: tuple[str, ...] = ()
+    """`agent: metric: reason` of each metric with a value that cannot be its own: it is unknown."""
 
     @property
     def is_read(self) -> bool:

@@ -80,6 +80,8 @@ _COMMON = {
 _ENDINGS = ("_total", "_count", "_value", "_info")
 # Key properties that rules put into names and labels, in lower case without underscores → label of the exporter.
 _LABELS = {
+    "version": "version",
+    "value": "value",
     "featurename": "feature",
     "clientsoftwarename": "software",
     "clientsoftwareversion": "software_version",
@@ -117,7 +119,10 @@ def _named(sample: Sample, own: OwnNames) -> tuple[str | None, Mapping[str, str]
     base, in_name = _split_name(sample.name)
     for found in _keys(base, sample.labels.get("name", "")):
         if found in _COMMON:
-            return _COMMON[found], our_labels({**in_name, **_properties(sample.labels)})
+            labels = our_labels({**in_name, **_properties(sample.labels)})
+            if found == "kafkaserverappinfoversion" and "value" in labels:  # the value of the attribute Version
+                labels.setdefault("version", labels["value"])
+            return _COMMON[found], labels
     return None, {}
 
 

@@ -65,6 +65,11 @@ _UNUSABLE = (
     ArithmeticError,
     RecursionError,
 )
+# What a value raises that cannot be that of its metric.
+_UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
+_MOST = float(1 << 63)  # a JMX attribute is a long
+# The metric and its labels, at the begin of a line of an exporter.
+_SERIES = re.compile(r'[^\s{]+(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?')
 # Kafka counts each Fetch a second time under one of these names.
 _COUNTED_TWICE = frozenset({"FetchConsumer", "FetchFollower"})
 
@@ -92,6 +97,32 @@ class _Seen:
     requests: Counter[tuple[str, int]] = field(default_factory=Counter)
     deprecated: Counter[tuple[str, int, str, str]] = field(default_factory=Counter)
     counters: dict[str, float] = field(default_factory=dict)
+    unreadable: dict[str, str] = field(default_factory=dict)
+    """Name in _READS → why its value is unknown."""
+    single: dict[str, Any] = field(default_factory=dict)
+    """Name in _READS → its value, of the metrics that a process has once."""
+
+    def read(self, name: str, labels: Mapping[str, str], value: Any) -> None:
+        """Take over a value. One that cannot be read, or of a second process, makes this metric alone unknown."""
+        try:
+            if isinstance(value, float) and not abs(value) < _MOST:  # NaN too
+                raise ValueError(f"its value is {value}")
+            self.take(name, labels, value)
+            if name in _ONCE or name in COUNTERS:
+                read = labels.get("version", value) if name in ("app", "java") else value
+                if self.single.setdefault(name, read) != read:
+                    raise ValueError(f"it has several values, {self.single[name]} and {read}")
+        except _UNREADABLE as error:
+            self.unreadable.setdefault(name, str(error) or type(error).__name__)
+
+    def forget_unreadable(self) -> _Seen:
+        empty = _Seen()
+        for name in self.unreadable:
+            if name in COUNTERS:
+                self.counters.pop(name, None)
+            elif name in _FIELDS:
+                setattr(self, _FIELDS[name], getattr(empty, _FIELDS[name]))
+        return self
 
     def take(self, name: str, labels: Mapping[str, str], value: Any) -> None:
         """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
@@ -119,6 +150,21 @@ class _Seen:
                 self.deprecated[labels["request"], int(labels["version"]), *client] += _requests(value)
             case _ if name in COUNTERS:
                 self.counters[name] = float(value) if COUNTERS[name].attribute == "OneMinuteRate" else int(value)
+
+
+_FIELDS = {
+    "app": "version",
+    "java": "java_version",
+    "current_metadata_version": "metadata_version",
+    "finalized_level": "finalized",
+    "latest_snapshot_generated_agems": "snapshot_age_ms",
+    "latest_snapshot_generated_bytes": "snapshot_bytes",
+    "partitions": "partition_count",
+    "client_connections": "connections",
+    "requests": "requests",
+    "deprecated_requests": "deprecated",
+}
+_ONCE = _FIELDS.keys() - {"finalized_level", "client_connections", "requests", "deprecated_requests"}
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -182,6 +228,11 @@ class NodeMetricsReader:
             # An exporter with older rules lacks some that Jolokia has.
             counters={**(prometheus.counters if prometheus else {}), **first.counters},
             unanswered=tuple(sorted(problems)),
+            unreadable=tuple(
+                f"{agent}: {name}: {why.splitlines()[0].rstrip('.')}"
+                for agent, seen in sorted(answers.items())
+                for name, why in seen.unreadable.items()
+            ),
         )
 
 
@@ -218,29 +269,47 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
         if one["status"] == 404:  # the release has no such MBean
             continue
         if one["status"] != 200:
-            raise ValueError(f"{mbean} has response status {one['status']}")
+            seen.unreadable[name] = f"{mbean} has response status {one['status']}"
+            continue
         # A pattern returns MBean → attribute → value.
         beans = one["value"] if "*" in mbean else {mbean: {attribute: one["value"]}}
         for bean, attributes in beans.items():
             if attribute in attributes:
-                seen.take(name, our_labels(_properties(bean)), attributes[attribute])
-    return seen
+                seen.read(name, our_labels(_properties(bean)), attributes[attribute])
+    return seen.forget_unreadable()
 
 
 def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
     seen = _Seen()
     known = False
     lines = _text_of(client, client.build_request("GET", url)).split("\n")
-    ours = "\n".join(filter(LineFilter(own).keep, lines))
-    for family in text_string_to_metric_families(f"{ours}\n"):
+    ours = list(filter(LineFilter(own).keep, lines))
+    try:
+        families = list(text_string_to_metric_families("\n".join([*ours, ""])))
+    except ValueError:  # of any line
+        families = [family for line in ours for family in text_string_to_metric_families(_readable(line))]
+    for family in families:
         for sample in family.samples:
             name, labels = our_metric(sample, own)
             if name is not None:
-                seen.take(name, labels, sample.value)
+                seen.read(name, labels, sample.value)
                 known = True
     if not known:
         raise ValueError("it exports no metric of Kafka by a known name, see include/metrics/jmx_exporter.yaml")
-    return seen
+    return seen.forget_unreadable()
+
+
+def _readable(line: str) -> str:
+    """Return a line of an exporter; with NaN instead of a value that is no number."""
+    series = _SERIES.match(line)
+    if series is None:
+        return f"{line}\n"
+    value = line[series.end() :].split()
+    try:
+        float(value[0])
+        return f"{line}\n"
+    except (IndexError, ValueError):
+        return f"{series[0]} NaN\n"
 
 
 def _text_of(client: httpx.Client, request: httpx.Request) -> str:
@@ -268,5 +337,8 @@ def _feature(metric_name: str) -> str:
 
 
 def _java_version(text: str) -> int:
-    """`17`, `17.0.19+10` or, before Java 9, `1.8`."""
-    return int(text.removeprefix("1.").split(".")[0].split("+")[0])
+    """`17`, `17.0.19+10`, `25-ea` or, before Java 9, `1.8`."""
+    match = re.match(r"(?:1\.)?(\d+)", text)
+    if match is None:
+        raise ValueError(f"it is {text}")
+    return int(match[1])

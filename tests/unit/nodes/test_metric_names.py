@@ -120,13 +120,11 @@ def test_metrics_without_the_labels_that_give_them_a_meaning_are_left_out(serve:
 @pytest.mark.parametrize(
     ("text", "agent", "says"),
     [
-        ("kafka_rollout_current_metadata_version +Inf\n", "prometheus", "cannot convert float infinity to integer"),
-        ("kafka_rollout_current_metadata_version NaN\n", "prometheus", "cannot convert float NaN to integer"),
         ("[" * 200_000, "jolokia", "recursion"),
         (gzip.compress(b"#" * 1000), "prometheus", "content encoding gzip"),
         ("# a comment\n" * 10_000, "prometheus", "more than 0 MiB"),
     ],
-    ids=["infinite level", "level that is no number", "deep JSON", "compressed", "endless"],
+    ids=["deep JSON", "compressed", "endless"],
 )
 def test_a_response_that_no_agent_sends_is_an_agent_that_does_not_respond(
     serve: Serve, monkeypatch: pytest.MonkeyPatch, text: str | bytes, agent: str, says: str
@@ -138,6 +136,60 @@ def test_a_response_that_no_agent_sends_is_an_agent_that_does_not_respond(
         node = replace(node, jolokia_url=node.prometheus_url, prometheus_url=None)
     with pytest.raises(TransientError, match=says):
         NodeMetricsReader().read(node)
+
+
+FENCED, OFFLINE = (
+    "kafka_controller_kafkacontroller_fencedbrokercount",
+    "kafka_controller_kafkacontroller_offlinepartitionscount",
+)
+
+
+@pytest.mark.parametrize(
+    ("odd", "name", "why"),
+    [
+        (f"{FENCED} NaN", "fenced_brokers", "its value is nan"),
+        (f"{FENCED} +Inf", "fenced_brokers", "its value is inf"),
+        (f"{FENCED} 1e300", "fenced_brokers", "its value is 1e+300"),
+        (f"{FENCED} abc", "fenced_brokers", "its value is nan"),
+        (
+            f'{FENCED}{{instance="a"}} 3.0\n{FENCED}{{instance="b"}} 0.0',
+            "fenced_brokers",
+            "several values, 3.0 and 0.0",
+        ),
+        ('jvm_info{version="unknown"} 1.0', "java", "it is unknown"),
+        (f"{LEVEL}kafka_rollout_current_metadata_version 29.0", "current_metadata_version", "several values"),
+        ('kafka_rollout_requests{request="Fetch",version="x"} 3.0', "requests", "invalid literal"),
+    ],
+    ids=["NaN", "infinite", "too big", "no number", "of two processes", "Java", "level", "one label of many"],
+)
+def test_a_value_that_cannot_be_read_is_unknown_and_the_others_are_not(
+    serve: Serve, odd: str, name: str, why: str
+) -> None:
+    others = f'{OFFLINE} 2.0\nkafka_rollout_requests{{request="Produce",version="9"}} 4.0\njava_x 1.0\n'
+    seen = NodeMetricsReader().read(serve(f"{others}{odd}\n"))
+    assert seen.counters == {"offline_partitions": 2}
+    assert (seen.java_version, seen.current_metadata_version_prometheus) == (None, None)
+    assert [one.api for one in seen.requests] == ([] if name == "requests" else ["Produce"])
+    (text,) = seen.unreadable
+    assert text.startswith(f"prometheus: {name}: ")
+    assert why in text
+
+
+def test_an_early_release_of_java_has_a_version(serve: Serve) -> None:
+    assert NodeMetricsReader().read(serve(f'{LEVEL}jvm_info{{version="25-ea+12"}} 1.0\n')).java_version == 25
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        'kafka_server_app_info{client_id="1",Version="3.9.1"} 1.0',
+        'kafka_server_app_info{id="1",version="3.9.1"} 1.0\nkafka_server_app_info{id="1",commitId="abc"} 1.0',
+        'kafka_server_app_info_version{broker_id="1",value="3.9.1"} 1.0',
+        'kafka_server_app_info_Version{id="1",Value="3.9.1"} 1.0',
+    ],
+)
+def test_the_release_is_the_label_into_which_rules_put_the_attribute_version(serve: Serve, line: str) -> None:
+    assert NodeMetricsReader().read(serve(f"{LEVEL}{line}\n")).release == Release(3, 9, 1)
 
 
 def test_rates_of_remote_errors_keep_their_fraction_with_our_rules_and_without_rules(serve: Serve) -> None:
@@ -164,6 +216,15 @@ def test_jolokia_reports_rates_with_their_fraction_and_no_value_without_tiered_s
     node = serve(text)
     seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
     assert seen.counters == {"remote_copy_errors": 0.016, "active_brokers": 3}
+
+
+def test_an_attribute_that_jolokia_cannot_read_is_unknown_alone(serve: Serve) -> None:
+    answers = {"app": {"status": 200, "value": {"a:type=app-info,id=1": {"Version": "3.9.1"}}}, "java": {"status": 500}}
+    text = json.dumps([answers.get(name, {"status": 404}) for name in node_metrics._READS])
+    node = serve(text)
+    seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
+    assert (seen.release, seen.java_version) == (Release(3, 9, 1), None)
+    assert seen.unreadable == ("jolokia: java: java.lang:type=Runtime has response status 500",)
 
 
 def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:

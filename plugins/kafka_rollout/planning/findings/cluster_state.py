@@ -403,6 +403,14 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
             "counters there.",
         )
     read = {node: now.metrics for node, now in running.items() if now.metrics is not None and now.metrics.is_read}
+    if unreadable := {node.node_id: metrics.unreadable for node, metrics in read.items() if metrics.unreadable}:
+        reasons = dict.fromkeys(reason for of_node in unreadable.values() for reason in of_node)
+        yield METRICS_MISSING.found(
+            "unreadable values",
+            f"Agents of {nodes(unreadable)} report values that these metrics cannot have. The metrics are unknown: "
+            f"{few(reasons)}.",
+            "Correct the rules of the exporter. A page must have the metrics of one process.",
+        )
     without_release = [node.node_id for node, metrics in read.items() if metrics.release is None]
     if without_release:
         yield METRICS_MISSING.found(
