@@ -18,6 +18,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import (
     proxy_command,
     read_settings,
     revoked_keys,
+    trusted_lines,
 )
 from tests.fakes.ssh_host import SshHost, listening
 
@@ -107,6 +108,35 @@ def test_the_key_of_a_host_is_looked_up_by_its_alias(tmp_path: Path) -> None:
         known.write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
         with pytest.raises(RefusedError, match="The host key of kafka-1 is not in known_hosts"):
             SshShell(connect_as_user(config)).run("kafka-1", ["true"])
+
+
+KEY = paramiko.ECDSAKey.generate()
+TYPE, BLOB = KEY.get_name(), KEY.get_base64()
+
+
+@pytest.mark.parametrize(
+    ("line", "known"),
+    [
+        (f"kafka-1 {TYPE} {BLOB}", {"kafka-1", "[kafka-1]:2222"}),
+        (f"*.example.com,kafka-? {TYPE} {BLOB} a comment", {"kafka-1", "kafka-2", "a.example.com", "[kafka-1]:2222"}),
+        (f"kafka-*,!kafka-2 {TYPE} {BLOB}", {"kafka-1", "[kafka-1]:2222"}),
+        (f"KAFKA-1 {TYPE} {BLOB}", {"kafka-1", "[kafka-1]:2222"}),
+        (f"[kafka-1]:2222 {TYPE} {BLOB}", {"[kafka-1]:2222"}),
+        (f"{paramiko.HostKeys.hash_host('kafka-1')} {TYPE} {BLOB}", {"kafka-1", "[kafka-1]:2222"}),
+        (f"@cert-authority *.example.com {TYPE} {BLOB}", set()),
+        (f"kafka-1 {TYPE} broken", set()),
+    ],
+    ids=["plain", "patterns", "negation", "capitals", "port", "hash", "authority", "broken"],
+)
+def test_the_key_of_a_host_is_found_where_ssh_finds_it(tmp_path: Path, line: str, known: set[str]) -> None:
+    file, trusted = tmp_path / "known hosts", tmp_path / "trusted"
+    file.write_text(f"# a comment\n\n{line}\n")
+    found = set()
+    for host, port in (("kafka-1", 22), ("kafka-2", 22), ("a.example.com", 22), ("kafka-1", 2222)):
+        trusted.write_text("".join(trusted_lines([file], host, port)))
+        name = host if port == 22 else f"[{host}]:{port}"
+        found |= {name} if paramiko.HostKeys(str(trusted)).lookup(name) else set()
+    assert found == known
 
 
 @pytest.mark.parametrize(

@@ -49,6 +49,7 @@ _USER_FILES = "~/.ssh/known_hosts ~/.ssh/known_hosts2"
 _GLOBAL_FILES = "/etc/ssh/ssh_known_hosts /etc/ssh/ssh_known_hosts2"
 _REVOKED = "@revoked"
 _SETTINGS_S = 10.0
+_PORT = 22
 _SETTINGS = frozenset(
     (
         "hostname",
@@ -421,24 +422,24 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
         found = read_settings(options, host)
         client = paramiko.SSHClient()
         files = known_hosts_files(found)
+        # paramiko looks for the key of the name that it is given, so a HostKeyAlias needs an open connection.
+        alias = found.get("hostkeyalias")
+        place = found["hostname"], int(found["port"])
         with tempfile.NamedTemporaryFile("w") as trusted:  # paramiko reads host keys from a file only
-            trusted.writelines(trusted_lines(files))
+            trusted.writelines(trusted_lines(files, *(place if alias is None else (alias, _PORT))))
             trusted.flush()
             client.load_system_host_keys(trusted.name)
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         proxy = proxy_command(found, options)
         identities = list(found.get("identityfile", []))
         keys = [path for path in (Path(name).expanduser() for name in identities) if path.is_file()]
-        # paramiko looks for the key of the name that it is given, so a HostKeyAlias needs an open connection.
-        alias = found.get("hostkeyalias")
-        place = found["hostname"], int(found["port"])
         try:
             connection: Any = paramiko.ProxyCommand(proxy) if proxy is not None else None
             if alias is not None and connection is None:
                 connection = socket.create_connection(place, timeout=CONNECT_S)
             client.connect(
                 place[0] if alias is None else alias,
-                port=place[1] if alias is None else 22,
+                port=place[1] if alias is None else _PORT,
                 username=found.get("user"),
                 key_filename=[str(path) for path in keys] or None,  # type: ignore[arg-type]  # paramiko takes a list
                 allow_agent=found.get("identitiesonly", "no") != "yes",
@@ -557,12 +558,36 @@ def _address(jump: str) -> tuple[str, int]:
     return host.strip("[]"), int(port)
 
 
-def trusted_lines(files: Iterable[Path]) -> Iterator[str]:
-    """Yield the lines with a host key. paramiko fails on lines with a marker, such as @revoked, and on broken keys."""
-    for line in _lines(files):
-        with suppress(InvalidHostKey, paramiko.SSHException):
-            if not line.startswith("@") and HostKeyEntry.from_line(line) is not None:
-                yield f"{line}\n"
+def trusted_lines(files: Iterable[Path], host: str, port: int) -> Iterator[str]:
+    """Yield a line for each key that ssh accepts for a host, with the name by which paramiko looks for it.
+
+    `ssh-keygen -F` reads patterns, negations and hashes in the files. ssh accepts a key without a port for each port.
+    Lines with a marker, such as @cert-authority, are left out, and broken keys, on which paramiko fails.
+    """
+    name = host if port == _PORT else f"[{host}]:{port}"
+    for one in dict.fromkeys((name, host)):
+        lines = [line for path in files for line in _lines_of(path, one.lower())]
+        for words in (line.split() for line in lines if not line.startswith(("@", "#"))):
+            line = " ".join([name, *words[1:3]])
+            with suppress(InvalidHostKey, paramiko.SSHException):
+                if HostKeyEntry.from_line(line) is not None:
+                    yield f"{line}\n"
+        if lines:
+            return
+
+
+def _lines_of(path: Path, name: str) -> list[str]:
+    command = ["ssh-keygen", "-F", name, "-f", str(path)]
+    try:
+        done = subprocess.run(
+            command, stdin=subprocess.DEVNULL, capture_output=True, timeout=_SETTINGS_S, check=False, cwd="/"
+        )
+    except FileNotFoundError as error:
+        raise UserError(
+            "The command ssh-keygen is not installed on this machine, and known_hosts is read with it.",
+            remedy="Install the OpenSSH client.",
+        ) from error
+    return done.stdout.decode(errors="replace").splitlines() if done.returncode == 0 else []
 
 
 def revoked_keys(files: Iterable[Path]) -> frozenset[str]:
