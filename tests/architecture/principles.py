@@ -47,6 +47,13 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "What is read of a path is that of the file behind a link: size, list and content.",
+        "nodes/runtimes/hosts/rights.py",
+        "unit/nodes/runtimes/test_host_rights.py::"
+        "test_what_is_read_of_a_link_is_what_is_read_of_the_file_or_directory_behind_it",
+    ),
+    _of(
+        ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
         "run/step_events.py:LogSeen gates/gate.py:GateCondition",
         "unit/observation/test_node_logs.py",

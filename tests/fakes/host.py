@@ -139,7 +139,7 @@ class FakeHost:
                 return done_with(1, "", f"sha256sum: {path}: No such file or directory")
             case "sha256sum", [path]:
                 return done_with(0, f"{sha256(self.files[path].encode('latin-1')).hexdigest()}  {path}\n", "")
-            case "stat", ["--format=%i/%s", path]:
+            case "stat", ["--dereference", "--format=%i/%s", path]:
                 missing = done_with(1, "", f"stat: cannot statx '{path}': No such file or directory")
                 seen = done_with(0, f"{self.inodes.get(path, 7)}/{len(self.files.get(path, ''))}\n", "")
                 return seen if path in self.files else missing

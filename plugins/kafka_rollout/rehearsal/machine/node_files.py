@@ -329,9 +329,15 @@ class HostFiles:
         done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)
         if MISSING not in done.err:  # a file disappeared while its folder was read
             self.commands.expect(self.node, self._rights(directory).list, done)
+        listed = [match.groups() for match in map(_ENTRY.fullmatch, done.out.split("|")) if match]
+        if not any((kind, name, file) == ("f", META, None) for kind, _, name, file in listed):
+            raise TransientError(
+                f"The list of {directory} on host {service_of(self.node).host} does not contain {META}, which each log "
+                "directory has.",
+                remedy="Check the mount and the rights of the directory, then repeat the rehearsal.",
+            )
         sizes: defaultdict[str, dict[str, int]] = defaultdict(dict)
-        for match in filter(None, map(_ENTRY.fullmatch, done.out.split("|"))):
-            kind, size, folder, file = match.groups()
+        for kind, size, folder, file in listed:
             if PARTITION.fullmatch(folder) is None:
                 continue
             if kind == "d" and file is None:

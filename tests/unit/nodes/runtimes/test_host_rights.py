@@ -2,10 +2,22 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+from pathlib import Path
+
 import pytest
 
 from kafka_rollout.model.topology import PackageSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, HostRights, MetadataRights, excess_rights, sudoers_file
+from kafka_rollout.nodes.runtimes.hosts.rights import (
+    EXAMPLE,
+    HostRight,
+    HostRights,
+    MetadataRights,
+    RehearsalRights,
+    excess_rights,
+    sudoers_file,
+)
 from tests.fakes.local_host import permitted
 
 SERVICE = ServiceSpec(host="kafka-1", unit="broker.service", log_file="/var/log/kafka/server.log")
@@ -174,3 +186,41 @@ def test_without_a_log_file_the_journal_is_read_without_sudo() -> None:
 def test_a_configuration_that_is_managed_elsewhere_is_never_written() -> None:
     rights = HostRights(ServiceSpec(host="kafka-1", managed_elsewhere=True))
     assert not [right for right in rights.all(DATA) if right.as_user == "root" and right.program in {"cp", "tee"}]
+
+
+READS = ("cat", "tail", "stat", "find", "grep", "sha256sum", "df", "ls")
+
+
+def reading(folder: Path) -> list[HostRight]:
+    """The rights that read files and directories below a folder, without the one that asks who can change a path."""
+    service = ServiceSpec(host="h", configuration_file=f"{folder}/server.properties", log_file=f"{folder}/server.log")
+    rights = HostRights(service)
+    data = f"{folder}/data"
+    found = (*rights.all(data, [data]), *RehearsalRights("kafka", data).all())
+    return [one for one in found if one.program in READS and one not in (rights.see_paths, rights.list_open_files)]
+
+
+def test_what_is_read_of_a_link_is_what_is_read_of_the_file_or_directory_behind_it(tmp_path: Path) -> None:
+    real, linked = tmp_path / "real", tmp_path / "linked"
+    for name in ("data/__cluster_metadata-0", "data/__consumer_offsets-0"):
+        (real / name).mkdir(parents=True)
+    offsets = "data/__consumer_offsets-0"
+    for name in ("server.properties", "server.properties.0.0.0", "server.properties.kafka-rollout", "server.log"):
+        (real / name).write_text(f"the content of {name}\n" * 9)
+    for name in ("data/meta.properties", "data/__cluster_metadata-0/quorum-state", f"{offsets}/{'0' * 20}.log"):
+        (real / name).write_text(f"the content of {name}\n")
+    (real / f"{offsets}/partition.metadata").write_text("version: 0\ntopic_id: Zk9xQ2h4\n")
+    (real / "data/__cluster_metadata-0/quorum-state.kafka-rollout").write_text("a draft\n")
+    linked.mkdir()
+    for path in real.iterdir():
+        (linked / path.name).symlink_to(path)
+
+    def run(right: HostRight) -> str:
+        words = right.command(**EXAMPLE)[4:]
+        words[0] = right.program
+        done = subprocess.run(words, capture_output=True, text=True, env={**os.environ, "LC_ALL": "C"}, check=False)
+        return done.stdout.replace(str(linked), str(real))
+
+    for one, other in zip(reading(real), reading(linked), strict=True):
+        assert run(one) != "", one
+        assert run(other) == run(one), other

@@ -69,6 +69,22 @@ def test_the_copy_is_that_of_the_same_files_on_this_machine(host: LocalHost, tmp
     assert [words for words in host.commands() if not permitted(sudoers, words)] == []
 
 
+def test_a_log_directory_that_is_a_link_is_copied_as_the_directory_behind_it(host: LocalHost, tmp_path: Path) -> None:
+    copied = copy_of(files_on(host), tmp_path / "plain")
+    host.data.rename(tmp_path / "mounted")
+    host.data.symlink_to(tmp_path / "mounted")
+    assert copy_of(files_on(host), tmp_path / "linked") == copied
+
+
+def test_a_list_without_the_file_that_each_log_directory_has_is_refused(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    files = files_on(host)
+    monkeypatch.setattr(host, "run", lambda *_, **__: Done(0, b"", ""))
+    with pytest.raises(TransientError, match=r"does not contain meta\.properties"):
+        files.size()
+
+
 def test_other_files_of_the_user_are_not_permitted(host: LocalHost) -> None:
     from kafka_rollout.nodes.runtimes.hosts.rights import RehearsalRights
 

@@ -48,6 +48,8 @@ EXAMPLE = {
     "place": f"/{METADATA_LOG}/quorum-state",
 }
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
+# What a command reads is that of the file behind a link, as for `cat` and `tail`, which read its content.
+_FOLLOW = ("--dereference", "--format=%i/%s")
 _COPY = ("-aT", "--remove-destination")  # follows no link in the place of the copy
 
 
@@ -118,7 +120,7 @@ class HostRights:
         self.read_log = None if log is None else read("read its log", "tail", "--lines", "{lines}", log)
         # To read what a process has logged since its start, also if the file was rotated.
         self.read_log_on = None if log is None else read("read its log", "tail", "--bytes", "+{offset}", log)
-        self.see_log = None if log is None else read("read its log", "stat", "--format=%i/%s", log)
+        self.see_log = None if log is None else read("read its log", "stat", *_FOLLOW, log)
         self.stop = systemctl("stop it", "stop", "--no-block")
         self.start = systemctl("start it", "start", "--no-block")
         self.forget_failures = systemctl("start it after failed starts", "reset-failed")
@@ -177,7 +179,7 @@ class MetadataRights:
         file, to, log = f"{directory}/{{file}}", f"{directory}/{{to}}", f"{directory}/{METADATA_LOG}"
         places = (f"{directory}/meta.properties", f"{directory}/bootstrap.checkpoint", log)
         listed = ("-maxdepth", "2", "-printf", "%y/%s/%T@/%i%p|")
-        self.list = read("list its metadata log", "find", *places, *listed)
+        self.list = read("list its metadata log", "find", "-H", *places, *listed)
         self.read = read("read its metadata log", "cat", file)
         self.digest = read("verify a copy in its metadata log", "sha256sum", file + DRAFT)
         self.free = read("see the free space of its metadata log", "df", "--output=avail", "--block-size=1", directory)
@@ -206,7 +208,7 @@ class RehearsalRights:
             return HostRight(user, program, arguments, f"{what} that a rehearsal copies")
 
         listed = ("-mindepth", "1", "-maxdepth", "2", "-printf", "%y/%s/%P|")
-        self.list = read("list the files", "find", directory, *listed)
+        self.list = read("list the files", "find", "-H", directory, *listed)
         topic_ids = ("-rsH", "--include=partition.metadata", "^topic_id:")
         self.topic_ids = read("read the topic ids", "grep", *topic_ids, directory)
         self.read = read("read the coordinator logs", "cat", f"{directory}/{{log}}")
