@@ -27,6 +27,7 @@ from kafka_rollout.run.events import (
     StepEnded,
     StepOutcome,
 )
+from kafka_rollout.run.projections.open_batches import BatchPart, RollOf
 from kafka_rollout.run.step_events import (
     GateChecked,
     GateFailed,
@@ -178,21 +179,35 @@ class Scene:
 
     def restart(self, node_id: int) -> None:
         step = self.step.key
-        if not any(isinstance(one, StepBegan) and one.step == "roll" for one in self.events):
-            self.add(StepBegan(at=self.at, step="roll"))
+        self.begin_part(BatchPart.GATE_BEFORE, node_id)
         self.check(
             GateKind.BEFORE_STOP, node_id, GateCondition(name="min ISR without it", is_met=True, evidence="kept")
         )
         before = GateRef(kind=GateKind.BEFORE_STOP, release_step=step, node_id=node_id)
         self.add(GatePassed(at=self.tick(1), ref=before, gate=f"before node {node_id}", message="passed after 1 s"))
+        self.end_part(BatchPart.GATE_BEFORE, node_id)
+        self.begin_part(BatchPart.REPLACE, node_id)
         self.add(Stopping(at=self.tick(1), node_id=node_id, release_step=step))
         self.add(Stopped(at=self.tick(8), node_id=node_id, release_step=step, seconds=8.0, forced=False))
         self.add(Started(at=self.tick(6), node_id=node_id, release_step=step, release=R431, pid=77, seconds=6.0))
+        self.end_part(BatchPart.REPLACE, node_id)
+        self.begin_part(BatchPart.GATE_AFTER, node_id)
+
+    def begin_part(self, part: BatchPart, node_id: int) -> None:
+        self.add(StepBegan(at=self.at, step=RollOf.PLAN.step_of(part), batch=self.batch_of(node_id)))
+
+    def end_part(self, part: BatchPart, node_id: int) -> None:
+        step, batch = RollOf.PLAN.step_of(part), self.batch_of(node_id)
+        self.add(StepEnded(at=self.at, step=step, batch=batch, outcome=StepOutcome.DONE))
+
+    def batch_of(self, node_id: int) -> int:
+        return next(one.index for one in self.plan.batch_steps if node_id in one.node_ids)
 
     def pass_gate(self, node_id: int, seconds: float) -> None:
         after = GateRef(kind=GateKind.AFTER_START, release_step=self.step.key, node_id=node_id)
         self.check(GateKind.AFTER_START, node_id, GateCondition(name="release", is_met=True, evidence="4.3.1"))
         self.add(GatePassed(at=self.tick(seconds), ref=after, gate=f"after node {node_id}", message="passed"))
+        self.end_part(BatchPart.GATE_AFTER, node_id)
 
     def fail_gate(self, node_id: int, numbers: Sequence[int]) -> None:
         """`numbers`: of missing ISRs, one check a minute."""

@@ -30,6 +30,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import PartitionState, QuorumState, RegisteredNodes, check_caught_up
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.report.run_report import StepLine
+from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import estimate_of
 from kafka_rollout.run.events import Asked, Decision, Planned
 from kafka_rollout.run.node_status import NodeStatus, node_statuses
@@ -199,6 +200,8 @@ class Console:
     steps: tuple[StepLine, ...]
     current_step: str
     nodes: tuple[NodeStatus, ...]
+    batches: BatchProgress | None
+    """None before the first batch, and for a run without batches."""
     gates: tuple[ShownGate, ...]
     log: tuple[LogLine, ...]
     findings: tuple[ShownFindings, ...]
@@ -233,6 +236,7 @@ def build_console(run: RunState, status: ClusterStatus, lines: Sequence[TimedLin
         steps=run.steps,
         current_step="" if current is None else current.id,
         nodes=statuses,
+        batches=current_batches(view, run.plan),
         gates=tuple(_gate(gate) for gate in gates),
         log=tuple(_log_lines(gates)),
         findings=tuple(_findings(run.plan, planned)),

@@ -9,12 +9,21 @@ from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Section, Service, Step
 from kafka_rollout.report.run_report import StepLine
+from kafka_rollout.run.batch_progress import batch_progress
 from kafka_rollout.run.events import STOP_TRAFFIC, Approval, RolledBack
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.projections.runs import rolls_back
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.view import NodeStage, NodeView, RunView, StepState
 
 _OMITTED = {Service.REPORT, Service.OUTCOME}  # they follow the history
+_BATCHES = {
+    (False, False): RollOf.PLAN,
+    (False, True): RollOf.ROLLBACK,
+    (True, False): RollOf.OFFLINE,
+    (True, True): RollOf.OFFLINE_UNDO,
+}
+"""By whether the plan stops all nodes, and whether it goes back."""
 _BEFORE_START = {NodeStage.WAITING, NodeStage.GATE_BEFORE, NodeStage.PREPARING, NodeStage.STOPPING, NodeStage.STOPPED}
 
 
@@ -120,7 +129,11 @@ def _node_line(
         line = replace(line, label=_label(plan, steps, is_back=is_back))
     touched = [one for step in planned for one in view.nodes_of(step.key) if one.stopping_at is not None]
     total = len(touched) if is_back else sum(len(one.order) for one in planned)
-    return _of_nodes(line, nodes, total, view, "nodes" if len(steps) == 1 else "node steps")
+    line = _of_nodes(line, nodes, total, view, "nodes" if len(steps) == 1 else "node steps")
+    batches = batch_progress(view, plan, _BATCHES[stops_all, is_back])
+    if batches is None or not batches.open or line.state not in {StepState.BEGUN, StepState.FAILED}:
+        return line  # of a line that waits for an answer, the reason is the question
+    return replace(line, reason=f"{line.reason}; {batches.sentence}" if line.reason else batches.sentence)
 
 
 def _release_steps_of(plan: Plan | None, *, stops_all: bool) -> tuple[ReleaseStep, ...]:

@@ -75,6 +75,7 @@ from kafka_rollout.roll.node import (
     was_stopped,
 )
 from kafka_rollout.roll.stop import find_parts, stop_is_under_way
+from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, StepBegan, StepEnded, StepOutcome
 from kafka_rollout.run.projections.approvals import find_invalidity, is_refuted, newest_decision
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
@@ -184,12 +185,7 @@ def find_turn(roll: Roll, batch: BatchStep, events: Sequence[Event]) -> str:
     first = first_open_batch(events, roll.batches)
     if first >= batch.index:
         return ""
-    return f"waits for the batches before it: {describe(roll.batches, first)} has not passed"
-
-
-def describe(batches: Sequence[BatchStep], index: int) -> str:
-    """Return the place of a batch with its nodes. Airflow names an instance that waits only by its index."""
-    return f"batch {index + 1} of {len(batches)} ({words.nodes(batches[index].node_ids)})"
+    return f"waits for the batches before it: {describe_batch(roll.batches, first)} has not passed"
 
 
 class CheckGate(Protocol):

@@ -122,6 +122,10 @@ def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site
     expect(page).to_have_title("(1) needs you – Kafka rollout")
     page.get_by_text("all 212").click()
     expect(page.get_by_text("pay-211", exact=True)).to_be_visible()
+    batches = page.get_by_label("Batches")
+    expect(batches).to_contain_text("Batches 4 of 9 done")
+    expect(batches).to_contain_text("gate after the start: batch 5 of 9 (node 102), task roll.gate_after[4]")
+    expect(batches).to_contain_text("4 batches wait for it.")
 
 
 @pytest.mark.parametrize("size", [(390, 844), (1400, 900)])

@@ -104,6 +104,24 @@ def test_a_step_that_began_has_begun_and_the_next_one_is_open() -> None:
     assert {step.id: step.state for step in console_of(scene).steps}["compare_after_roll"] is StepState.DONE
 
 
+def test_the_open_batch_and_its_part_are_shown() -> None:
+    scene = failing()
+    (shown, *more), batches = console_of(scene).batches.open, console_of(scene).batches
+    assert (batches.done, batches.total, more) == (4, 6, [])
+    assert (shown.name, shown.part, shown.task) == (
+        "batch 5 of 6 (node 102)",
+        "gate after the start",
+        "roll.gate_after[4]",
+    )
+    assert (shown.state, shown.reason) == (StepState.WAITING, console_of(scene).why)
+    scene.events = scene.events[:-2]  # neither failed nor asked
+    lines = {step.id: step for step in console_of(scene).steps}
+    assert lines["roll"].reason == "4 of 6 nodes; batch 5 of 6 (node 102): gate after the start"
+    began = Scene(cluster=cluster_of(1), began_at=0.0, done=0)
+    began.begin()
+    assert console_of(began).batches is None
+
+
 def test_without_test_traffic_its_check_is_skipped_from_the_begin() -> None:
     scene = Scene(cluster=cluster_of(1), began_at=0.0, done=0)
     scene.begin()

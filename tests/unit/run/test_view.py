@@ -212,7 +212,7 @@ def test_what_stopped_a_run_is_the_lock_before_a_gate_that_failed() -> None:
 
 def test_the_steps_of_a_recorded_scene_are_those_of_its_procedure() -> None:
     known = {line.id for line in step_lines(UPGRADE, RunView())}
-    began = {one.step for one in SCENES["upgrade"]().events if isinstance(one, StepBegan)}
+    began = {one.shown_step for one in SCENES["upgrade"]().events if isinstance(one, StepBegan)}
     assert began <= known, began - known
 
 

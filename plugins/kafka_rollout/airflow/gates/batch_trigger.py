@@ -22,6 +22,7 @@ from kafka_rollout.procedure.kinds import run_of_dag
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import BatchStatus, BatchWatch
+from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.open_batches import RollOf, find_end, is_rollback_decided
 
@@ -104,13 +105,13 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         batches, first = await poll.batches(of)
         if index < len(batches):
             at = "before the stop" if self.gate == GateOf.BEFORE else "after the start"
-            self.log.info("This is the gate %s of %s.", at, loop.describe(batches, index))
+            self.log.info("This is the gate %s of %s.", at, describe_batch(batches, index))
         if self.gate == GateOf.AFTER and not of.is_offline:
             return None  # its batch has begun
         begins = await self.begins(poll)
         while first < index:
             if first != logged:
-                self.log.info("It waits for the batches before it: %s has not passed.", loop.describe(batches, first))
+                self.log.info("It waits for the batches before it: %s has not passed.", describe_batch(batches, first))
                 logged = first
             if (ended := self._ended(await poll.events(), begins)) is not None:
                 return ended

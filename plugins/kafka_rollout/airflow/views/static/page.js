@@ -66,7 +66,7 @@ function consoleOf(found) {
     run && controls(found, run),
     kafkaNow(found),
     run && h("div", { key: "work", class: "columns" },
-      h("div", null, gates(run), logLines(run), racks(run), traffic(run), findings(run), events(run)),
+      h("div", null, batches(run), gates(run), logLines(run), racks(run), traffic(run), findings(run), events(run)),
       h("div", null, steps(run))),
     !run && h("p", { key: "idle" }, found.status.next_action),
     otherRuns(found));
@@ -312,6 +312,17 @@ function steps(run) {
     h("ol", { class: "steps" }, run.steps.map((step, at) => h("li", { key: step.id, class: `step ${STEP[step.state][1]}${step.id === run.current_step ? " current" : ""}`, "aria-current": step.id === run.current_step ? "step" : null },
       state(STEP[step.state], step.state), " ", h("span", { class: "label" }, step.label),
       (step.at || step.reason) && h("span", { class: "soft detail" }, step.at && clock(step.at), step.reason && step.reason !== run.steps[at - 1]?.reason && ` ${step.reason}`)))));
+}
+
+function batches(run) {
+  if (!run.batches?.open.length) return null;
+  const { done, total, open } = run.batches;
+  const waiting = total - done - open.length;
+  return h("section", { key: "batches", "aria-label": "Batches" },
+    h("h3", null, `Batches ${done} of ${total} done`),
+    h("ul", { class: "conditions" }, open.map((one) => h("li", { key: one.task },
+      state(STEP[one.state], one.part), `: ${one.name}, task ${one.task}, since `, when(one.at), one.reason && `. ${one.reason}`))),
+    waiting > 0 && h("p", { class: "soft" }, `${waiting.toLocaleString("en")} ${waiting === 1 ? "batch waits" : "batches wait"} for it.`));
 }
 
 function gates(run) {
