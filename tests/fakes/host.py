@@ -200,6 +200,8 @@ class FakeHost:
         return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        if line.startswith("walk() {"):
+            return done_with(0, self._walk(line, (text or "").splitlines()), "")
         if "--property=FragmentPath" in line:
             return done_with(0, self.start, "")
         if line.startswith("stat --dereference "):
@@ -251,6 +253,16 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _walk(self, line: str, paths: Sequence[str]) -> str:
+        """Every path exists, and /opt/kafka is the only link."""
+        folders = re.findall(r"for folder in (.+?); do", line)[0].split()
+        places = (
+            f"{number} {turn} += {re.sub('^/opt/kafka(?=/|$)', folder, path)}\n"
+            for number, path in enumerate(paths)
+            for turn, folder in enumerate([self.link, *folders])
+        )
+        return "".join(places)
 
     def _stat(self, path: str) -> str:
         mode, owner = self.owners.get(path, (0o100640 if path in self.files else 0o40755, "root"))

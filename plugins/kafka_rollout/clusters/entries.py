@@ -329,13 +329,28 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
             if key in given or key in commands:
                 raise ValueError(f"package and {key} exclude each other")
         commands["package"] = PackageSpec(**given.pop("package"))
-    return ServiceSpec(
+    service = ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,
         managed_elsewhere=managed,
         **commands,
         **given,
     )
+    _refuse_file_of_release(service)
+    return service
+
+
+def _refuse_file_of_release(service: ServiceSpec) -> None:
+    """Raise ValueError if the configuration is in the folder of a release: a node on another one would not read it."""
+    file = service.configuration_file
+    before, _, after = map(re.escape, service.installation.partition("{release}"))
+    of_release = re.match(rf"{before}\d+\.\d+\.\d+[^/]*{after}/", file)
+    if service.package is None and (of_release or file.startswith(f"{service.symlink}/")):
+        raise ValueError(
+            f"configuration_file {file} is in the folder of a release, and a node on another release would not read "
+            "it. Copy it to a folder outside, for example /etc/kafka, name the copy in ExecStart of the unit and here, "
+            "and restart the node. If a link leads to a file outside, name that file here"
+        )
 
 
 def dump_services(nodes: Sequence[NodeSpec]) -> tuple[dict[str, Any], list[dict[str, Any]]]:

@@ -19,7 +19,9 @@ class HostFacts:
     release_bytes: int | None = None
     """Free on the file system of the installations, if known."""
     loaded_jars: tuple[str, ...] = ()
-    """Paths that the process has open."""
+    """Of the paths that the process has open."""
+    opened: tuple[str, ...] = ()
+    """All absolute paths that the process has open."""
     release_jars: Mapping[Release, frozenset[str]] = field(default_factory=dict)
     """Names of the jars in the folder of each release."""
     arguments: tuple[str, ...] = ()
@@ -49,6 +51,71 @@ def can_change(path: HostPath, user: str) -> bool:
 
 FIRST_WITH_FILTERS = Release(3, 7, 0)
 """kafka-server-stop.sh of earlier releases ignores --node-id and --process-role (KIP-979)."""
+
+
+class StartFileKind(StrEnum):
+    """What a node reads at its start. Values are words of sentences."""
+
+    CONFIGURATION = "server.properties"
+    JVM = "options of the JVM"
+    UNIT = "the unit and its environment"
+    PROGRAM = "program of the unit"
+    KEYS = "keystore, truststore or JAAS file"
+    AGENT = "Java agent"
+    JAR = "jar"
+    LIBRARIES = "jars of the release"
+    """Of the start script's own class path, which it makes of each release."""
+    LOGGING = "logging configuration"
+    IDENTITY = "meta.properties"
+    NAMED = "file that a setting names"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartFile:
+    path: str
+    kind: StartFileKind
+    changed_at: float | None
+    """Of the content or its place, whichever is later, in epoch seconds; None: not seen."""
+
+
+class PlaceState(StrEnum):
+    """What is at a place, as far as the SSH user sees."""
+
+    FILE = "+"
+    FOLDER = "d"
+    MISSING = "-"
+    HIDDEN = "?"
+    """The SSH user cannot enter a folder above. The place is right if no link is in this folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPlace:
+    """Where a path leads."""
+
+    path: str
+    """Without links."""
+    state: PlaceState
+    is_same: bool | None = None
+    """Whether the file has the content of the one to which the path leads now; None: unknown."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StartPath:
+    """A path that the next start of a node reads."""
+
+    kind: StartFileKind
+    path: str
+    """As the start names it."""
+    now: StartPlace
+    after: Mapping[Release | None, StartPlace]
+    """Where it leads when the link of the release points to the folder of a release; None: of any other one. A release
+    is missing if this is unknown."""
+    is_of_unit: bool = False
+    """The unit or its environment names it, and not only the process that runs now."""
+
+    def moves(self, release: Release | None) -> bool:
+        """Return whether the path leads elsewhere after a switch."""
+        return release in self.after and self.after[release].path != self.now.path
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,6 +158,12 @@ class HostState:
     free_bytes: int | None = None
     """Of the configuration's file system, if known."""
     facts: HostFacts = field(default_factory=HostFacts)
+    link: StartPath | None = None
+    """The link of the release; None without one, and if the host did not report it."""
+    start_paths: tuple[StartPath, ...] = ()
+    """What the next start reads. Without a link, no switch changes where a path leads, and there are none."""
+    start_paths_problem: str = ""
+    """Why `start_paths` are not all, a sentence."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
 
@@ -123,26 +196,6 @@ class DirectoryFormat:
     """Whether it was found there."""
     problem: str = ""
     """Why the directory could not be read."""
-
-
-class StartFileKind(StrEnum):
-    """A file that a node reads at its start. Values are words of sentences."""
-
-    CONFIGURATION = "server.properties"
-    JVM = "options of the JVM"
-    UNIT = "the unit and its environment"
-    KEYS = "keystore, truststore or JAAS file"
-    JAR = "jar"
-    LOGGING = "logging configuration"
-    IDENTITY = "meta.properties"
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StartFile:
-    path: str
-    kind: StartFileKind
-    changed_at: float | None
-    """Of the content or its place, whichever is later, in epoch seconds; None: not seen."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -271,6 +271,21 @@ def test_nodes_on_hosts_have_the_service_of_the_cluster_and_their_own_overrides(
     assert load_cluster(tmp_path / "again.yaml") == spec
 
 
+@pytest.mark.parametrize(
+    "file",
+    ["/srv/kafka/config/server.properties", "/opt/kafka_2.13-3.9.1/config/x.properties", "/opt/kafka_2.13-4.0.0-rc1/x"],
+)
+def test_a_configuration_in_the_folder_of_a_release_is_refused(tmp_path: Path, file: str) -> None:
+    path = tmp_path / "far.yaml"
+    path.write_text(HOSTS.replace("  symlink: /srv/kafka\n", f"  symlink: /srv/kafka\n  configuration_file: {file}\n"))
+    with pytest.raises(UserError, match=f"configuration_file {file} is in the folder of a release.* /etc/kafka"):
+        load_cluster(path)
+    for outside in ("/srv/kafka-etc/x", "/opt/kafka_2.13-etc/x", "/opt/etc/kafka_2.13-3.9.1/x"):
+        path.write_text(path.read_text().replace(file, outside))
+        assert load_cluster(path).nodes[0].service.configuration_file == outside
+        file = outside
+
+
 PACKAGE = """\
   package:
     install: [/usr/bin/env, DEBIAN_FRONTEND=noninteractive, /usr/bin/apt-get, install, -o,

@@ -1,13 +1,14 @@
-"""The files that a node's next start reads: those that its configuration and the arguments of its JVM name."""
+"""The files and folders that a node's next start reads: those that its configuration and its command line name."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
 from kafka_rollout.formats.files.server_properties import log_directories
 from kafka_rollout.model.host_state import StartFileKind
-from kafka_rollout.model.starts import named_files
+from kafka_rollout.model.starts import MAIN_CLASS, named_files
 
 _ARGUMENTS = {
     "-Djava.security.properties=": StartFileKind.JVM,
@@ -15,7 +16,17 @@ _ARGUMENTS = {
     "-Dlog4j2.configurationFile=": StartFileKind.LOGGING,
     "-Dlog4j.configurationFile=": StartFileKind.LOGGING,
 }
+_AGENTS = ("-javaagent:", "-agentpath:")
 _CLASSPATH = frozenset({"-cp", "-classpath", "--class-path"})
+# What a JVM writes. kafka-run-class.sh makes the folder of its logs.
+_WRITTEN = ("-Xlog", "-XX:HeapDumpPath=", "-XX:ErrorFile=", "-XX:LogFile=", "-XX:+", "-XX:-", "-Dkafka.logs.dir=")
+_OF_SCRIPT = "bin/../"
+"""In paths that the start script makes from its own place, on each release again (`base_dir` of kafka-run-class.sh)."""
+_URL = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]+://\S*", re.IGNORECASE)
+_PATH = re.compile(r"(?:^|[=:,;\"'\s(])(?:file:)?(?://(?=/))?(/[^/\s,;:=\"'*)(}][^\s,;:=\"'*)(}]*)")
+_SECRET = re.compile(r"password|secret|credential|jaas|token|license|user\.info|\.key$", re.IGNORECASE)
+_REFERENCE = re.compile(r"\$\{[^:}]+:(/[^:}]+)")
+_KEY_TAB = re.compile(r"keyTab\s*=\s*\"?(/[^\";\s]+)")
 
 
 def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[StartFileKind, str]]:
@@ -31,7 +42,57 @@ def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iter
         for prefix, kind in _ARGUMENTS.items():
             if argument.startswith(prefix):
                 yield kind, argument.removeprefix(prefix).removeprefix("file://").removeprefix("file:")
+        for prefix in _AGENTS:
+            if argument.startswith(prefix):
+                agent, _, options = argument.removeprefix(prefix).partition("=")
+                yield StartFileKind.AGENT, agent
+                yield from ((StartFileKind.JVM, path) for path in paths_in(f"={options}"))
     for option, value in pairwise(arguments):
         if option in _CLASSPATH:
             entries = (entry.removesuffix("*").rstrip("/") for entry in value.split(":"))
             yield from ((StartFileKind.JAR, entry) for entry in entries if entry)
+
+
+def all_start_paths(
+    config: Mapping[str, str], process: Sequence[str], environment: Sequence[str]
+) -> Iterator[tuple[StartFileKind, str, bool]]:
+    """Yield kind and path of everything that a start reads, and whether it is in the unit's environment.
+
+    In addition to `all_start_files`: Kafka's own argument, and every absolute path in another option or setting, apart
+    from what a JVM writes and from secrets. The start script's own class path is given as its folder.
+    """
+    own = [argument for argument in process if _OF_SCRIPT not in argument]
+    for arguments, is_of_unit in ((environment, True), (own, False)):
+        for kind, path in all_start_files(config, arguments):
+            yield kind, path.removesuffix("/meta.properties") if kind is StartFileKind.IDENTITY else path, is_of_unit
+    for option, value in pairwise(process):
+        for entry in value.split(":") if option in _CLASSPATH and _OF_SCRIPT in value else ():
+            is_own = f"{_OF_SCRIPT}libs/" in entry
+            path = entry.rpartition("/")[0] if is_own else entry.removesuffix("*").rstrip("/")
+            yield StartFileKind.LIBRARIES if is_own else StartFileKind.JAR, path, False
+    end = process.index(MAIN_CLASS) if MAIN_CLASS in process else len(process)
+    yield from ((StartFileKind.CONFIGURATION, path, False) for path in process[end + 1 : end + 2])
+    yield from ((StartFileKind.PROGRAM, path, False) for path in process[:1] if path.startswith("/"))
+    for arguments, is_of_unit in (
+        (environment, True),
+        (own[: own.index(MAIN_CLASS)] if end < len(process) else own, False),
+    ):
+        options = (one for one in arguments if not one.startswith(_WRITTEN) and not _SECRET.search(one))
+        yield from ((StartFileKind.JVM, path, is_of_unit) for one in options for path in paths_in(one))
+    yield from ((StartFileKind.NAMED, path, False) for path in _paths_of_settings(config))
+
+
+def paths_in(text: str) -> list[str]:
+    """Return the absolute paths in an option or a value, also of a URL `file:`, but not of another one."""
+    return [path.rstrip("/") for path in _PATH.findall(_URL.sub("", text))]
+
+
+def _paths_of_settings(config: Mapping[str, str]) -> Iterable[str]:
+    """The files of config providers, key tabs, and the paths in values that are no secrets."""
+    directories = set(log_directories(config))
+    for key, value in config.items():
+        yield from _REFERENCE.findall(value)
+        if key.endswith("jaas.config"):
+            yield from _KEY_TAB.findall(value)
+        if not _SECRET.search(key) and key not in ("log.dirs", "log.dir", "metadata.log.dir"):
+            yield from (path for path in paths_in(_REFERENCE.sub("", value)) if path not in directories)

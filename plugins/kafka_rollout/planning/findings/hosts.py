@@ -14,10 +14,11 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, nodes, size
-from kafka_rollout.model.host_state import HostPath, HostState, can_change
+from kafka_rollout.model.host_state import HostPath, HostState, PlaceState, StartFileKind, can_change
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
+from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.releases.facts import Catalogue, Release
 
 _STOP_SCRIPT = "kafka-server-stop"
@@ -165,7 +166,11 @@ def _give(paths: Sequence[HostPath]) -> str:
     links = [path.path for path in paths if stat.S_ISLNK(path.mode)]
     others = " ".join(path.path for path in paths if not stat.S_ISLNK(path.mode))
     parts = [f"Run `chown root {others}` and `chmod go-w {others}`."] if others else []
-    parts += [f"Write the path without the link {link} into the inventory." for link in links]
+    parts += [
+        f"Write the path without the link {link} into the inventory. If it is in the folder of a release, copy the "
+        "file to a folder outside first, and name the copy in the unit and in the inventory."
+        for link in links
+    ]
     return " ".join(parts)
 
 
@@ -175,6 +180,7 @@ CLOCK_SKEW_S = 5.0
 _SHOWN = 8
 # Property of the JVM that names the file of the logging library of a release.
 _LOGGING = {"reload4j": "log4j.configuration", "log4j2": "log4j2.configurationFile"}
+_OF_SCRIPT = "../config/"
 _JAR = re.compile(r"(.+?)(?:-(\d[^/]*))?\.jar")
 _JAVA = re.compile(r"/(jvm|jre|jdk)[^/]*/")  # jars of Java itself
 # Kafka's own artifacts have the version of the release. An archive also contains these ones, in one release or another.
@@ -277,6 +283,7 @@ HOSTS_CHECK = Check(
         LOG_CONFIG_UNREADABLE,
         CONFIGURATION_NOT_READ,
         *PATH_CODES,
+        *START_PATH_CODES,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(),
@@ -319,6 +326,7 @@ def host_problems(
             *_stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
             *_configuration_findings(node, host, changed[node.node_id]),
+            *start_path_findings(node, host, releases),
         )
     )
 
@@ -449,15 +457,19 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
         return
     read, *options = arguments[arguments.index(MAIN_CLASS) + 1 :] or ("",)
     file = node.service.configuration_file
-    # The folder of a relative path is not known.
-    is_it = f"/{file}".endswith(f"/{posixpath.normpath(read)}") if read[:1] != "/" else posixpath.normpath(read) == file
-    if read and not is_it:
+    if found := _other_configuration(host, read, file):
+        other, is_known = found
         yield CONFIGURATION_NOT_READ.found(
             f"node {node.node_id}, configuration_file",
-            f"The process of node {node.node_id} was started with {read}, and the inventory has {file}.",
-            "Write the file that the unit names into the inventory (configuration_file), unless one is a link to the "
-            "other.",
-            severity=WARNING,
+            f"Node {node.node_id} was started with {other}, and the inventory has {file}"
+            + (
+                ", which is another file: a run would read and write a file that the node does not read."
+                if is_known
+                else "."
+            ),
+            "Write the file that the unit names into the inventory (configuration_file). If the unit was changed after "
+            "the start of the process, restart it (`systemctl restart`).",
+            severity=BLOCKER if is_known else WARNING,
         )
     if names := sorted(overrides_of(options).keys() & set(changed)):
         yield CONFIGURATION_NOT_READ.found(
@@ -467,6 +479,23 @@ def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection
             "Move these settings from the unit into the file, and restart the node (kafka-rollout restart).",
             severity=BLOCKER,
         )
+
+
+def _other_configuration(host: HostState, read: str, file: str) -> tuple[str, bool] | None:
+    """Return the file that the node reads instead of `file`, and whether it is known to be another one; None if it
+    reads `file`. `read`: the argument of its process."""
+    seen = {
+        path.path: path
+        for path in host.start_paths
+        if path.kind is StartFileKind.CONFIGURATION and path.now.state is not PlaceState.HIDDEN
+    }
+    named = [path for path in seen.values() if path.is_of_unit] or [seen[name] for name in (read,) if name in seen]
+    if named and file in seen:
+        other = [path.path for path in named if path.now.path != seen[file].now.path]
+        return (few(other), True) if len(other) == len(named) else None
+    # The folder of a relative path is not known.
+    is_it = f"/{file}".endswith(f"/{posixpath.normpath(read)}") if read[:1] != "/" else posixpath.normpath(read) == file
+    return (read, False) if read and not is_it else None
 
 
 def find_foreign_jars(host: HostState) -> tuple[str, ...]:
@@ -499,12 +528,11 @@ def _unreadable_log_config(host: HostState, logging: str) -> str:
     options = dict(arg[2:].split("=", 1) for arg in host.facts.arguments if arg.startswith("-D") and "=" in arg)
     if logging not in _LOGGING or _LOGGING[logging] in options:
         return ""
-    own = [
-        f"{host.symlink}/",
-        *(path.partition("/libs/")[0] + "/" for path in host.facts.loaded_jars if "/libs/" in path),
-    ]
+    explicit = {path.path for path in host.start_paths if path.is_of_unit and path.kind is StartFileKind.LOGGING}
     for library, name in _LOGGING.items():
-        file = posixpath.normpath(options.get(name, "").removeprefix("file:"))
-        if library != logging and file.startswith("/") and not file.startswith(tuple(own)):
-            return file
+        value = options.get(name, "").removeprefix("file://").removeprefix("file:")
+        # The start script's own default, which it takes from the release.
+        is_own = _OF_SCRIPT in value and value not in explicit
+        if library != logging and value and not is_own:
+            return posixpath.normpath(value)
     return ""

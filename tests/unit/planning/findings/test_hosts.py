@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.model.host_state import HostFacts, HostState
+from kafka_rollout.model.host_state import HostFacts, HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, ServiceSpec
 from kafka_rollout.planning.findings.hosts import host_problems
@@ -199,7 +199,11 @@ def test_a_plugin_is_named_and_whether_the_next_release_has_it() -> None:
     [
         ("-Dlog4j.configuration=file:/etc/kafka/log4j.properties", R431, True),
         ("-Dlog4j.configuration=file:/opt/kafka/bin/../config/log4j.properties", R431, False),
-        ("-Dlog4j.configuration=file:/opt/kafka_2.13-3.9.1/config/log4j.properties", R431, False),
+        ("-Dlog4j.configuration=file:/opt/kafka_2.13-3.9.1/bin/../config/log4j.properties", R431, False),
+        ("-Dlog4j.configuration=file:/opt/kafka_2.13-3.9.1/config/log4j.properties", R431, True),
+        ("-Dlog4j.configuration=file:/opt/kafka/config/log4j.properties", R431, True),
+        ("-Dlog4j.configuration=file:///opt/kafka/config/my-log4j.properties", R431, True),
+        ("-Dlog4j.configuration=log4j-json.properties", R431, True),
         ("-Dlog4j.configuration=file:/etc/kafka/log4j.properties", R391, False),
         ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R391, True),
         ("-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml", R431, False),
@@ -208,4 +212,47 @@ def test_a_plugin_is_named_and_whether_the_next_release_has_it() -> None:
 def test_a_file_for_the_other_logging_library_is_named(argument: str, release: Release, unreadable: bool) -> None:
     found = running(arguments=(argument,), release=release)
     assert [finding.code for finding in found] == (["LOG-CONFIG-UNREADABLE"] if unreadable else [])
-    assert not unreadable or f"from {argument.partition('=')[2].removeprefix('file:')}." in found[0].sentence
+    assert (
+        not unreadable
+        or f"from {argument.partition('=')[2].removeprefix('file:').replace('///', '/')}." in found[0].sentence
+    )
+
+
+def test_the_file_of_the_start_script_counts_if_the_environment_of_the_unit_names_it() -> None:
+    file = "/opt/kafka/bin/../config/log4j.properties"
+    facts = HostFacts(arguments=("java", f"-Dlog4j.configuration=file:{file}", "kafka.Kafka"))
+    path = start_path(StartFileKind.LOGGING, file, "/opt/kafka_2.13-3.9.1/config/log4j.properties", is_of_unit=True)
+    host = replace(HEALTHY, facts=facts, start_paths=(path,))
+    assert [one.code for one in host_problems(SEPARATE, catalogue(), {4: host}, [R431])] == ["LOG-CONFIG-UNREADABLE"]
+
+
+def start_path(kind: StartFileKind, path: str, now: str, *, is_of_unit: bool = False) -> StartPath:
+    """A path that stays on 4.3.1."""
+    place = StartPlace(path=now, state=PlaceState.FILE)
+    return StartPath(kind=kind, path=path, now=place, after={R431: place}, is_of_unit=is_of_unit)
+
+
+FILE, OTHER = "/etc/kafka/server.properties", "/srv/kafka/server.properties"
+
+
+@pytest.mark.parametrize(
+    ("process", "unit", "severity"),
+    [
+        (("/srv/link", FILE), None, None),  # a link to the file of the inventory
+        ((OTHER, OTHER), None, "blocker"),
+        ((OTHER, OTHER), (FILE, FILE), None),  # the next start reads it
+        ((FILE, FILE), (OTHER, OTHER), "blocker"),
+    ],
+)
+def test_the_file_that_the_next_start_reads_is_compared_without_links(
+    process: tuple[str, str], unit: tuple[str, str] | None, severity: str | None
+) -> None:
+    paths = [start_path(StartFileKind.CONFIGURATION, *one) for one in {(FILE, FILE), process} if one != unit]
+    if unit:
+        paths.append(start_path(StartFileKind.CONFIGURATION, *unit, is_of_unit=True))
+    facts = HostFacts(arguments=("java", "kafka.Kafka", process[0]))
+    host = replace(HEALTHY, facts=facts, start_paths=tuple(paths))
+    found = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
+    assert [(one.code, one.severity.value) for one in found] == (
+        [("CONFIGURATION-NOT-READ", severity)] if severity else []
+    )

@@ -22,6 +22,7 @@ from kafka_rollout.model.host_state import (
     HostState,
     StartFile,
     StartFileKind,
+    StartPath,
     can_change,
 )
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
@@ -30,6 +31,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, r
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
+from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
 from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
@@ -47,6 +49,7 @@ _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
+_OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 # Also `started`: of the process, epoch seconds; and `unread`: time of the last change (epoch seconds, empty if unknown)
 # and path of a file that exists, or can exist, and cannot be read. A path with wildcards is not expanded.
 ARGUMENTS = (
@@ -178,6 +181,9 @@ def read_host(
     free = values.get("free", "")
     facts = read_facts(commands, node, folders, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
+    link, start_paths, start_paths_problem = _start_paths(
+        commands, node, releases, {} if denied else read_config(), facts
+    )
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
@@ -208,8 +214,28 @@ def read_host(
         paths=paths,
         free_bytes=free_bytes,
         facts=facts,
+        link=link,
+        start_paths=start_paths,
+        start_paths_problem=start_paths_problem,
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _start_paths(
+    commands: HostCommands, node: NodeSpec, releases: Sequence[Release], config: Mapping[str, str], facts: HostFacts
+) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
+    """Return the link, the paths, and why they are not all; empty if they are."""
+    environment: tuple[str, ...] = ()
+    problem = ""
+    try:
+        environment = read_argument_sets(commands, node)[1]
+    except TransientError as error:
+        problem = error.sentence
+    try:
+        seen = read_start_paths(commands, node, releases, config=config, environment=environment, facts=facts)
+    except TransientError as error:
+        return None, (), error.sentence
+    return *seen, problem
 
 
 def _releases(
@@ -371,6 +397,7 @@ def read_facts(
         clock_skew_s=clock - min(max(clock, before), after),
         release_bytes=int(free) if free.isdigit() else None,
         loaded_jars=tuple(dict.fromkeys(OPENED.findall(opened))),
+        opened=tuple(dict.fromkeys(_OPEN.findall(opened))),
         release_jars={
             release: frozenset(jar.rsplit("/", 1)[1] for jar in of("jar") if jar.startswith(f"{folder}/libs/"))
             for release, folder in folders.items()

@@ -1,0 +1,174 @@
+"""Where the paths that a node's next start reads lead on its host: now, and after the link of the release is switched.
+
+The shell of the SSH user walks along each path as the kernel does, with the folder of the other release in place of the
+link. So a link to the link, and a folder that is a link in both releases, are read as they are. Nothing needs a right,
+and the paths are in the input of the shell, not in its arguments.
+"""
+
+from __future__ import annotations
+
+import re
+import shlex
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
+from kafka_rollout.releases.facts import Release
+
+_PROPERTIES = "FragmentPath,DropInPaths,EnvironmentFiles,ExecStartPre,ExecStart,ExecStop,WorkingDirectory"
+_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
+_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
+_OUTPUT = re.compile(r"\d*>>?\s*\S+")
+_CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
+_FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
+_NO_FOLDER = "/.kafka-rollout-no-release"
+_MOST_LINKS = 40  # as in the kernel
+# `at` is the place, `closed` is set if a folder on the way cannot be entered.
+_WALK = f"""\
+walk() {{ at= closed= left={_MOST_LINKS} rest=$1; while test -n "$rest"; do part=${{rest%%/*}};
+case $rest in */*) rest=${{rest#*/}};; *) rest=;; esac;
+case $part in ''|.) continue;; ..) at=${{at%/*}}; continue;; esac;
+if test -d "$at/" && ! test -x "$at/"; then closed=1; fi;
+if test "$at/$part" = "$2"; then next=$3; elif test -L "$at/$part"; then next=$(readlink "$at/$part");
+else at=$at/$part; continue; fi;
+left=$((left - 1)); if test "$left" = 0; then closed=1; return; fi;
+case $next in /*) at=;; esac; rest=$next/$rest; done; }}
+see() {{ if test -n "$closed"; then seen=?; elif test -d "$at/"; then seen=d; elif test -e "$at"; then seen=+;
+else seen=-; fi; same=.; }}
+"""
+_EACH = """\
+above=$(readlink -f {above}); link=${{above%/}}/{name}; number=0
+while IFS= read -r path; do walk "$path" "" ""; see; now=$at; echo "$number 0 $seen$same $at";
+turn=0; for folder in {folders}; do turn=$((turn + 1)); walk "$path" "$link" "$folder"; see;
+if test "$seen" = + && test "$at" != "$now"; then cmp -s -- "$now" "$at"; case $? in 0) same==;; 1) same=!;; esac; fi;
+echo "$number $turn $seen$same $at"; done; number=$((number + 1)); done
+"""
+_LINE = re.compile(r"(\d+) (\d+) ([+d?-])([.=!]) (/.*|)")
+
+
+def read_start_paths(
+    commands: HostCommands,
+    node: NodeSpec,
+    releases: Sequence[Release],
+    *,
+    config: Mapping[str, str],
+    environment: Sequence[str],
+    facts: HostFacts,
+) -> tuple[StartPath | None, tuple[StartPath, ...]]:
+    """Return the link of the release, and the paths. Without releases, for the folder of any other one.
+
+    `environment`: options in the unit's environment. A path that the process has open shows that no link is in a hidden
+    folder above. Without a link (a package), there are no paths.
+
+    Raises TransientError if the host reports none.
+    """
+    service = service_of(node)
+    if service.package is not None:
+        return None, ()
+    named, directory = _names_of_unit(commands, node)
+    named += [(StartFileKind.CONFIGURATION, service.configuration_file, False)]
+    named += all_start_paths(config, facts.arguments, environment)
+    named.sort(key=lambda one: one[0] not in _FIRST)  # a path has the first kind under which it is named
+    wanted: dict[str, tuple[StartFileKind, bool]] = {}
+    for kind, path, is_of_unit in named:
+        if path and path.isprintable():
+            first, was_of_unit = wanted.setdefault(path, (kind, is_of_unit))
+            wanted[path] = first, is_of_unit or was_of_unit
+    lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path in wanted)]
+    keys: list[Release | None] = [*releases] if releases else [None]
+    folders = [service.folder(release) if release is not None else _NO_FOLDER for release in keys]
+    above, _, name = service.symlink.rpartition("/")
+    line = _WALK + _EACH.format(
+        above=shlex.quote(above or "/"), name=shlex.quote(name), folders=" ".join(map(shlex.quote, folders))
+    )
+    done = commands.shell.run(service.host, line, text="".join(f"{one}\n" for one in lines))
+    places = dict(_parse(done.out))
+    if len(places) != len(lines) * (len(keys) + 1):
+        raise TransientError(
+            f"Host {service.host} does not report where the paths of node {node.name} lead: {done.problem}.",
+            remedy="Log in to the host as the SSH user, and check that its shell is a POSIX shell.",
+        )
+    seen = frozenset(facts.opened)
+    link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
+    paths = (
+        _start_path(kind, path, _places(number, keys, places, seen), linked=link.now.path, is_of_unit=is_of_unit)
+        for number, (path, (kind, is_of_unit)) in enumerate(wanted.items(), 1)
+    )
+    return link, tuple(paths)
+
+
+def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[tuple[StartFileKind, str, bool]], str]:
+    """Return what the unit itself names, and the folder in which it starts."""
+    unit = service_of(node).unit
+    text = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {unit}").out
+    found: list[tuple[StartFileKind, str, bool]] = []
+    directory = ""
+    for name, _, value in (line.partition("=") for line in text.splitlines()):
+        if name in _FILES:
+            words = re.sub(r"\(ignore_errors=\w+\)", "", value).split()
+            found += [(StartFileKind.UNIT, word, True) for word in words if word.startswith("/")]
+        elif name == "WorkingDirectory" and paths_in(value.lstrip("!-")):
+            directory = value.lstrip("!-").rstrip("/")
+            found.append((StartFileKind.UNIT, directory, True))
+        for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
+            found += _names_of_command(match[1])
+    return found, directory
+
+
+def _names_of_command(text: str) -> Iterator[tuple[StartFileKind, str, bool]]:
+    read = _OUTPUT.sub("", text)
+    configuration = _CONFIGURATION.search(read)
+    if configuration is not None:
+        yield StartFileKind.CONFIGURATION, configuration[1], True
+    for number, path in enumerate(paths_in(read)):
+        is_program = number == 0 or "/bin/" in path
+        yield StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path, True
+
+
+def _parse(text: str) -> Iterator[tuple[tuple[int, int], StartPlace]]:
+    for match in map(_LINE.fullmatch, text.splitlines()):
+        if match:
+            same = {"=": True, "!": False}.get(match[4])
+            place = StartPlace(path=match[5] or "/", state=PlaceState(match[3]), is_same=same)
+            yield (int(match[1]), int(match[2])), place
+
+
+def _places(
+    number: int,
+    keys: Sequence[Release | None],
+    places: Mapping[tuple[int, int], StartPlace],
+    opened: Collection[str],
+) -> tuple[StartPlace, dict[Release | None, StartPlace]]:
+    """Return the places of a path: now, and by release."""
+
+    def place(turn: int) -> StartPlace:
+        found = places[number, turn]
+        if found.state is not PlaceState.HIDDEN:
+            return found
+        is_open = any(one == found.path or one.startswith(f"{found.path}/") for one in opened)
+        return replace(found, state=PlaceState.FOLDER) if is_open else found
+
+    return place(0), {key: place(turn) for turn, key in enumerate(keys, 1)}
+
+
+def _start_path(
+    kind: StartFileKind,
+    path: str,
+    places: tuple[StartPlace, dict[Release | None, StartPlace]],
+    *,
+    linked: str = "",
+    is_of_unit: bool = False,
+) -> StartPath:
+    """`linked`: the place of the link."""
+    now, after = places
+    # A link in the release's folder that leads out of it can be in that of another release too.
+    known = {
+        key: one
+        for key, one in after.items()
+        if key is not None or one.path == now.path or not linked or now.path.startswith(f"{linked}/")
+    }
+    return StartPath(kind=kind, path=path, now=now, after=known, is_of_unit=is_of_unit)

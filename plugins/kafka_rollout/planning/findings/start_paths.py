@@ -1,0 +1,248 @@
+"""Findings about paths of a node's next start that lead elsewhere when a run switches the link of the release.
+
+The process that runs has read the files of the old release's folder. So a file that it has read, and that has not
+changed since, shows nothing about a start after the switch: what counts is where the path leads then.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+import stat
+from collections import defaultdict
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from pathlib import PurePosixPath
+from typing import assert_never
+
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
+from kafka_rollout.base.wording import few
+from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.releases.facts import Release
+
+_SHOWN = 8
+# Below its folder, each release has them.
+_OF_EACH = re.compile(r"(bin|libs|config|bin/kafka-[a-z-]+\.sh|)")
+
+START_PATH_SWITCHED = FindingCode(
+    "START-PATH-SWITCHED",
+    (BLOCKER, WARNING),
+    "A path that a start reads leads through the link of the release: after the switch, to another file or to none.",
+)
+START_PATH_UNKNOWN = FindingCode(
+    "START-PATH-UNKNOWN",
+    (WARNING, INFO),
+    "Where such a path leads after the switch is unknown; an info if only a link in a hidden folder can matter.",
+)
+START_NOT_SWITCHED = FindingCode(
+    "START-NOT-SWITCHED", BLOCKER, "The unit of a node does not start through the link of the release."
+)
+START_PATH_CODES = (START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED)
+
+
+class Fate(StrEnum):
+    """What a switch does to a path."""
+
+    STAYS = "stays"
+    REPLACED = "replaced"
+    """What it leads to is never right on the other release, whether it exists there or not."""
+    MISSING = "missing"
+    OTHER = "other"
+    """A file of the other folder, whose content differs or is not known."""
+    HIDDEN = "hidden"
+    """It stays, unless a link in a folder that the SSH user cannot enter leads through the link of the release."""
+    UNKNOWN = "unknown"
+
+
+def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
+    """Return what the switch to a release does to a path; None: to any other release."""
+    after = path.after.get(release)
+    if after is None:
+        return Fate.STAYS if release is None else Fate.UNKNOWN
+    if after.path == path.now.path:
+        is_seen = path.now.state is not PlaceState.HIDDEN or _has_no_link(path.now.path, host)
+        return Fate.STAYS if is_seen else Fate.HIDDEN
+    match path.kind:
+        case StartFileKind.CONFIGURATION | StartFileKind.IDENTITY:
+            return Fate.REPLACED
+        case StartFileKind.LIBRARIES:
+            return Fate.STAYS  # the jars of each release; what is added to them is FOREIGN-JARS and PLUGIN-CLASS
+        case StartFileKind.PROGRAM | StartFileKind.AGENT | StartFileKind.JAR:
+            exists = Fate.STAYS  # another release can bring another one
+        case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
+            exists = Fate.STAYS if after.is_same else Fate.OTHER
+        case _:
+            assert_never(path.kind)
+    match after.state:
+        case PlaceState.FOLDER:
+            return Fate.STAYS
+        case PlaceState.FILE:
+            return exists
+        case PlaceState.HIDDEN:
+            return Fate.UNKNOWN
+        case PlaceState.MISSING:
+            return _missing(path, release, host)
+        case _:
+            assert_never(after.state)
+
+
+def _missing(path: StartPath, release: Release | None, host: HostState) -> Fate:
+    """Return the fate of a path that leads to nothing in the folder of the release."""
+    if path.now.state is PlaceState.MISSING:
+        return Fate.STAYS  # nor does it now
+    linked = "" if host.link is None else host.link.now.path
+    if path.kind is StartFileKind.JAR and posixpath.dirname(path.now.path) == f"{linked}/libs":
+        return Fate.STAYS  # a jar of the release with its version, or FOREIGN-JARS
+    below = path.now.path.removeprefix(linked).strip("/")
+    return Fate.STAYS if _OF_EACH.fullmatch(below) and not _is_there(release, host) else Fate.MISSING
+
+
+def _has_no_link(path: str, host: HostState) -> bool:
+    """Return whether a plan sees with its rights that neither a file nor a folder above it is a link."""
+    modes = {one.path: one.mode for one in host.paths}
+    above = [str(folder) for folder in PurePosixPath(path).parents]
+    return all(one in modes and not stat.S_ISLNK(modes[one]) for one in (path, *above))
+
+
+def _is_there(release: Release | None, host: HostState) -> bool:
+    return release is not None and release in host.releases and release not in host.brought
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Switch:
+    """The switch of a node's link."""
+
+    node_id: int
+    service: ServiceSpec
+    host: HostState
+    release: Release | None
+    """None if it is not known yet."""
+
+    @property
+    def subject(self) -> str:
+        return f"node {self.node_id}" + ("" if self.release is None else f", release {self.release}")
+
+
+def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
+    """Yield the findings of one node. Without `releases`, those that are true of every switch."""
+    service = node.service
+    if service is None or service.package is not None:
+        return
+    unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
+    for release in (*releases,) or (None,):
+        switch = _Switch(node_id=node.node_id, service=service, host=host, release=release)
+        found: defaultdict[tuple[Fate, StartFileKind], list[StartPath]] = defaultdict(list)
+        for path in host.start_paths:
+            found[fate_of(path, release, host), path.kind].append(path)
+        for (fate, kind), paths in found.items():
+            if fate in unknown:
+                unknown[fate] |= {path.path: None for path in paths}
+            elif fate is not Fate.STAYS:
+                yield _switched(switch, fate, kind, paths)
+        yield from _not_switched(switch)
+    for fate, names in unknown.items():
+        if names:
+            yield START_PATH_UNKNOWN.found(
+                f"node {node.node_id}" + (", hidden folders" if fate is Fate.HIDDEN else ""),
+                f"The SSH user cannot see where {few(names, limit=_SHOWN)} of node {node.node_id} leads when a run "
+                f"switches {service.symlink} on host {host.name}.",
+                "Give the SSH user the right to enter the folders above. Or check that no link in them leads through "
+                f"{service.symlink}, and that each release has what the node reads.",
+                severity=INFO if fate is Fate.HIDDEN else WARNING,
+            )
+    if host.start_paths_problem:
+        yield START_PATH_UNKNOWN.found(
+            f"node {node.node_id}, options",
+            f"Not every path that node {node.node_id} reads at its start is known: {host.start_paths_problem}",
+            f"Check that no path in the options of {service.unit} leads through {service.symlink}.",
+            severity=WARNING,
+        )
+
+
+def _switched(switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[StartPath]) -> Finding:
+    service, release = switch.service, switch.release
+    word = "log directory" if kind is StartFileKind.IDENTITY else kind.value
+    names, now = (few(each, limit=_SHOWN) for each in ([p.path for p in paths], [p.now.path for p in paths]))
+    after = few([path.after[release].path for path in paths], limit=_SHOWN)
+    then = "a path in the folder of another release" if release is None else after
+    fact = (
+        f"Node {switch.node_id} reads {names} ({word}) at its start. This is {now} now, and {then} when a run "
+        f"has switched {service.symlink}{'' if release is None else f' to Kafka {release}'}."
+    )
+    name_it = f"name the new path in {_place_of(kind, service)}"
+    move = f"move it to a folder that no run switches, {name_it}, and restart the node"
+    subject, severity = f"{switch.subject}, {word}", BLOCKER
+    if kind is StartFileKind.CONFIGURATION:
+        result = "The node would start with another configuration or not at all."
+        remedy = (
+            f"Copy {now} to a folder that no run switches, for example to "
+            f"/etc/kafka/{posixpath.basename(paths[0].path)}, and {name_it}. Print the sudoers file again "
+            "(`kafka-rollout inventory sudoers`), and restart the node."
+        )
+    elif kind is StartFileKind.IDENTITY:
+        result = "The node would start without its data or not at all."
+        remedy = (
+            f"On one node after the other, stop {service.unit}, move {now} to a folder that no run switches, for "
+            f"example below /var/lib/kafka, {name_it}, and start {service.unit}."
+        )
+    elif fate is Fate.OTHER:
+        subject, severity = f"{subject}, other content", WARNING
+        result = "The second one has another content, or the SSH user cannot compare the two."
+        remedy = f"Compare them. If the node needs the first one, {move}."
+    elif release is None:
+        severity = WARNING
+        result = "The folder of each release must have it."
+        remedy = f"Run `kafka-rollout inventory check --to RELEASE` for the folder of one release, or {move}."
+    else:
+        is_log = kind is StartFileKind.LOGGING
+        severity = WARNING if is_log else BLOCKER
+        result = f"There is none. {'The node would run and not log.' if is_log else 'The node needs it to start.'}"
+        copy = f"Copy {now} to {after}. Or" if _is_there(release, switch.host) else "Before the run,"
+        remedy = f"{copy} {move}."
+    return START_PATH_SWITCHED.found(subject, f"{fact} {result}", remedy, severity=severity)
+
+
+def _place_of(kind: StartFileKind, service: ServiceSpec) -> str:
+    """Return where an operator names a path of this kind."""
+    unit = f"the unit (`systemctl edit {service.unit}`)"
+    match kind:
+        case StartFileKind.CONFIGURATION:
+            return f"ExecStart of {unit} and in configuration_file of the inventory"
+        case StartFileKind.IDENTITY:
+            return "log.dirs or metadata.log.dir"
+        case StartFileKind.NAMED | StartFileKind.KEYS:
+            return f"{service.configuration_file} or {unit}"
+        case _:
+            return f"{unit} or its environment"
+
+
+def _not_switched(switch: _Switch) -> Iterator[Finding]:
+    """Yield a finding if the start script of the unit, or else the class path of its process, is not below the link."""
+    host, release, service = switch.host, switch.release, switch.service
+    if host.link is None or not host.link.moves(release):
+        return
+    linked = host.link.now.path
+    scripts = [path for path in host.start_paths if path.is_of_unit and _is_start_script(path)]
+    starts = scripts or [path for path in host.start_paths if _is_class_path(path, linked)]
+    if not starts or any(path.moves(release) or release not in path.after for path in starts):
+        return
+    yield START_NOT_SWITCHED.found(
+        switch.subject,
+        f"{service.unit} on host {host.name} starts {few([path.path for path in starts], limit=2)}, and not through "
+        f"the link {service.symlink}. After the switch of the link it would start the release that runs now again.",
+        f"Let the unit start {service.symlink}/bin/kafka-server-start.sh (`systemctl edit {service.unit}`), and "
+        "restart the node. Or write the link through which the unit starts into the inventory (symlink).",
+    )
+
+
+def _is_start_script(path: StartPath) -> bool:
+    names = ("kafka-server-start", "kafka-run-class")
+    return path.kind is StartFileKind.PROGRAM and posixpath.basename(path.path).startswith(names)
+
+
+def _is_class_path(path: StartPath, linked: str) -> bool:
+    """Return whether a path is one to the jars of the release that runs. `linked`: its folder."""
+    of_release = f"{linked}/libs" in (path.now.path, posixpath.dirname(path.now.path))
+    return path.kind is StartFileKind.LIBRARIES or (path.kind is StartFileKind.JAR and of_release)

@@ -1,0 +1,80 @@
+"""A path that a start reads is followed through the link of the release, whatever its kind."""
+
+from __future__ import annotations
+
+import ast
+from dataclasses import replace
+
+import pytest
+
+from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.nodes.runtimes.start_files import all_start_files, all_start_paths
+from kafka_rollout.planning.findings.start_paths import Fate, fate_of
+from kafka_rollout.releases.facts import Release
+from tests.paths import ROOT
+
+NEW = Release(4, 3, 1)
+HOST = HostState(
+    name="kafka-1",
+    unit="kafka.service",
+    symlink="/opt/kafka",
+    folders={},
+    releases=frozenset({NEW}),
+    symlink_can_switch=True,
+    stop_timeout_s=300.0,
+)
+NOW = StartPlace(path="/opt/kafka_2.13-3.9.1/x", state=PlaceState.FILE)
+THEN = StartPlace(path="/opt/kafka_2.13-4.3.1/x", state=PlaceState.MISSING)
+
+
+@pytest.mark.parametrize("kind", StartFileKind)
+def test_no_kind_of_path_gets_lost_without_a_finding(kind: StartFileKind) -> None:
+    path = StartPath(kind=kind, path="/opt/kafka/x", now=NOW, after={NEW: THEN})
+    of_each_release = kind is StartFileKind.LIBRARIES
+    assert (fate_of(path, NEW, HOST) is Fate.STAYS) == of_each_release
+    hidden = StartPlace(path=THEN.path, state=PlaceState.HIDDEN)
+    assert (fate_of(replace(path, after={NEW: hidden}), NEW, HOST) is Fate.STAYS) == of_each_release
+    assert fate_of(replace(path, after={}), NEW, HOST) is Fate.UNKNOWN
+    assert fate_of(replace(path, after={NEW: NOW}), NEW, HOST) is Fate.STAYS
+
+
+CONFIG = {
+    "listeners": "SASL_SSL://:9092",
+    "ssl.keystore.location": "/a/keystore",
+    "log.dirs": "/a/data",
+    "config.providers.x.param.file": "/a/provider",
+}
+ARGUMENTS = (
+    "-Dlog4j.configuration=file:/a/log4j",
+    "-Djava.security.properties=/a/security",
+    "-Djava.security.auth.login.config=/a/jaas",
+    "-javaagent:/a/agent.jar=1:/a/agent.yml",
+    "-agentpath:/a/agent.so",
+    "-cp",
+    "/a/plugin.jar:/a/plugins/*",
+    "kafka.Kafka",
+    "/a/server.properties",
+)
+
+
+def test_what_is_compared_with_the_start_of_the_process_is_followed_too() -> None:
+    followed = {path for _, path, _ in all_start_paths(CONFIG, ARGUMENTS, ())}
+    assert {path.removesuffix("/meta.properties") for _, path in all_start_files(CONFIG, ARGUMENTS)} <= followed
+    assert {path for path in followed if not path.startswith("/a/")} == set()
+    assert {"/a/provider", "/a/server.properties", "/a/agent.yml"} <= followed
+
+
+def test_a_runtime_that_switches_a_link_reads_all_paths() -> None:
+    """`all_start_files` has the files whose dates are compared; where they lead is the question of another function."""
+    callers = {
+        path.relative_to(ROOT / "plugins/kafka_rollout").as_posix()
+        for path in (ROOT / "plugins/kafka_rollout").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and node.id in ("all_start_files", "all_start_paths")
+    }
+    assert callers == {
+        "nodes/runtimes/start_files.py",
+        "nodes/runtimes/local_process.py",  # it chooses the folder of the jars itself, and has no link
+        "nodes/runtimes/hosts/unit_state.py",
+        "nodes/runtimes/hosts/start_paths.py",
+    }

@@ -1,0 +1,358 @@
+"""Where the paths of a node's next start lead: on folders of this machine, before and after the link is switched."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from tempfile import mkdtemp
+from typing import cast
+
+import pytest
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, PlaceState, StartFileKind
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
+from kafka_rollout.planning.findings.start_paths import start_path_findings
+from kafka_rollout.releases.facts import Release
+
+OLD, NEW = Release(3, 9, 1), Release(4, 3, 1)
+_NOBODY = 65534
+
+
+@dataclass
+class ShellOfThisMachine:
+    """The host of one node. `unit`: what systemctl shows of it. Commands do not run as root."""
+
+    home: Path
+    unit: str = ""
+    lines: list[str] = field(default_factory=list)
+
+    @property
+    def shell(self) -> ShellOfThisMachine:
+        return self
+
+    def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
+        line = command if isinstance(command, str) else " ".join(command)
+        self.lines.append(line)
+        if "systemctl show" in line:
+            return Done(0, self.unit.encode(), "")
+        user = _NOBODY if os.geteuid() == 0 else None
+        ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False)
+        return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+
+@dataclass
+class Host:
+    """A folder with two releases, the link to the old one, and a folder `etc` outside."""
+
+    home: Path
+
+    def __post_init__(self) -> None:
+        for release in (OLD, NEW):
+            for name in ("bin/kafka-server-start.sh", f"libs/kafka_2.13-{release}.jar", "config/server.properties"):
+                self.write(f"kafka_2.13-{release}/{name}", f"{name} of {release}")
+        self.write("etc/server.properties", "own")
+        (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
+
+    def write(self, name: str, text: str = "x") -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+        return path
+
+    def switch(self) -> None:
+        (self.home / "draft").symlink_to(f"kafka_2.13-{NEW}")
+        (self.home / "draft").rename(self.home / "kafka")
+
+    def node(self, configuration_file: str = "etc/server.properties") -> NodeSpec:
+        service = ServiceSpec(
+            host="kafka-1",
+            installation=f"{self.home}/kafka_2.13-{{release}}",
+            symlink=f"{self.home}/kafka",
+            configuration_file=f"{self.home}/{configuration_file}",
+        )
+        return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+    def read(
+        self,
+        config: dict[str, str],
+        *arguments: str,
+        unit: str = "",
+        environment: Sequence[str] = (),
+        opened: Sequence[str] = (),
+        releases: Sequence[Release] = (NEW,),
+        node: NodeSpec | None = None,
+        class_path: str = "HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar",
+    ) -> HostState:
+        node = node or self.node()
+        start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
+        link, paths = read_start_paths(
+            cast(HostCommands, ShellOfThisMachine(self.home, "".join(self.texts(unit)))),
+            node,
+            releases,
+            config={name: value.replace("HOME", str(self.home)) for name, value in config.items()},
+            environment=self.texts(*environment),
+            facts=HostFacts(arguments=tuple(start), opened=tuple(self.texts(*opened))),
+        )
+        return HostState(
+            name="kafka-1",
+            unit="kafka.service",
+            symlink=f"{self.home}/kafka",
+            folders={},
+            releases=frozenset({OLD, NEW}),
+            symlink_can_switch=True,
+            stop_timeout_s=300.0,
+            link=link,
+            start_paths=paths,
+        )
+
+    def texts(self, *texts: str) -> list[str]:
+        return [text.replace("HOME", str(self.home)) for text in texts]
+
+    def findings(self, state: HostState, releases: Sequence[Release] = (NEW,)) -> list[Finding]:
+        return list(start_path_findings(self.node(), state, releases))
+
+
+@pytest.fixture
+def host() -> Iterator[Host]:
+    home = Path(mkdtemp(prefix="start-paths-")).resolve()
+    home.chmod(0o755)
+    yield Host(home)
+    for folder in home.rglob("hidden"):
+        folder.chmod(0o755)
+    shutil.rmtree(home)
+
+
+def shown(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [(one.code, one.severity.value) for one in found]
+
+
+SWITCHED, WARNED = ("START-PATH-SWITCHED", "blocker"), ("START-PATH-SWITCHED", "warning")
+CONFIGURATION = "kafka.Kafka HOME/etc/server.properties"
+EXEC = "ExecStart={{ path=/x ; argv[]={} ; ignore_errors=no ; start_time=[n/a] ; pid=50 }}\n"
+
+
+@pytest.mark.parametrize(
+    ("config", "arguments", "expected"),
+    [
+        ({}, "kafka.Kafka HOME/etc/server.properties", []),
+        ({}, "kafka.Kafka HOME/kafka/config/server.properties", [SWITCHED]),
+        ({}, "kafka.Kafka HOME/kafka/bin/../config/server.properties", [SWITCHED]),
+        ({}, "-javaagent:HOME/kafka/jmx/agent.jar=8080:HOME/kafka/jmx/rules.yml", [SWITCHED, SWITCHED]),
+        ({}, "-javaagent:HOME/kafka/libs/agent.jar=8080:HOME/etc/rules.yml", [SWITCHED]),
+        ({}, "-agentpath:HOME/kafka/profiler.so=start,file=x", [SWITCHED]),
+        ({}, "-Dcom.sun.management.jmxremote.password.file=HOME/kafka/config/jmx.password", []),  # no word of a secret
+        ({}, "-Djava.security.krb5.conf=HOME/kafka/config/krb5.conf", [SWITCHED]),
+        ({}, "-Xlog:gc*:file=HOME/kafka/logs/gc.log:time -Dkafka.logs.dir=HOME/kafka/logs", []),
+        ({}, "-Dlog4j.configuration=file:HOME/kafka/bin/../config/log4j.properties", []),
+        ({}, "-Dlog4j2.configurationFile=file:HOME/kafka/config/own.yaml", [WARNED]),
+        ({}, "-cp HOME/kafka/plugins/*:HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar", [SWITCHED]),
+        ({"log.dirs": "HOME/data,HOME/kafka/data"}, "", [SWITCHED]),
+        ({"metadata.log.dir": "HOME/linked/data"}, "", [SWITCHED]),
+        ({"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/kafka/ssl/k.jks"}, "", [SWITCHED]),
+        ({"sasl.oauthbearer.jwks.endpoint.url": "file:HOME/kafka/jwks.json"}, "", [SWITCHED]),
+        ({"config.providers.file.param.allowed.paths": "HOME/kafka/secrets"}, "", [SWITCHED]),
+        ({"ssl.key.password": "${file:HOME/kafka/secrets/pw:key}"}, "", [SWITCHED]),
+        ({"ssl.key.password": "HOME/kafka/config"}, "", []),
+        ({"remote.log.storage.manager.class.path": "HOME/kafka/rsm/*"}, "", [SWITCHED]),
+        ({"zookeeper.connect": "zk:2181/kafka", "advertised.listeners": "PLAINTEXT://h:1"}, "", []),
+    ],
+)
+def test_each_path_that_a_start_reads_is_followed_through_the_link(
+    host: Host, config: dict[str, str], arguments: str, expected: list[tuple[str, str]]
+) -> None:
+    for name in (
+        "jmx/agent.jar",
+        "jmx/rules.yml",
+        "libs/agent.jar",
+        "profiler.so",
+        "config/krb5.conf",
+        "config/own.yaml",
+        "plugins/x.jar",
+        "data/meta.properties",
+        "ssl/k.jks",
+        "jwks.json",
+        "secrets/pw",
+        "rsm/x.jar",
+    ):
+        host.write(f"kafka_2.13-{OLD}/{name}")
+    (host.home / "linked").symlink_to(f"{host.home}/kafka")
+    state = host.read(config, *arguments.split())
+    assert shown(host.findings(state)) == expected
+    before = {path.path: path for path in state.start_paths}
+    assert all(path.now.path == os.path.realpath(path.path) for path in before.values() if path.path.startswith("/"))
+    host.switch()
+    for path in before.values():
+        if path.path.startswith("/"):
+            assert path.after[NEW].path == os.path.realpath(path.path)
+            exists = path.after[NEW].state is not PlaceState.MISSING
+            assert exists == Path(path.path).exists()
+
+
+def test_a_rollback_to_the_older_folder_is_checked_in_the_same_way(host: Host) -> None:
+    host.write(f"kafka_2.13-{NEW}/jmx/agent.jar")
+    host.switch()
+    start = ("-javaagent:HOME/kafka/jmx/agent.jar", *CONFIGURATION.split())
+    (found,) = host.findings(host.read({}, *start, releases=(OLD,)), (OLD,))
+    assert (found.code, found.severity.value) == SWITCHED
+    assert (
+        f"Copy {host.home}/kafka_2.13-{NEW}/jmx/agent.jar to {host.home}/kafka_2.13-{OLD}/jmx/agent.jar."
+        in found.remedy
+    )
+    assert host.findings(host.read({}, *start)) == []  # the release that runs
+
+
+def test_a_copy_in_the_folder_of_the_release_is_the_remedy_of_what_is_missing(host: Host) -> None:
+    agent = host.write(f"kafka_2.13-{OLD}/jmx/agent.jar", "agent")
+    key = host.write(f"kafka_2.13-{OLD}/ssl/k.jks", "key")
+    config = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/kafka/ssl/k.jks"}
+    arguments = ("-javaagent:HOME/kafka/jmx/agent.jar=9404",)
+    found = host.findings(host.read(config, *arguments))
+    assert shown(found) == [SWITCHED, SWITCHED]
+    for source, finding in zip((key, agent), found, strict=True):
+        target = Path(str(source).replace(str(OLD), str(NEW)))
+        assert f"Copy {source} to {target}." in finding.remedy
+        target.parent.mkdir()
+        shutil.copy(source, target)
+    assert host.findings(host.read(config, *arguments)) == []
+    host.write(f"kafka_2.13-{NEW}/jmx/agent.jar", "a newer agent")
+    host.write(f"kafka_2.13-{NEW}/ssl/k.jks", "another key")
+    assert shown(host.findings(host.read(config, *arguments))) == [WARNED]
+
+
+def test_a_move_out_of_the_folders_of_releases_is_the_remedy_of_a_configuration(host: Host) -> None:
+    unit = EXEC.format("HOME/kafka/bin/kafka-server-start.sh HOME/kafka/config/server.properties")
+    state = host.read({}, "kafka.Kafka", "HOME/kafka/config/server.properties", unit=unit)
+    (found,) = host.findings(state)
+    assert (found.code, found.severity.value) == SWITCHED
+    assert "another configuration" in found.sentence
+    assert "/etc/kafka/server.properties" in found.remedy
+    assert "inventory sudoers" in found.remedy
+    moved = EXEC.format("HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties")
+    assert host.findings(host.read({}, *CONFIGURATION.split(), unit=moved)) == []
+
+
+def test_a_folder_that_is_a_link_in_each_release_stays_and_in_one_only_does_not(host: Host) -> None:
+    for release in (OLD, NEW):
+        shutil.rmtree(host.home / f"kafka_2.13-{release}/config")
+    (host.home / f"kafka_2.13-{OLD}/config").symlink_to("../etc")
+    start = ("kafka.Kafka", "HOME/kafka/config/server.properties")
+    assert shown(host.findings(host.read({}, *start))) == [SWITCHED]
+    assert host.findings(host.read({}, *start, releases=()), ()) == []
+    (host.home / f"kafka_2.13-{NEW}/config").symlink_to(host.home / "etc")
+    assert host.findings(host.read({}, *start)) == []
+
+
+def test_what_the_unit_names_is_read_too(host: Host) -> None:
+    host.write(f"kafka_2.13-{OLD}/bin/own-start.sh")
+    host.write(f"kafka_2.13-{OLD}/config/kafka.env")
+    unit = (
+        "EnvironmentFiles=HOME/kafka/config/kafka.env (ignore_errors=no)\nFragmentPath=/etc/kafka.service\n"
+        f"WorkingDirectory=HOME/kafka\n{EXEC.format('HOME/kafka/bin/own-start.sh > HOME/kafka/kafka.log 2>&1')}"
+    )
+    found = host.findings(host.read({}, *CONFIGURATION.split(), unit=unit))
+    assert shown(found) == [SWITCHED, SWITCHED]
+    assert ["program of the unit" in one.subject or "environment" in one.subject for one in found] == [True, True]
+    relative = host.read({}, "kafka.Kafka", "config/server.properties", unit="WorkingDirectory=HOME/kafka\n")
+    assert shown(host.findings(relative)) == [SWITCHED]
+    options = ("-javaagent:HOME/kafka/jmx.jar", "-Dlog4j2.configurationFile=HOME/kafka/bin/../config/x.yaml")
+    host.write(f"kafka_2.13-{OLD}/jmx.jar")
+    host.write(f"kafka_2.13-{OLD}/config/x.yaml")
+    found = host.findings(host.read({}, *CONFIGURATION.split(), environment=options))
+    assert shown(found) == [SWITCHED, WARNED]
+
+
+@pytest.mark.parametrize(
+    ("script", "library", "expected"),
+    [
+        ("HOME/kafka/bin/kafka-server-start.sh", "HOME/kafka_2.13-3.9.1/bin/../libs/kafka_2.13-3.9.1.jar", []),
+        ("HOME/kafka_2.13-3.9.1/bin/kafka-server-start.sh", "HOME/kafka/bin/../libs/x.jar", ["START-NOT-SWITCHED"]),
+        ("/usr/local/bin/start-kafka", "HOME/kafka_2.13-3.9.1/bin/../libs/x.jar", ["START-NOT-SWITCHED"]),
+        ("/usr/local/bin/start-kafka", "HOME/kafka_2.13-3.9.1/libs/*", ["START-NOT-SWITCHED"]),
+        ("/usr/local/bin/start-kafka", "HOME/kafka/libs/*", []),
+        ("HOME/linked/bin/kafka-server-start.sh", "HOME/linked/bin/../libs/x.jar", []),
+    ],
+)
+@pytest.mark.parametrize("releases", [(NEW,), ()])
+def test_a_unit_that_does_not_start_through_the_link_is_a_blocker(
+    host: Host, script: str, library: str, expected: list[str], releases: tuple[Release, ...]
+) -> None:
+    (host.home / "linked").symlink_to(f"{host.home}/kafka")
+    unit = EXEC.format(f"{script} HOME/etc/server.properties") + EXEC.format(
+        "HOME/kafka/bin/kafka-server-stop.sh"
+    ).replace("Start", "Stop")
+    for release in (OLD, NEW):
+        host.write(f"kafka_2.13-{release}/bin/kafka-server-stop.sh")
+    start = ("-cp", library, *CONFIGURATION.split())
+    state = host.read({}, *start, unit=unit, releases=releases, class_path="/usr/share/none.jar")
+    assert [one.code for one in host.findings(state, releases)] == expected
+    installed = host.read({}, *start, unit=unit, releases=(OLD,), class_path="/usr/share/none.jar")
+    assert host.findings(installed, (OLD,)) == []  # a restart switches nothing
+
+
+def test_what_is_in_a_hidden_folder_is_unknown_unless_the_process_has_it_open(host: Host) -> None:
+    data = host.write("hidden/data/meta.properties").parent
+    data.parent.chmod(0o000)
+    state = host.read({"log.dirs": "HOME/hidden/data"})
+    (found,) = host.findings(state)
+    assert (found.code, found.severity.value) == ("START-PATH-UNKNOWN", "info")
+    assert f"cannot see where {data} of node 1 leads" in found.sentence
+    assert host.findings(host.read({"log.dirs": "HOME/hidden/data"}, opened=["HOME/hidden/data/.lock"])) == []
+    assert host.findings(host.read({"log.dirs": "HOME/hidden"})) == []
+    with_rights = [HostPath(path=str(one), mode=0o40755, user_id=0, owner="root") for one in (data, *data.parents)]
+    assert host.findings(replace(state, paths=tuple(with_rights))) == []
+    a_link = replace(with_rights[0], mode=0o120777)
+    assert host.findings(replace(state, paths=(a_link, *with_rights[1:]))) == [found]
+    private = host.write(f"kafka_2.13-{OLD}/hidden/k.jks").parent
+    private.chmod(0o000)
+    config = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/kafka/hidden/k.jks"}
+    assert shown(host.findings(host.read(config))) == [SWITCHED]
+
+
+def test_without_a_target_what_each_release_needs_is_a_warning_and_what_none_can_have_a_blocker(host: Host) -> None:
+    host.write(f"kafka_2.13-{OLD}/jmx/agent.jar")
+    start = ("-javaagent:HOME/kafka/jmx/agent.jar", "kafka.Kafka", "HOME/kafka/config/server.properties")
+    found = host.findings(host.read({}, *start, releases=()), ())
+    assert sorted(shown(found)) == [SWITCHED, WARNED]
+
+
+def test_links_in_a_circle_end_and_a_package_has_no_link(host: Host) -> None:
+    (host.home / "a").symlink_to("b")
+    (host.home / "b").symlink_to("a")
+    (found,) = host.findings(host.read({}, "-Dx=HOME/a/file"))
+    assert found.code == "START-PATH-UNKNOWN"
+    assert host.findings(replace(host.read({}), start_paths_problem="Why."))[0].sentence.endswith("known: Why.")
+    service = ServiceSpec(host="kafka-1", package=PackageSpec(install=("/x", "{version}"), check=("/x", "{version}")))
+    node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+    assert host.read({}, node=node).start_paths == ()
+
+
+def test_a_host_without_a_posix_shell_is_unknown(host: Host) -> None:
+    class Other(ShellOfThisMachine):
+        def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
+            return Done(127, b"", "fish: Unknown command")
+
+    with pytest.raises(TransientError, match="does not report where the paths of node kafka-1 lead"):
+        read_start_paths(
+            cast(HostCommands, Other(host.home)), host.node(), (NEW,), config={}, environment=(), facts=HostFacts()
+        )
+
+
+def test_paths_are_in_the_input_of_the_shell_and_values_of_secrets_are_not_sent(host: Host) -> None:
+    shell = ShellOfThisMachine(host.home)
+    config = {"ssl.keystore.password": "/secret/one", "sasl.jaas.config": 'x required keyTab="/a/kt" password="/b/p";'}
+    _, paths = read_start_paths(
+        cast(HostCommands, shell), host.node(), (NEW,), config=config, environment=(), facts=HostFacts()
+    )
+    assert {path.path: path.kind for path in paths if path.kind is StartFileKind.NAMED} == {
+        "/a/kt": StartFileKind.NAMED
+    }
+    assert not any("/a/kt" in line for line in shell.lines)
