@@ -327,8 +327,11 @@ def _properties(mbean: str) -> dict[str, str]:
 
 
 def _requests(value: Any) -> int:
-    """Return the number of requests; of a rate, which some rules export under the same name, at least 1."""
-    return int(value) or int(value > 0)
+    """Return the number of requests; of a rate, which some rules export under the same name, at least 1.
+
+    A broker has the meter from the first request on (RequestMetrics), and its rate is 0.0 after half a day without one.
+    """
+    return max(int(value), 1)
 
 
 def _feature(metric_name: str) -> str:

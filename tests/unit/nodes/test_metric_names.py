@@ -111,6 +111,19 @@ def test_common_rules_are_known(serve: Serve, text: str) -> None:
     assert [found.count for found in seen.deprecated_requests] == ([7] if text is WITHOUT_RULES else [])
 
 
+@pytest.mark.parametrize(("value", "count"), [("0.0", 1), ("4.9E-324", 1), ("0.3", 1), ("7.0", 7)])
+def test_a_rate_of_zero_is_a_client_that_was_idle_for_half_a_day(serve: Serve, value: str, count: int) -> None:
+    """Kafka makes the meters of a version and a client at their first request."""
+    name = "kafka_network_requestmetrics_requestspersec"
+    idle = f'{name}{{request="Fetch",version="3"}} {value}\n'
+    named = f'{name.replace("requestsp", "deprecatedrequestsp")}{{request="Fetch",version="3",clientsoftwarename="old",'
+    text = f'{LEVEL}{idle}{name}{{request="Metadata",version="12"}} 5.0\n'
+    text += f'{named}clientsoftwareversion="0.9"}} {value}\n'
+    seen = NodeMetricsReader().read(serve(text))
+    assert [(one.api, one.version, one.count) for one in seen.requests] == [("Fetch", 3, count), ("Metadata", 12, 5)]
+    assert [(one.client_name, one.count) for one in seen.deprecated_requests] == [("old", count)]
+
+
 def test_metrics_without_the_labels_that_give_them_a_meaning_are_left_out(serve: Serve) -> None:
     text = LEVEL + "kafka_server_metadataloader_finalizedlevel 1.0\nkafka_server_socketservermetrics_connections 5.0\n"
     seen = NodeMetricsReader().read(serve(text))
