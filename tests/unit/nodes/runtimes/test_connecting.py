@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import subprocess
 import time
 from pathlib import Path
 
@@ -137,6 +138,41 @@ def test_the_key_of_a_host_is_found_where_ssh_finds_it(tmp_path: Path, line: str
         name = host if port == 22 else f"[{host}]:{port}"
         found |= {name} if paramiko.HostKeys(str(trusted)).lookup(name) else set()
     assert found == known
+
+
+@pytest.mark.parametrize(
+    ("line", "says", "remedy"),
+    [
+        ("IdentityAgent /run/own.sock", r"agent /run/own\.sock \(IdentityAgent\)", "SSH_AUTH_SOCK=/run/own.sock"),
+        ("CertificateFile /keys/own.pub", r"presents /keys/own\.pub \(CertificateFile\)", "-cert.pub"),
+    ],
+)
+def test_a_login_that_ssh_makes_with_a_setting_of_its_own_is_refused_by_its_name(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, line: str, says: str, remedy: str
+) -> None:
+    monkeypatch.delenv("SSH_AUTH_SOCK", raising=False)
+    monkeypatch.setenv("HOME", str(tmp_path))
+    key, own = paramiko.ECDSAKey.generate(), tmp_path / "own"
+    subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", own], check=True)
+    known, config = tmp_path / "known_hosts", tmp_path / "config"
+    with listening(key, SshHost(tmp_path / "host")) as port:
+        known.write_text(f"[127.0.0.1]:{port} {key.get_name()} {key.get_base64()}\n")
+        host = f"Host kafka-1\n HostName 127.0.0.1\n Port {port}\n User rollout\n UserKnownHostsFile {known}\n"
+        for identity in ("", f" IdentityFile {own}\n"):  # with no key at all, and with one that the host refuses
+            config.write_text(f"{host}{identity} {line}\n")
+            with pytest.raises(RefusedError, match=f"kafka-1 refused the login: .*{says}") as refused:
+                SshShell(connect_as_user(config)).run("kafka-1", ["true"])
+            assert remedy in refused.value.remedy
+        for without in ("", " IdentityAgent none\n", " IdentityAgent SSH_AUTH_SOCK\n"):
+            config.write_text(f"{host} IdentityFile {own}\n{without}")
+            with pytest.raises(RefusedError, match="kafka-1 refused the login: ") as refused:
+                SshShell(connect_as_user(config)).run("kafka-1", ["true"])
+            assert "In the SSH configuration" not in refused.value.sentence
+
+
+def test_a_doubled_sign_of_a_proxy_command_is_one(tmp_path: Path) -> None:
+    found = settings(tmp_path, "Host kafka-1\n ProxyCommand ssh jump%%1 -W %h:%p\n")
+    assert proxy_command(found, []) == "ssh jump%1 -W kafka-1:22"
 
 
 @pytest.mark.parametrize(

@@ -57,6 +57,8 @@ _SETTINGS = frozenset(
         "user",
         "identityfile",
         "identitiesonly",
+        "identityagent",
+        "certificatefile",
         "proxycommand",
         "proxyjump",
         "userknownhostsfile",
@@ -64,6 +66,7 @@ _SETTINGS = frozenset(
         "hostkeyalias",
     )
 )
+_NO_METHODS = "No authentication methods available"
 _BROKEN = (paramiko.SSHException, HTTPException, OSError, EOFError)
 _SUDO_REFUSALS = (
     "a password is required",
@@ -442,7 +445,7 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
                 port=place[1] if alias is None else _PORT,
                 username=found.get("user"),
                 key_filename=[str(path) for path in keys] or None,  # type: ignore[arg-type]  # paramiko takes a list
-                allow_agent=found.get("identitiesonly", "no") != "yes",
+                allow_agent=found.get("identitiesonly", "no") != "yes" and found.get("identityagent") != "none",
                 look_for_keys=not identities,
                 sock=connection,
                 timeout=CONNECT_S,
@@ -450,8 +453,10 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
                 auth_timeout=CONNECT_S,
                 transport_factory=refusing(revoked_keys(files)),
             )
-        except BaseException:
+        except BaseException as error:
             client.close()
+            if isinstance(error, paramiko.AuthenticationException) or _NO_METHODS in str(error):
+                _refuse_unused(host, found, error)
             raise
         transport = client.get_transport()
         if transport is not None:
@@ -459,6 +464,25 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
         return client
 
     return connect
+
+
+def _refuse_unused(host: str, found: paramiko.SSHConfigDict, error: BaseException) -> None:
+    """Raise RefusedError if ssh would also log in with an agent or a certificate that paramiko does not use."""
+    agent, certificate = found.get("identityagent", "none"), found.get("certificatefile", "none")
+    why, remedies = [], []
+    if agent not in ("none", "SSH_AUTH_SOCK"):
+        why.append(f"ssh asks the agent {agent} (IdentityAgent), and this tool asks that of SSH_AUTH_SOCK")
+        remedies.append(f"Set SSH_AUTH_SOCK={agent} for this tool.")
+    if certificate != "none":
+        why.append(
+            f"ssh presents {certificate} (CertificateFile), and this tool presents KEY-cert.pub of a key file KEY"
+        )
+        remedies.append("Give the certificate the name of its key in IdentityFile, with -cert.pub.")
+    if why:
+        raise RefusedError(
+            f"Host {host} refused the login: {str(error).rstrip('.')}. In the SSH configuration, {'; '.join(why)}.",
+            remedy=" ".join(remedies),
+        ) from error
 
 
 def config_options(config: Path) -> list[str]:
@@ -534,7 +558,8 @@ def proxy_command(found: paramiko.SSHConfigDict, config: Sequence[str]) -> str |
     """
     command = found.get("proxycommand")
     if command is not None:
-        return None if command == "none" else str(command)
+        # paramiko replaces the other tokens of ssh_config(5).
+        return None if command == "none" else str(command).replace("%%", "%")
     jumps = [jump.strip() for jump in str(found.get("proxyjump", "none")).split(",")]
     if jumps == ["none"]:
         return None
