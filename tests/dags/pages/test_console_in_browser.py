@@ -6,7 +6,7 @@ import json
 import re
 import time
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +15,7 @@ from playwright.sync_api import Page, Route, expect
 
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.console.run_console import summarize
-from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.gates.gate import PROCESS, GateCondition, GateKind
 from kafka_rollout.model.state import PartitionState, RegisteredNodes
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked
@@ -109,6 +109,25 @@ def site(tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch) -> Iterato
         yield Site(client=client, scene=scene)
     page.unroute_all()
     page.goto("about:blank")
+
+
+def test_a_decision_names_the_process_that_is_gone_before_what_is_counted(
+    tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    scene = failing_upgrade(cluster_of(6), now=time.time(), done=4)
+    checked = next(event for event in reversed(scene.events) if isinstance(event, GateChecked))
+    gone = GateCondition(name=PROCESS, is_met=False, evidence="no process; its log shows: figures: Not a directory")
+    release = GateCondition(name="release", is_met=False, evidence="app-info did not respond")
+    seen = replace(checked.check, conditions=(gone, release, *checked.check.conditions))
+    scene.events[scene.events.index(checked)] = replace(checked, check=seen)
+    stage(scene, tmp_path, monkeypatch)
+    with serve_page(tmp_path, monkeypatch, users=USERS) as client:
+        Site(client=client, scene=scene).open(page)
+        facts = page.get_by_role("region", name="What needs a human").locator("dl").first
+        expect(facts).to_contain_text(re.compile("Not met: process.*figures: Not a directory.*212 left"))
+        expect(facts).not_to_contain_text("app-info")
+        page.unroute_all()
+        page.goto("about:blank")
 
 
 def test_what_needs_a_human_comes_first_with_its_trend_and_the_consequences(site: Site, page: Page) -> None:

@@ -87,13 +87,17 @@ function attention(found, run) {
   const needs = status.conditions.find((one) => one.type === "NeedsHuman");
   const title = { "waiting-for-approval": "An approval is needed", "waiting-for-decision": "A decision is needed", "paused": "The run is paused", "failed": "The run failed" }[run.phase];
   if (!run.needs_human) return null;
-  const blocking = run.gates.flatMap((gate) => gate.conditions.filter((one) => !one.is_met && one.left));
+  // Of each gate: the first fact, such as a process that is gone, and everything that is counted.
+  const blocking = run.gates.flatMap((gate) => {
+    const unmet = gate.conditions.filter((one) => !one.is_met);
+    return [...unmet.filter((one) => !one.left).slice(0, 1), ...unmet.filter((one) => one.left)];
+  });
   return h("section", { key: "attention", class: "attention", "aria-label": "What needs a human" },
     h("h3", null, h("span", { "aria-hidden": "true" }, "✖ "), title ?? "The state is unknown"),
     h("p", { class: "why" }, run.why),
     h("dl", { class: "facts" },
       needs?.since && fact("Since", when(seconds(needs.since))),
-      blocking.map((one) => fact(`Not met: ${one.name}`, `${one.left.toLocaleString("en")} left`, one.trend && trend(one))),
+      blocking.map((one) => fact(`Not met: ${one.name}`, one.left ? `${one.left.toLocaleString("en")} left` : one.evidence, one.trend && trend(one))),
       run.stopped && fact("Nodes", run.stopped),
       fact("Clients", clients(found)),
       waits && fact("Who can answer", waits.who.join(", ")),
