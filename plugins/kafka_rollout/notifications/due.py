@@ -342,7 +342,7 @@ class _Maker:
                 more["remedy"] = "No action is needed." if is_whole else "Start a run that finalizes the levels."
                 return self.make(NotificationKind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more)
             case "rolled_back":
-                more["remedy"] = "The report says why the run was rolled back."
+                more["remedy"] = "Correct the cause that the report names, then start a new run."
                 return self.make(
                     NotificationKind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more
                 )

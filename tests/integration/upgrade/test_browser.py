@@ -59,7 +59,7 @@ def test_a_person_changes_single_features_and_reads_what_became_of_each(
     form = page.get_by_role("dialog")
     choose(page, form, "Feature action", "change single features, or set the levels of a release")
     section(form, "Single features")
-    for parameter, lines in (("upgrade", "metadata.version:30"), ("delete", "streams.version\nshare.version")):
+    for parameter, lines in (("upgrade", "metadata.version=30"), ("delete", "streams.version\nshare.version")):
         form.locator(f"#element_{parameter}").fill(lines)
     page.screenshot(path=tmp_path / "features-form.png")
     form.get_by_role("button", name="Trigger").click()

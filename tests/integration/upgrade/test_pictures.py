@@ -234,7 +234,7 @@ def features_form(page: Page, airflow: PrivateAirflow, camera: Camera) -> None:
     form = page.get_by_role("dialog")
     choose(page, form, "Feature action", "change single features, or set the levels of a release")
     section(form, "Single features")
-    for parameter, lines in (("upgrade", "metadata.version:30"), ("delete", "streams.version\nshare.version")):
+    for parameter, lines in (("upgrade", "metadata.version=30"), ("delete", "streams.version\nshare.version")):
         form.locator(f"#element_{parameter}").fill(lines)
     camera.take("features-form", page)
 
