@@ -92,9 +92,9 @@ def coordinators_condition(
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
-    name in COUNTERS. `accepted`: doubt → who accepted it. Without the ids from before the stop, the load of every
-    partition must be shown. An id that is gone was deleted, expired, or is of no interest
-    to the release (KIP-915) if its partition has finished loading without an error.
+    name in COUNTERS. `accepted`: doubt → who accepted it. Without the ids from before the stop, and without a log that
+    would show an error, the load of every partition with such an id must be shown. An id that is gone was deleted,
+    expired, or is of no interest to the release (KIP-915) if its partition has finished loading without an error.
     """
     led = led_partitions(partitions, node_id)
     if not led:
@@ -116,8 +116,13 @@ def coordinators_condition(
         doubts = [_doubt(node_id, seen, f"shows a failed load of {name}") for name in errors]
         evidence = f"the log shows that the broker could not load {_one_per_topic(errors)}{gone}"
         return doubtful(CONDITION, evidence, doubts, accepted)
-    is_known = before is not None and before.has_answered
-    unshown = _unshown(led, missing.values() if is_known else [p.name for p in led], counted, seen)
+    lacking: Collection[str] = [p.name for p in led]
+    if before is not None and before.has_answered:
+        # A failed load leaves a partition empty, and its clients join it again at once: without a log that would show
+        # the error, an id that is listed again proves nothing.
+        shows_errors = seen is not None and not seen.why_unknown
+        lacking = missing.values() if shows_errors else _partitions_of(partitions, led, before).values()
+    unshown = _unshown(led, lacking, counted, seen)
     if unshown:
         doubts = [_doubt(node_id, seen, f"does not show the load of {name}") for name in unshown]
         why = "the node's log cannot be read" if seen is None else f"the log {seen.why_unknown or 'is whole'}"
@@ -197,18 +202,30 @@ def _missing(
     """Return id → partition of the ids from before the stop that the node should serve and does not list."""
     if before is None:
         return {}
+    listed = (answers.groups or frozenset(), answers.transactional_ids or frozenset())
+    return _partitions_of(partitions, led, before, but=listed)
+
+
+def _partitions_of(
+    partitions: Sequence[PartitionState],
+    led: Sequence[PartitionState],
+    before: BeforeStop,
+    *,
+    but: tuple[Collection[str], Collection[str]] = ((), ()),
+) -> dict[str, str]:
+    """Return id → led partition of the groups and transactional ids from before the stop. `but`: without these."""
     sizes = Counter(p.topic for p in partitions)
     names = {p.name for p in led}
-    missing: dict[str, str] = {}
-    for topic, known, listed in (
-        (GROUPS_TOPIC, before.groups, answers.groups or frozenset()),
-        (TRANSACTIONS_TOPIC, before.transactional_ids, answers.transactional_ids or frozenset()),
+    found: dict[str, str] = {}
+    for topic, known, left_out in (
+        (GROUPS_TOPIC, before.groups, but[0]),
+        (TRANSACTIONS_TOPIC, before.transactional_ids, but[1]),
     ):
-        for name in sorted(known - listed):
+        for name in sorted(known.difference(left_out)):
             partition = f"{topic}-{coordinator_partition(name, sizes[topic])}" if sizes[topic] else ""
             if partition in names:
-                missing[name] = partition
-    return missing
+                found[name] = partition
+    return found
 
 
 def _gone(missing: Mapping[str, str]) -> str:

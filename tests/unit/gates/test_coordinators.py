@@ -150,7 +150,19 @@ def test_groups_that_are_gone_were_deleted_if_their_partition_has_finished_loadi
     deleted = check(before=KNOWN, log=(STARTED, finished(LED[0])))
     assert deleted.is_met
     assert f"1 id of groups or transactions from before the stop is gone: {group_in(0)}. Their" in deleted.evidence
-    assert check(replace(ALL, groups=frozenset({group_in(0)})), before=KNOWN, log=None).is_met
+
+
+@pytest.mark.parametrize("log", [None, seen_in(*['{"level":"INFO","message":"started"}'] * 100)], ids=["none", "JSON"])
+def test_ids_that_are_listed_again_prove_no_load_where_the_log_would_not_show_an_error(log: SeenLog | None) -> None:
+    """A failed load leaves the partition empty and serves it, and its consumers join again within seconds."""
+    again = replace(ALL, groups=frozenset({group_in(0)}))
+    held = check(again, before=KNOWN, log=log)
+    assert not held.is_met
+    assert [one.rpartition(" ")[2] for one in held.doubts] == [LED[0]]
+    counters: dict[str, float] = {GROUPS_ACTIVE: 2, GROUPS_LOADING: 0, GROUPS_FAILED: 0}
+    assert check(again, before=KNOWN, log=log, counters=counters).is_met, "the broker counts the loads"
+    assert check(again, before=KNOWN, log=log, accepted=dict.fromkeys(held.doubts, "alice")).is_met
+    assert check(again, before=KNOWN).is_met, "a log that is read would show the error"
 
 
 @pytest.mark.parametrize(
