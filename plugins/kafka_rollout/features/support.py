@@ -24,10 +24,6 @@ CONTROLLER_UNREGISTRATION_LEVEL = 33
 FIRST_KRAFT_UPGRADE = Release(4, 1, 0)
 """The first release whose controllers make a static quorum dynamic (KIP-853)."""
 
-_UNREGISTER_BROKER = (
-    "Add it to the inventory. If it does not exist any more, remove its registration (kafka-cluster.sh unregister)."
-)
-
 
 FEATURE_SUPPORT_UNKNOWN = FindingCode(
     "FEATURE-SUPPORT-UNKNOWN",
@@ -152,7 +148,10 @@ def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: M
                 f"{kind} {node_id}",
                 f"{kind.capitalize()} {node_id} is registered but not listed in the inventory, so its "
                 "supported levels are unknown. The controller counts it.",
-                removed_controller_remedy(cluster, state, node_id) if kind == "controller" else _UNREGISTER_BROKER,
+                removed_controller_remedy(cluster, state, node_id)
+                if kind == "controller"
+                else "Add it to the inventory. If it does not exist any more, remove its registration "
+                f"(kafka-cluster.sh unregister --bootstrap-server {cluster.bootstrap_servers} --id {node_id}).",
                 severity=WARNING if hidden else BLOCKER,
             )
 

@@ -17,7 +17,7 @@ from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count
 from kafka_rollout.control.holds import find_outside
-from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, with_inventory_values
+from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, NodeConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
 from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
 from kafka_rollout.model.probes import Probe
@@ -70,7 +70,12 @@ from kafka_rollout.planning.findings.new_settings import (
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
-from kafka_rollout.planning.findings.unclean_elections import ENABLE, UNCLEAN_CHECK, unclean_election_findings
+from kafka_rollout.planning.findings.unclean_elections import (
+    ENABLE,
+    UNCLEAN_CHECK,
+    unclean_election_findings,
+    unknown_unclean_elections,
+)
 from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.listener_certificates import check_certificates
@@ -336,17 +341,7 @@ def check_dynamic_configs(
             unless="" if releases else NO_RESTART,
         ),
         DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
-        UNCLEAN_CHECK.ran(
-            unclean_election_findings(
-                ports.cluster,
-                ports.catalogue,
-                plan.path,
-                partitions,
-                dynamic=_with_controllers(ports, dynamic, ENABLE) if releases else dynamic,
-                configs=planned[plan.path[-1]],
-            ),
-            unless="" if releases else NO_RESTART,
-        ),
+        _check_unclean_elections(ports, plan, partitions, dynamic, planned),
         THROTTLES_CHECK.ran(
             (*throttle_findings(ports.cluster, dynamic), *quota_findings(ports.cluster, configs, dynamic)),
             unless="" if releases else NO_RESTART,
@@ -389,6 +384,23 @@ def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
         return ports.admin.dynamic_configs()
     except (TransientError, RefusedError) as error:
         return unread_config_finding(error.sentence, error.remedy)
+
+
+def _check_unclean_elections(
+    ports: ReadPorts,
+    plan: Plan,
+    partitions: Sequence[PartitionState],
+    dynamic: DynamicConfigs,
+    planned: Mapping[Release, NodeConfigs],
+) -> Checked:
+    if not plan.path[1:]:
+        return UNCLEAN_CHECK.ran(unless=NO_RESTART)
+    observed = ports.cluster, ports.catalogue, plan.path, partitions
+    dynamic, configs = _with_controllers(ports, dynamic, ENABLE), planned[plan.path[-1]]
+    return UNCLEAN_CHECK.ran(
+        unclean_election_findings(*observed, dynamic=dynamic, configs=configs),
+        unknown=unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs),
+    )
 
 
 def _with_controllers(ports: ReadPorts, dynamic: DynamicConfigs, name: str) -> DynamicConfigs:

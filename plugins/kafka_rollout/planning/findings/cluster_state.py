@@ -27,13 +27,14 @@ from kafka_rollout.base.findings import (
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
+    FIRST_KRAFT_UPGRADE,
     removed_controller_remedy,
     unlisted_controller_lacks,
 )
 from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings
 from kafka_rollout.model.counters import COUNTS_PARTITIONS_SINCE
 from kafka_rollout.model.plan import find_acceptance
-from kafka_rollout.model.quorum_addresses import parse_voters
+from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, parse_voters
 from kafka_rollout.model.state import (
     ClusterState,
     NodeState,
@@ -667,7 +668,8 @@ def unlisted_node_findings(
         yield UNLISTED_BROKER.found(
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
-            f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister --id {node_id}).",
+            f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister "
+            f"--bootstrap-server {cluster.bootstrap_servers} --id {node_id}).",
         )
     for node_id, partitions in sorted(find_unlisted_replicas(cluster, state).items()):
         is_known = state.registered.fenced is not None
@@ -689,16 +691,21 @@ def _unlisted_controller(
     found = f"Controller {node_id} is registered in the cluster but not listed in the inventory."
     voters = {voter.replica_id for voter in state.quorum.voters} if state.quorum else set()
     if node_id in voters:
-        command = (
-            f"remove the voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
-            f"{remove_controller(state.quorum, node_id)})"
-            if state.has_dynamic_quorum
-            else "remove it from controller.quorum.voters of every node"
+        remove = (
+            f"Else remove the voter (kafka-metadata-quorum.sh --bootstrap-server {cluster.bootstrap_servers} "
+            f"{remove_controller(state.quorum, node_id)}), then plan again."
+        )
+        # Kafka does not change the voters of a static quorum: up to 3.7 a node with other voters in its file does not
+        # start (QuorumState.initialize), and from 3.8 on it counts votes by its own file.
+        replace_it = (
+            f"Else start a controller with node.id {node_id} at the address that {QUORUM_VOTERS} has for it, with an "
+            f"empty formatted directory, and add it to the inventory. Do not change {QUORUM_VOTERS}: fewer voters need "
+            f"a dynamic quorum (kraft.version 1, from {FIRST_KRAFT_UPGRADE} on)."
         )
         return UNLISTED_CONTROLLER.found(
             subject,
             f"{found} It is a voter of the quorum, and blocks finalizing.",
-            f"If it runs, add it to the inventory. If not, {command}, then plan again.",
+            f"If it runs, add it to the inventory. {remove if state.has_dynamic_quorum else replace_it}",
             severity=BLOCKER,
         )
     known = [release for release in (target, max(state.releases, default=None)) if release and release in catalogue]

@@ -11,8 +11,8 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
-from kafka_rollout.base.wording import count, few
-from kafka_rollout.model.configs import DynamicConfigs
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.configs import DynamicConfigs, is_reference
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -51,20 +51,11 @@ def unclean_election_findings(
     which each controller can be: its own dynamic value, else that of all brokers, else that of its file
     (ConfigurationControlManager.uncleanLeaderElectionEnabledForTopic, KafkaConfigSchema.resolveEffectiveTopicConfig).
     """
-    electing = [release for release in path if release in catalogue and INTERVAL in catalogue.get(release).config_names]
+    electing = _electing(catalogue, path)
     if not electing:
         return
-    of_controllers = {
-        _value({**configs.get(node_id, {}), **dynamic.all_brokers, **dynamic.brokers.get(node_id, {})})
-        for node_id in (node.node_id for node in cluster.controllers)
-    }
-    default = max(of_controllers, default="false")
-    topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
-    for partition in partitions:
-        # Without a replica outside the ISR, the controller has nothing to elect.
-        if partition.leader < 0 and partition.is_missing_replicas:
-            topics[partition.topic].append(partition)
-    for topic, leaderless in sorted(topics.items()):
+    default = "true" if "true" in _of_controllers(cluster, dynamic, configs).values() else "false"
+    for topic, leaderless in sorted(_leaderless(partitions).items()):
         if _value(dynamic.topics.get(topic, {}), default) == "true":
             numbers = few(one.partition for one in leaderless)
             yield UNCLEAN_ELECTION.found(
@@ -76,6 +67,51 @@ def unclean_election_findings(
             )
 
 
+def unknown_unclean_elections(
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    path: Sequence[Release],
+    partitions: Sequence[PartitionState],
+    *,
+    dynamic: DynamicConfigs,
+    configs: Mapping[int, Mapping[str, str]],
+) -> str:
+    """Return for which topics the value is unknown, as a sentence: the file of a controller decides and is not known.
+
+    Arguments as for `unclean_election_findings`.
+    """
+    values = _of_controllers(cluster, dynamic, configs)
+    unread = [node_id for node_id, value in values.items() if value is None]
+    topics = [topic for topic in sorted(_leaderless(partitions)) if ENABLE not in dynamic.topics.get(topic, {})]
+    if not _electing(catalogue, path) or not unread or not topics or "true" in values.values():
+        return ""
+    return f"{ENABLE} of {nodes(unread)} is unknown. Partitions of {few(topics)} have no leader."
+
+
+def _electing(catalogue: Catalogue, path: Sequence[Release]) -> list[Release]:
+    return [release for release in path if release in catalogue and INTERVAL in catalogue.get(release).config_names]
+
+
+def _leaderless(partitions: Sequence[PartitionState]) -> Mapping[str, list[PartitionState]]:
+    topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
+    for partition in partitions:
+        # Without a replica outside the ISR, the controller has nothing to elect.
+        if partition.leader < 0 and partition.is_missing_replicas:
+            topics[partition.topic].append(partition)
+    return topics
+
+
+def _of_controllers(
+    cluster: ClusterSpec, dynamic: DynamicConfigs, configs: Mapping[int, Mapping[str, str]]
+) -> dict[int, str | None]:
+    """Return controller → `true` or `false`; None if its file decides, and is unknown."""
+    values: dict[int, str | None] = {}
+    for node in cluster.controllers:
+        found = {**configs.get(node.node_id, {}), **dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})}
+        is_known = ENABLE in found or node.node_id in configs
+        values[node.node_id] = _value(found) if is_known and not is_reference(found.get(ENABLE, "")) else None
+    return values
+
+
 def _value(config: Mapping[str, str], default: str = "false") -> str:
-    """Return `true` or `false`, which is the smaller text."""
     return "true" if config.get(ENABLE, default).strip().lower() == "true" else "false"

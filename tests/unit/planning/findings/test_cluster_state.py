@@ -465,7 +465,10 @@ def test_from_level_33_on_a_command_removes_the_registration() -> None:
         assert found.remedy.endswith("--id 9).")
 
 
-@pytest.mark.parametrize(("kraft", "remedy"), [(0, "controller.quorum.voters"), (1, "remove-controller")])
+@pytest.mark.parametrize(
+    ("kraft", "remedy"),
+    [(0, "start a controller with node.id 9 at the address that controller.quorum.voters"), (1, "remove-controller")],
+)
 def test_a_voter_that_is_not_in_the_inventory_is_removed_as_a_voter_first(kraft: int, remedy: str) -> None:
     nodes = {i: node_state(i, R391, finalized={"metadata.version": 21, "kraft.version": kraft}) for i in range(1, 7)}
     voting = quorum((1, 2, 3, 9), leader=1)

@@ -7,7 +7,11 @@ import pytest
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.state import PartitionState
-from kafka_rollout.planning.findings.unclean_elections import ENABLE, unclean_election_findings
+from kafka_rollout.planning.findings.unclean_elections import (
+    ENABLE,
+    unclean_election_findings,
+    unknown_unclean_elections,
+)
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tests.paths import INCLUDE
@@ -27,7 +31,8 @@ def found(
     *partitions: PartitionState,
 ) -> list[Finding]:
     shown = partitions or (LEADERLESS, partition("fine", 0, [4, 5, 6]))
-    return list(unclean_election_findings(SEPARATE, CATALOGUE, path, shown, dynamic=dynamic, configs=configs or {}))
+    read = {node.node_id: {} for node in SEPARATE.nodes} | (configs or {})
+    return list(unclean_election_findings(SEPARATE, CATALOGUE, path, shown, dynamic=dynamic, configs=read))
 
 
 @pytest.mark.parametrize(
@@ -73,3 +78,25 @@ def test_the_value_is_that_of_the_topic_else_of_a_controller_else_of_all_brokers
 def test_without_a_replica_outside_the_isr_there_is_nothing_to_elect() -> None:
     whole = partition("orders", 0, [4], isr=[4], leader=-1, min_isr=1)
     assert found((R372, R431), ON, None, whole) == []
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "configs", "is_known"),
+    [
+        (DynamicConfigs(), {2: {}, 3: {}}, False),
+        (DynamicConfigs(), {1: {ENABLE: "${file:/etc/x:y}"}, 2: {}, 3: {}}, False),
+        (DynamicConfigs(), {1: {}, 2: {}, 3: {}}, True),
+        (DynamicConfigs(all_brokers={ENABLE: "false"}), {}, True),
+        (DynamicConfigs(topics={"orders": {ENABLE: "false"}}), {}, True),
+        (DynamicConfigs(), {1: {ENABLE: "true"}}, True),
+    ],
+)
+def test_a_file_of_a_controller_that_decides_and_is_unknown_makes_the_check_unknown(
+    dynamic: DynamicConfigs, configs: dict[int, dict[str, str]], is_known: bool
+) -> None:
+    def unknown(*partitions: PartitionState, path: tuple[Release, ...] = (R372, R431)) -> str:
+        return unknown_unclean_elections(SEPARATE, CATALOGUE, path, partitions, dynamic=dynamic, configs=configs)
+
+    assert (unknown(LEADERLESS) == "") is is_known
+    assert unknown(partition("fine", 0, [4, 5, 6])) == ""
+    assert unknown(LEADERLESS, path=(R372, R381)) == ""
