@@ -14,7 +14,7 @@ import ssl
 import struct
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Any
 
@@ -27,7 +27,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.outside_text import escape_invisible, parse_number
-from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.client.security.client_security import ClientSecurity, SaslMechanism
 
 Decode = Callable[[memoryview], Any]
 CLIENT_ID = "kafka-rollout"
@@ -259,8 +259,9 @@ class NodeConnection:
         handshake = link.exchange(SaslHandshakeRequest(mechanism=name, version=1), deadline)
         if handshake.error_code:
             raise CredentialsError(
-                f"{self.who} does not offer SASL mechanism {name}.",
-                remedy=f"It offers {', '.join(handshake.mechanisms) or 'none'}; correct sasl.mechanism.",
+                f"{self.who} does not offer SASL mechanism {name}. It offers "
+                f"{', '.join(handshake.mechanisms) or 'none'}.",
+                remedy=_mechanism_remedy(handshake.mechanisms),
             )
         mechanism = get_sasl_mechanism(name)(host=self._host, **settings)
         while not mechanism.is_done():
@@ -471,3 +472,14 @@ def _remaining(deadline: float) -> float:
     if remaining <= 0:
         raise TimeoutError
     return remaining
+
+
+def _mechanism_remedy(offered: Iterable[str]) -> str:
+    """Return the mechanisms of a listener with which this tool can log in, or what the listener needs."""
+    usable = [name for name in SaslMechanism if name in offered]
+    if usable:
+        return f"Set sasl.mechanism to {' or '.join(usable)}."
+    return (
+        f"This tool logs in with {', '.join(SaslMechanism)} or a client certificate, and not with Kerberos or a class "
+        "of your own. Add one of them to sasl.enabled.mechanisms of the listener, or add a listener for this tool."
+    )

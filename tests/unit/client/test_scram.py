@@ -68,3 +68,27 @@ def test_an_answer_without_its_fields_is_a_sentence(first: str) -> None:
     error, sent = refusal(first)
     assert str(error)
     assert len(sent) == 1
+
+
+@pytest.mark.parametrize(
+    ("offered", "remedy"),
+    [
+        (["GSSAPI"], "not with Kerberos or a class of your own. Add one of them to sasl.enabled.mechanisms"),
+        (["GSSAPI", "PLAIN", "SCRAM-SHA-512"], "Set sasl.mechanism to PLAIN or SCRAM-SHA-512."),
+    ],
+)
+def test_a_listener_without_the_mechanism_names_what_this_tool_can_use(offered: list[str], remedy: str) -> None:
+    def answer(api_key: int, version: int, body: bytes) -> Any:
+        if api_key == SaslHandshakeRequest.API_KEY:
+            return SaslHandshakeResponse(version=version, error_code=33, mechanisms=offered)
+        return listener.well(api_key, version, body)
+
+    listener = Listener(answer)
+    try:
+        with pytest.raises(CredentialsError) as raised:
+            NodeConnection(listener.address, "Broker 1", SECURITY).ask(listener.question(), timeout_s=10)
+    finally:
+        listener.close()
+    said = f"Broker 1 does not offer SASL mechanism SCRAM-SHA-256. It offers {', '.join(offered)}."
+    assert raised.value.sentence == said
+    assert remedy in raised.value.remedy
