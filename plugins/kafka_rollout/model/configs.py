@@ -23,6 +23,10 @@ CONFIG_PROVIDERS = "config.providers"
 _REFERENCE = re.compile(r"\$\{[^}]*:")  # every value that ConfigTransformer.DEFAULT_PATTERN matches, and some more
 
 
+BYTE_ORDER_MARK = "\xef\xbb\xbf"
+"""U+FEFF in UTF-8, as java.util.Properties reads it: in Latin-1, as a part of the first key."""
+
+
 def is_reference(value: str) -> bool:
     """Return whether a value contains `${provider:`, so that the value of the setting is unknown."""
     return _REFERENCE.search(value) is not None

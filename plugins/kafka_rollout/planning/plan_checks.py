@@ -34,6 +34,7 @@ from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
+    byte_order_mark_findings,
     config_findings,
     controlled_shutdown_findings,
     java_findings,
@@ -92,7 +93,10 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     )
     if not down:
         yield ROLLBACK_END_CHECK.ran(rollback_end_findings(catalogue, path, finalized), unless=unless)
-    yield CONFIGURATION_CHECK.ran(config_findings(plan.target, observed.starts.rejected), unless=unless)
+    yield CONFIGURATION_CHECK.ran(
+        (*config_findings(plan.target, observed.starts.rejected), *byte_order_mark_findings(configs)),
+        unless=unless,
+    )
     yield START_FILES_CHECK.ran(start_findings(observed.starts), unless=unless)
     yield BETWEEN_NODES_CHECK.ran(
         planned_agreement_findings(cluster, state, (planned[release] for release in ahead), observed.directories),

@@ -7,6 +7,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
+from kafka_rollout.formats.files.server_properties import parse
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
@@ -112,6 +113,15 @@ def test_levels_outside_a_releases_range_block_and_the_way_back_warns() -> None:
 def test_what_the_target_refuses_is_found() -> None:
     plan = _plan(state(), starts=ObservedStarts(rejected={4: ("old.thing is gone",), 5: ()}))
     assert {f.identity for f in plan.blockers} == {("CONFIG-REJECTED", "node 4")}
+
+
+def test_a_file_with_a_byte_order_mark_is_named_with_the_setting_that_kafka_does_not_read() -> None:
+    marked = parse("\ufeffnum.io.threads=9\nlog.dirs=/data\n".encode())
+    plan = _plan(state(), configs={i: marked if i == 4 else {"log.dirs": "/data"} for i in IDS})
+    (found,) = [f for f in plan.findings if f.code == "FIRST-SETTING-UNREAD"]
+    assert (found.subject, found.sentence) == (
+        *("node 4", "Node 4 does not read num.io.threads: its file begins with a byte order mark."),
+    )
 
 
 BOOTSTRAP_ONLY = {"controller.quorum.bootstrap.servers": "c1:9093"}

@@ -7,11 +7,13 @@ import re
 import shlex
 import textwrap
 import urllib.parse
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from cryptography import x509
+from cryptography.exceptions import InvalidSignature
 from cryptography.hazmat.primitives import serialization
 from cryptography.hazmat.primitives.serialization import pkcs12
 
@@ -31,7 +33,7 @@ from kafka_rollout.client.security.client_security import (
 from kafka_rollout.client.security.jaas import parse_jaas
 from kafka_rollout.client.security.java_settings import KAFKAS_CLASSES, OF_BROKERS, WITHOUT_EFFECT
 from kafka_rollout.formats.files.server_properties import parse
-from kafka_rollout.model.configs import is_reference
+from kafka_rollout.model.configs import BYTE_ORDER_MARK, is_reference
 from kafka_rollout.model.topology import ClusterSpec
 
 _USE_FILE = "Use the path of a client.properties file."
@@ -181,6 +183,12 @@ def parse_client_properties(path: Path, content: bytes, mode: int) -> ClientSecu
 
 
 def _refuse_unknown(path: Path, settings: Mapping[str, str]) -> None:
+    if marked := [key for key in settings if key.startswith(BYTE_ORDER_MARK)]:
+        raise UserError(
+            f"{path} begins with a byte order mark, so Kafka's clients do not read its first setting, "
+            f"{escape_invisible(marked[0].removeprefix(BYTE_ORDER_MARK))}.",
+            remedy="Save the file without the byte order mark.",
+        )
     known = {*_USED, *KAFKAS_CLASSES}
     unknown = sorted(
         key
@@ -356,8 +364,10 @@ class _Properties:
         found = self._pkcs12(_STORE, path, content, self._settings.get(_STORE_PASSWORD))
         if found.key is None or found.cert is None:
             raise self._wrong(f"{_STORE} {path} contains no key with its certificate", "Use the keystore of the user.")
-        certificates = [found.cert, *found.additional_certs]
-        pem = b"".join(one.certificate.public_bytes(serialization.Encoding.PEM) for one in certificates)
+        others = [one.certificate for one in found.additional_certs]
+        pem = b"".join(
+            one.public_bytes(serialization.Encoding.PEM) for one in _chain_of(found.cert.certificate, others)
+        )
         private = found.key.private_bytes(
             serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, serialization.NoEncryption()
         )
@@ -384,6 +394,24 @@ class _Properties:
                 f"the PKCS #12 store {path} cannot be opened with {name}",
                 f"Correct {name}. Test it: keytool -list -keystore {shlex.quote(str(path))}",
             ) from None
+
+
+def _chain_of(own: x509.Certificate, others: Iterable[x509.Certificate]) -> Iterator[x509.Certificate]:
+    """Yield a certificate and those that issued it. A store can have the certificates of other keys too."""
+    left, current = list(others), own
+    yield own
+    while issuer := next((one for one in left if _issued(one, current)), None):
+        yield issuer
+        left.remove(issuer)
+        current = issuer
+
+
+def _issued(issuer: x509.Certificate, issued: x509.Certificate) -> bool:
+    try:
+        issued.verify_directly_issued_by(issuer)
+    except (ValueError, TypeError, InvalidSignature):
+        return False
+    return issuer != issued
 
 
 def _certificate(chain: str, key: str, password: str | None) -> dict[str, Any]:

@@ -10,6 +10,7 @@ from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examin
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import (
+    BYTE_ORDER_MARK,
     ExpectedConfigs,
     NodeConfigs,
     is_reference,
@@ -33,6 +34,12 @@ _SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
 CONFIG_REJECTED = FindingCode(
     "CONFIG-REJECTED", BLOCKER, "The target's own classes reject the configuration or a directory of a node."
 )
+FIRST_SETTING_UNREAD = FindingCode(
+    "FIRST-SETTING-UNREAD",
+    WARNING,
+    "A configuration file begins with a byte order mark, so Kafka does not read its first setting.",
+    "Save the file without the byte order mark. The setting then counts from the next start on.",
+)
 BOOTSTRAP_CHECKPOINT_REJECTED = FindingCode(
     "BOOTSTRAP-CHECKPOINT-REJECTED",
     BLOCKER,
@@ -45,7 +52,7 @@ CONFIGURATION_CHECK = Check(
     "node-configuration",
     "Configuration of each node, by the target's own classes",
     "upgrade.md#configuration-of-a-node",
-    (CONFIG_REJECTED, BOOTSTRAP_CHECKPOINT_REJECTED),
+    (CONFIG_REJECTED, BOOTSTRAP_CHECKPOINT_REJECTED, FIRST_SETTING_UNREAD),
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
 )
@@ -169,6 +176,17 @@ def planned_configs(
             node_id: effective_config(node_id, config, ordered, release) for node_id, config in found[before].items()
         }
     return found
+
+
+def byte_order_mark_findings(configs: NodeConfigs) -> Iterable[Finding]:
+    """Yield a finding for each node whose file begins with U+FEFF. Java reads it as a part of the first key."""
+    for node_id, config in sorted(configs.items()):
+        for key in config:
+            if key.startswith(BYTE_ORDER_MARK):
+                name = key.removeprefix(BYTE_ORDER_MARK)
+                yield FIRST_SETTING_UNREAD.found(
+                    f"node {node_id}", f"Node {node_id} does not read {name}: its file begins with a byte order mark."
+                )
 
 
 def config_findings(target: Release, config_problems: Mapping[int, tuple[str, ...]]) -> tuple[Finding, ...]:

@@ -116,6 +116,30 @@ def test_pkcs12_stores_are_converted_in_memory(certificates: Path) -> None:
     assert sorted(certificates.iterdir()) == sorted([*before, certificates / "client.properties"])
 
 
+def test_of_a_store_with_two_keys_the_chain_of_one_is_used(certificates: Path) -> None:
+    """A store of keytool can have several keys. cryptography lists their certificates beside those of the issuers."""
+    ca, _ = authority(certificates)
+    certificate(certificates, "other", authority(certificates))
+    key = serialization.load_pem_private_key((certificates / "rollout.key").read_bytes(), None)
+    own, other = (
+        x509.load_pem_x509_certificate((certificates / f"{name}.pem").read_bytes()) for name in ("rollout", "other")
+    )
+    assert own.issuer == other.issuer
+    encrypted = serialization.BestAvailableEncryption(SECRET.encode())
+    store = pkcs12.serialize_key_and_certificates(b"rollout", key, own, [other, ca], encrypted)
+    (certificates / "keys.p12").write_bytes(store)
+    read = _read(
+        certificates,
+        f"security.protocol=SSL\nssl.keystore.location={certificates}/keys.p12\nssl.keystore.password={SECRET}\n",
+    )
+    assert x509.load_pem_x509_certificates(Path(read.certificate_location or "").read_bytes()) == [own, ca]
+
+
+def test_a_byte_order_mark_hides_the_first_setting_from_java(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match=r"begins with a byte order mark, so .* first setting, security\.protocol\."):
+        _read(tmp_path, "\xef\xbb\xbfsecurity.protocol=SSL\nclient.id=x\n")
+
+
 def test_a_child_process_can_read_what_is_in_memory(certificates: Path) -> None:
     pem = (certificates / "ca.pem").read_text().replace("\n", " ")
     read = _read(certificates, f"security.protocol=SSL\nssl.truststore.certificates={pem}\n")
