@@ -41,6 +41,12 @@ from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, Conte
 
 BEFORE = "state/before.json"
 COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
+STATE_LOST = Difference(
+    kind="state before the run",
+    subject="cluster",
+    sentence="The stored state of the cluster before the first change of the run is lost, so it is unknown what the "
+    "run changed.",
+)
 NOTHING_TO_ACCEPT = "The comparison found no difference that needs an approver."
 _PATIENCE_S, _PAUSE_S = 8.0, 2.0  # a broker that was just unfenced, or applies a dynamic value
 _RECORDED = 20
@@ -49,12 +55,13 @@ _RECORDED = 20
 def record_state(ports: ClusterPorts) -> ClusterInventory:
     """Store configuration, contents and ACLs. After the first change of the run, the first state stays as the base.
 
-    Raises SkippedStepError if the run has changed the cluster and no state was stored.
+    Raises SkippedStepError if the run has changed the cluster and the stored state is lost: the state of now is not
+    that of before.
     """
     kept: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
     if has_acted(ports.run.events()):
         if kept is None:
-            raise SkippedStepError("The run changed the cluster before this step existed: an earlier version began it.")
+            raise SkippedStepError(STATE_LOST.sentence)
         return kept
     inventory = read_inventory(ports.admin, ports.clock)
     ports.run.attach(BEFORE, inventory)
@@ -65,24 +72,23 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
 def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> tuple[Difference, ...]:
     """Return and record every difference. Those that an approver accepted after the roll are accepted here too.
 
-    Raises SkippedStepError if no state was stored.
+    A stored state that is lost is a difference: what changed is unknown.
     """
     before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
-    if before is None:
-        raise SkippedStepError("The run has no record of the state before its first change.")
     accepted = _accepted(ports, plan) if after is ComparedAfter.LEVELS else frozenset()
     expected = replace(find_expected_configs(plan, ports.catalogue), dropped=dropped_settings(ports))
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
-        now = read_inventory(ports.admin, ports.clock, configured_groups=before.group_configs)
-        differences = compare_states(before, now, expected)
+        known = before.group_configs if before is not None else ()
+        now = read_inventory(ports.admin, ports.clock, configured_groups=known)
+        differences = (STATE_LOST,) if before is None else compare_states(before, now, expected)
         return now, tuple(
             replace(difference, accepted=difference.fails and difference.sentence in accepted)
             for difference in differences
         )
 
     now, differences = until(
-        ports.clock, compare, lambda seen: not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S
+        ports.clock, compare, lambda seen: before is None or not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S
     )
     differences = (
         *differences,
@@ -91,7 +97,7 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
     ports.run.attach(
         COMPARED[after],
         {
-            "before": before.counts,
+            "before": before.counts if before is not None else {},
             "after_counts": now.counts,
             "unasked": {PARTS.get(part, part): why for part, why in now.unasked.items()},
             "new_settings": new_settings(differences),
@@ -165,10 +171,12 @@ CONTENTS_COMPARED = "inventory/compared.json"
 def take_inventory(ports: ClusterPorts) -> ClusterInventory:
     """Store the contents in the run history.
 
-    After the first change of the run, the first inventory stays as the base.
+    After the first change of the run, the first inventory stays as the base. Raises as `record_state` does.
     """
     kept: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
-    if kept is not None and has_acted(ports.run.events()):
+    if has_acted(ports.run.events()):
+        if kept is None:
+            raise SkippedStepError(STATE_LOST.sentence)
         return kept
     inventory = ports.admin.inventory()
     ports.run.attach(CONTENTS_BEFORE, inventory)

@@ -7,14 +7,24 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, SkippedStepError
+from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import FinalizePolicy, Request
-from kafka_rollout.preparation.state_comparison import BEFORE, COMPARED, record_state
+from kafka_rollout.preparation.state_comparison import (
+    BEFORE,
+    COMPARED,
+    CONTENTS_BEFORE,
+    compare_inventory,
+    compare_with_state,
+    needs_no_acceptance,
+    record_state,
+    refuse_unaccepted_differences,
+    take_inventory,
+)
 from kafka_rollout.procedure.kinds import FEATURES, UPGRADE
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
@@ -27,6 +37,7 @@ from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, Defau
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.plans import plan_upgrade
 
 LOST_LINE = "log.retention.ms of broker 12 was 1000 (STATIC_BROKER_CONFIG) and is now missing."
 
@@ -205,7 +216,7 @@ def test_a_change_of_features_is_compared_too(tmp_path: Path) -> None:
     assert comparisons(ports) == [(ComparedAfter.LEVELS, 0)]
 
 
-def test_the_first_state_stays_the_base_and_a_run_of_an_earlier_version_has_none(
+def test_the_first_state_stays_the_base_and_a_lost_one_is_not_replaced(
     ports: ClusterPorts, cluster: FakeCluster
 ) -> None:
     record_state(ports)
@@ -217,5 +228,28 @@ def test_the_first_state_stays_the_base_and_a_run_of_an_earlier_version_has_none
     cluster.acls = set()
     assert record_state(ports).acls == (read_acl("User:bob"),)
     ports.run.detach(BEFORE)
-    with pytest.raises(SkippedStepError, match="earlier version"):
+    with pytest.raises(SkippedStepError, match="before the first change of the run is lost"):
         record_state(ports)
+
+
+def test_the_contents_of_now_never_become_those_of_before(ports: ClusterPorts) -> None:
+    take_inventory(ports)
+    ports.run.record(DefaultSet(key=MIN_ISR, value="2", before=None))
+    assert take_inventory(ports)
+    ports.run.detach(CONTENTS_BEFORE)
+    with pytest.raises(SkippedStepError, match="before the first change of the run is lost"):
+        take_inventory(ports)
+    with pytest.raises(FatalError, match="no inventory from before its first change"):
+        compare_inventory(ports)
+
+
+def test_a_lost_state_is_a_difference_that_an_approver_decides(ports: ClusterPorts) -> None:
+    """Killed or erased in between: an absent record does not mean that nothing changed."""
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_state(ports)
+    ports.run.detach(BEFORE)
+    (lost,) = [one for one in compare_with_state(ports, plan, ComparedAfter.ROLL) if one.fails]
+    assert "it is unknown what the run changed" in lost.sentence
+    assert needs_no_acceptance(ports, plan, ComparedAfter.ROLL) is None
+    with pytest.raises(RefusedError, match="it is unknown what the run changed"):
+        refuse_unaccepted_differences(ports, plan)
