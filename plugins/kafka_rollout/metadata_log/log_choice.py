@@ -10,7 +10,7 @@ replaces it by the snapshot (KafkaMetadataLog.truncateToLatestSnapshot).
 from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
@@ -59,6 +59,10 @@ class NodeLog:
     voted_id: int = -1
     snapshots: frozenset[str] = frozenset()
     """File names, also of those that are not complete."""
+    directory_id: str = ""
+    """Of the directory of the log (meta.properties), in Kafka's text form; "" without one."""
+    voter_directories: Mapping[int, str] = field(default_factory=dict)
+    """Voter → its directory, of a dynamic quorum (KIP-853)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,14 +95,18 @@ def choose_log(
 
     `live`: the brokers run, and their logs are in `logs` too. The snapshot then ends beyond every log.
 
-    Raises RefusedError unless `logs` contains a majority of `voters` and of the voters in the chosen log.
+    Raises RefusedError unless `logs` contains a majority of `voters` and of the voters in the chosen log. A directory
+    that is not that of the voter with its id has an observer's log (`find_voting`).
     """
-    read = {log.node_id for log in logs}
-    _refuse_minority(frozenset(voters), read, not_read)
-    voting = [log for log in logs if log.node_id in voters or log.node_id in log.voters]
+    read, counted = {log.node_id for log in logs}, find_voting(logs)
+    others = {
+        node_id: f"node {node_id}: its directory is another one than that of the voter" for node_id in read - counted
+    }
+    _refuse_minority(frozenset(voters), counted, {**others, **not_read})
+    voting = [log for log in logs if log.node_id in counted and log.node_id in {*voters, *log.voters}]
     best = max(voting, key=lambda log: (log.epoch, log.end_offset, -log.node_id))
     if best.voters:
-        _refuse_minority(best.voters, read, not_read)
+        _refuse_minority(best.voters, counted, {**others, **not_read})
     return ChosenLog(
         node_id=best.node_id,
         end_offset=best.end_offset,
@@ -109,6 +117,19 @@ def choose_log(
         not_read=tuple(not_read[node_id] for node_id in sorted(not_read)),
         snapshot_offset=OFFSETS_BEYOND + max(log.end_offset for log in logs) if live else None,
     )
+
+
+def find_voting(logs: Iterable[NodeLog]) -> frozenset[int]:
+    """Return the nodes whose log is that of the voter with their id, by the most advanced of these logs.
+
+    In a dynamic quorum a voter is a node id and a directory id (ReplicaKey, VoterSet.isVoter). A node that was
+    formatted again observes with its new directory: a record can be committed without it. All nodes of a static quorum
+    count, and brokers, which are no voters.
+    """
+    known = list(logs)
+    newest = max(known, key=lambda log: (log.epoch, log.end_offset), default=None)
+    directories = {} if newest is None else newest.voter_directories
+    return frozenset(log.node_id for log in known if directories.get(log.node_id, log.directory_id) == log.directory_id)
 
 
 def _refuse_minority(quorum: Collection[int], read: Collection[int], not_read: Mapping[int, str]) -> None:
@@ -198,7 +219,8 @@ def decide_snapshot_use(
         return SnapshotUse.USED
     if any(_has_leader(log, epoch) or _has_snapshot(log, chosen) for log in brokers):
         return SnapshotUse.USED
-    if not (has_majority(voters, controllers) and has_majority(chosen.voters, controllers)):
+    voting = find_voting(controllers.values())
+    if not (has_majority(voters, voting) and has_majority(chosen.voters, voting)):
         return SnapshotUse.UNKNOWN
     votes = {log.voted_id for log in controllers.values() if log.known_epoch > epoch and log.voted_id >= 0}
     return SnapshotUse.UNKNOWN if votes - controllers.keys() else SnapshotUse.UNUSED

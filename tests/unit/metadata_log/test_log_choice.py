@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
@@ -51,6 +53,32 @@ def test_a_majority_of_the_voters_that_the_chosen_log_names_is_needed_as_well() 
     logs = [log(1, 6, 300, voters=grown), log(2, 6, 299, voters=grown), log(5, 6, 301, voters=grown)]
     chosen = choose_log(logs, VOTERS, {})
     assert (chosen.node_id, chosen.voters) == (5, (1, 2, 3, 4, 5))
+
+
+DIRECTORIES = {1: "one", 2: "two", 3: "three"}
+
+
+def dynamic(node_id: int, end: int, directory: str) -> NodeLog:
+    of_voters = frozenset(DIRECTORIES)
+    return replace(log(node_id, 6, end, voters=of_voters), directory_id=directory, voter_directories=DIRECTORIES)
+
+
+def test_a_directory_that_was_formatted_again_is_no_voter() -> None:
+    """A record that nodes 2 and 3 committed before the disk of node 3 was replaced is in the log of node 2 alone."""
+    behind, again = dynamic(1, 290, "one"), dynamic(3, 295, "new")
+    with pytest.raises(
+        RefusedError, match=r"1 of 3 voters.*node 3: its directory is another one than that of the voter"
+    ):
+        choose_log([behind, again], VOTERS, {2: "node 2: gone"})
+    assert choose_log([behind, dynamic(2, 300, "two"), again], VOTERS, {}).node_id == 2
+    assert choose_log([behind, dynamic(3, 295, "three")], VOTERS, {2: "node 2: gone"}).node_id == 3
+    broker = replace(log(11, 6, 310), directory_id="eleven", voter_directories=DIRECTORIES)
+    assert choose_log([behind, dynamic(2, 300, "two"), broker], VOTERS, {}).node_id == 2
+
+
+def test_a_voter_without_the_id_of_its_directory_is_unknown() -> None:
+    with pytest.raises(RefusedError, match="1 of 3 voters"):
+        choose_log([dynamic(1, 290, "one"), dynamic(3, 295, "")], VOTERS, {})
 
 
 def test_an_old_log_that_knows_only_itself_does_not_make_a_majority() -> None:

@@ -45,6 +45,19 @@ def test_a_majority_of_controllers_without_a_later_leader_can_use_the_old_logs_a
     assert decide_snapshot_use(CHOSEN, VOTERS, two, [BROKER]) is SnapshotUse.UNUSED
 
 
+def test_a_controller_that_was_formatted_again_is_not_a_stopped_voter() -> None:
+    """It cannot vote, and has stored no epoch of an election of the other two."""
+    directories = {node_id: f"directory-{node_id}" for node_id in VOTERS}
+    known = {
+        node_id: replace(one, directory_id=directories[node_id], voter_directories=directories)
+        for node_id, one in INSTALLED.items()
+    }
+    two = {1: known[1], 3: known[3]}
+    assert decide_snapshot_use(CHOSEN, VOTERS, two, [BROKER]) is SnapshotUse.UNUSED
+    again = {1: known[1], 3: replace(known[3], directory_id="new")}
+    assert decide_snapshot_use(CHOSEN, VOTERS, again, [BROKER]) is SnapshotUse.UNKNOWN
+
+
 @pytest.mark.parametrize(
     "shows",
     [{"newest_epoch": EPOCH + 1}, {"known_epoch": EPOCH + 1, "leader_id": 2}],

@@ -422,6 +422,7 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
     epoch, end = (newest.epoch, newest.end_offset) if newest else (0, 0)
     state = quorum_state(folder)
     voters = frozenset(int(voter["voterId"]) for voter in state.get("currentVoters") or ())
+    directories: dict[int, str] = {}
     newest_epoch = max([epoch, *(one for one, _ in leader_epochs(folder))])
     for batch, is_log in read_start(folder, newest, outline=True):
         if is_log:
@@ -429,7 +430,8 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
             newest_epoch = max(newest_epoch, epoch)
         for record in batch.records:
             if record.type == CONTROL_VOTERS:
-                voters = frozenset(voter["voterId"] for voter in decode_voters(record.value))
+                directories = {one["voterId"]: one["voterDirectoryId"] for one in decode_voters(record.value)}
+                voters = frozenset(directories)
     return NodeLog(
         node_id=node_id,
         epoch=epoch,
@@ -440,7 +442,14 @@ def node_log(folder: MetadataFolder, node_id: int) -> NodeLog:
         leader_id=int(state.get("leaderId", -1)),
         voted_id=int(state.get("votedId", -1)),
         snapshots=frozenset(path.name for path in folder.log.iterdir() if ".checkpoint" in path.name),
+        directory_id=_directory_id(folder),
+        voter_directories=directories,
     )
+
+
+def _directory_id(folder: MetadataFolder) -> str:
+    path = folder.root / META
+    return server_properties.parse(read_regular(path)).get("directory.id", "") if path.exists() else ""
 
 
 def leader_epochs(folder: MetadataFolder) -> Epochs:
