@@ -182,9 +182,13 @@ def quorum_lacks(ports: ReadPorts, plan: Plan) -> str:
         if leader < 0:
             return "the quorum has no leader."
         # The leader has replayed everything that is finalized; a follower can be slightly behind.
-        found = ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION)
+        features = ports.admin.features(ports.cluster.node(leader))
     except TransientError as error:
         return error.sentence
+    found = features.finalized.get(METADATA_VERSION)
+    # A controller before 3.5 reports no levels at all. One that was just elected reports them without an epoch.
+    if found is None and (features.supported or features.without_quorum):
+        return f"controller {leader} does not report metadata.version yet."
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 

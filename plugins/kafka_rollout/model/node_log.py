@@ -54,7 +54,9 @@ _OF_VALUES = "\t"
 REMOTE_LOG_MANAGER = "org.apache.kafka.server.log.remote.metadata.storage.TopicBasedRemoteLogMetadataManager"
 _INITIALISED = "Initialized topic-based RLMM resources successfully"
 # The manager tries this again by itself, and logs the success or another error.
-_TRIED_AGAIN = re.compile(r"Encountered error while creating \S+ topic\.")
+# Its text by release: 3.6.2 "creating remote log metadata topic", 3.7.2 and 4.0.1 "creating NAME topic", 4.3.1
+# "querying or creating NAME topic".
+_TRIED_AGAIN = re.compile(r"Encountered error while (querying or )?creating (\S+|remote log metadata) topic\.")
 _FAULTS = "org.apache.kafka.server.fault.LoggingFaultHandler"
 # DynamicConfigPublisher writes no blank before the name of a subscription.
 _CONFIG_FAULT = re.compile(

@@ -83,7 +83,19 @@ def test_a_manager_that_refuses_its_topic_is_not_initialised_although_it_says_so
     refused = condition(STARTED, line("ERROR", other_count), INITIALISED)
     assert not refused.is_met
     assert other_count in refused.evidence
-    retried = line("ERROR", "Encountered error while creating __remote_log_metadata topic.")
+    assert not condition(
+        STARTED, line("ERROR", "Encountered error while creating a producer topic."), INITIALISED
+    ).is_met
+
+
+@pytest.mark.parametrize(
+    "what",
+    ["creating remote log metadata", "creating __remote_log_metadata", "querying or creating __remote_log_metadata"],
+    ids=["3.6.2", "4.0.1", "4.3.1"],
+)
+def test_a_topic_that_the_manager_creates_again_by_itself_is_no_error(what: str) -> None:
+    """TopicBasedRemoteLogMetadataManager logs the success, or another error."""
+    retried = line("ERROR", f"Encountered error while {what} topic.")
     assert condition(STARTED, retried, INITIALISED).is_met
 
 

@@ -12,14 +12,14 @@ import pytest
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.lowering import live
-from kafka_rollout.lowering.lowered_snapshot import install_on
+from kafka_rollout.lowering.lowered_snapshot import install_on, quorum_lacks
 from kafka_rollout.lowering.outage_facts import shown_live_facts
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
-from kafka_rollout.model.state import Movements
+from kafka_rollout.model.state import Movements, NodeFeatures
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.step_events import (
     LiveLowered,
@@ -31,7 +31,7 @@ from kafka_rollout.run.step_events import (
 from tests.fakes.cluster import R431, FakeCluster, make_spec
 from tests.fakes.dying_files import KilledError
 from tests.fakes.metadata_logs import FakeMetadataLogs, FakePrepared
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_downgrade
 from tests.unit.lowering.test_offline import R421
@@ -268,6 +268,25 @@ def test_a_broker_whose_log_end_is_unknown_stops_it(world: FakeCluster, ports: C
     with pytest.raises(RefusedError, match="The end of a running broker's metadata log is unknown"):
         live.lower_live(ports, plan)
     assert not is_lowered(world)
+
+
+@pytest.mark.parametrize(
+    ("features", "lacks"),
+    [
+        (NodeFeatures(supported={METADATA_VERSION: VersionRange(7, 30)}, finalized={}, epoch=None), True),
+        (NodeFeatures(supported={}, finalized={}, epoch=None, without_quorum=True), True),
+        (NodeFeatures(supported={}, finalized={}, epoch=None), False),
+        (NodeFeatures(supported={}, finalized={METADATA_VERSION: 29}, epoch=7), False),
+        (NodeFeatures(supported={}, finalized={METADATA_VERSION: 30}, epoch=7), True),
+    ],
+    ids=["just elected", "without an epoch", "before 3.5", "lowered", "not lowered"],
+)
+def test_a_controller_that_does_not_report_the_level_yet_does_not_serve_at_it(
+    ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, features: NodeFeatures, *, lacks: bool
+) -> None:
+    plan = approved(ports)
+    monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: features)
+    assert bool(quorum_lacks(ports, plan)) is lacks
 
 
 def test_the_backups_of_an_earlier_downgrade_stay_and_the_controllers_start_again(
