@@ -141,6 +141,9 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     cluster.finalized = {"metadata.version": 29, "transaction.version": 2}
     assert requires_approval(plan_for(ports, down="transaction.version:1", approve=False))
     assert requires_approval(plan_for(ports, up="metadata.version:30", approve=False))
+    elr = plan_for(ports, up="eligible.leader.replicas.version:1", approve=False)
+    assert elr.default_changes, "the controller writes a default of min.insync.replicas, which stays"
+    assert requires_approval(elr)
     assert not requires_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
     plan = plan_for(ports, up="group.version:1", approve=False)
     assert not requires_approval(plan)

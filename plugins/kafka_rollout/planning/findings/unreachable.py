@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
@@ -88,18 +88,29 @@ def throttle_findings(cluster: ClusterSpec, dynamic: DynamicConfigs) -> Iterator
 
 
 def _delete_throttle(cluster: ClusterSpec, dynamic: DynamicConfigs, topics: list[str]) -> str:
+    """Return the commands. Each deletes what its entity has: kafka-configs.sh up to 3.9 refuses any other name."""
     script = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter"
-    rates = ",".join(f"{half}.replication.throttled.rate" for half in _HALVES)
-    lists = ",".join(f"{half}.replication.throttled.replicas" for half in _HALVES)
-    limited = [str(i) for i, found in sorted(dynamic.brokers.items()) if set(found) & set(rates.split(","))]
+    rates = [f"{half}.replication.throttled.rate" for half in _HALVES]
+    lists = [f"{half}.replication.throttled.replicas" for half in _HALVES]
+
+    def deleted(settings: Mapping[str, str], names: Iterable[str]) -> str:
+        return ",".join(name for name in names if name in settings)
+
     parts = []
-    if set(dynamic.all_brokers) & set(rates.split(",")):
-        parts.append(f"{script} --entity-type brokers --entity-default --delete-config {rates}")
-    if limited:
-        each = f" (and brokers {few(limited[1:])})" if len(limited) > 1 else ""
-        parts.append(f"{script} --entity-type brokers --entity-name {limited[0]} --delete-config {rates}{each}")
-    each = f" (and {few(topics[1:])})" if len(topics) > 1 else ""
-    parts.append(f"{script} --entity-type topics --entity-name {topics[0]} --delete-config {lists}{each}")
+    if found := deleted(dynamic.all_brokers, rates):
+        parts.append(f"{script} --entity-type brokers --entity-default --delete-config {found}")
+    entities = (
+        ("brokers", {str(node_id): deleted(found, rates) for node_id, found in sorted(dynamic.brokers.items())}),
+        ("topics", {topic: deleted(dynamic.topics[topic], lists) for topic in topics}),
+    )
+    for kind, of_each in entities:
+        alike: defaultdict[str, list[str]] = defaultdict(list)
+        for entity, names in of_each.items():
+            alike[names].append(entity)
+        for names, (first, *others) in alike.items():
+            if names:
+                each = f" (and {kind} {few(others)})" if others else ""
+                parts.append(f"{script} --entity-type {kind} --entity-name {first} --delete-config {names}{each}")
     return f"{'; '.join(parts)}."
 
 
