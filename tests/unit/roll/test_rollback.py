@@ -21,7 +21,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
-from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.events import ApprovalOf, Decision, StepBegan, StepEnded
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
@@ -130,7 +130,8 @@ def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path
     before = len(cluster.stops)
 
     def pauses_between_nodes() -> bool:
-        if len(cluster.stops) == before + 2 and isinstance(ports.run.events()[-1], GatePassed):
+        of_nodes = [event for event in ports.run.events() if not isinstance(event, StepBegan | StepEnded)]
+        if len(cluster.stops) == before + 2 and isinstance(of_nodes[-1], GatePassed):
             cluster.clock.sleep(4000.0)
             cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
         return False
