@@ -21,19 +21,29 @@ from fastapi.dependencies import utils as dependencies
 if TYPE_CHECKING:
     from fastapi import FastAPI
     from fastapi.dependencies.models import Dependant
+    from starlette.middleware.base import BaseHTTPMiddleware
+    from starlette.types import Receive, Scope, Send
 
 
 @contextmanager
 def quick_execution_api() -> Iterator[None]:
+    from airflow.api_fastapi.execution_api import app as app_module
     from airflow.sdk.execution_time.supervisor import in_process_api_server
 
     api = in_process_api_server()
     with pytest.MonkeyPatch.context() as patch, _Transport.open(api.app) as transport:
         # Afterwards: while the application is created, each version of the API changes the descriptions.
         patch.setattr(dependencies, "get_dependant", _describe_once(dependencies.get_dependant))
+        # These add a task and two streams to each request, for headers that no request has here.
+        for middleware in (app_module.CorrelationIdMiddleware, app_module.JWTReissueMiddleware):
+            patch.setattr(middleware, "__call__", _pass_on)
         api.transport = transport
         yield
         in_process_api_server.cache_clear()
+
+
+async def _pass_on(middleware: BaseHTTPMiddleware, scope: Scope, receive: Receive, send: Send) -> None:
+    await middleware.app(scope, receive, send)
 
 
 def _describe_once(describe: Callable[..., Dependant]) -> Callable[..., Dependant]:
