@@ -131,7 +131,7 @@ def test_a_registration_that_cannot_be_read_is_not_right(tmp_path: Path) -> None
     assert starts(cluster) == {1: 1, 2: 2, 3: 2}
 
 
-@pytest.mark.parametrize("every", [11])
+@pytest.mark.parametrize("every", [29, pytest.param(11, marks=pytest.mark.full)])
 def test_a_kill_in_the_second_restarts_ends_with_one_more_start_of_each_node(tmp_path: Path, every: int) -> None:
     def at_the_second_restarts(number: int) -> tuple[FakeCluster, ClusterPorts, Plan]:
         cluster, ports, plan = fresh(tmp_path, f"run-{number}")
