@@ -16,7 +16,7 @@ from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.releases import NEWEST
 from tools.demo.folder import PROJECT_ROOT
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_java_per_release")]
 
 BROKER = {
     "process.roles": "broker,controller",

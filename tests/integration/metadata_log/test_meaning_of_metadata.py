@@ -21,7 +21,7 @@ from tests.metadata_records import acl, append_records, empty_records
 from tests.paths import FIXTURES
 from tests.releases import NEWEST
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_java_per_release")]
 
 R362, R370, R402, R412, R431 = (Release.parse(name) for name in ("3.6.2", "3.7.0", "4.0.2", "4.1.2", "4.3.1"))
 R440 = Release(4, 4, 0)
