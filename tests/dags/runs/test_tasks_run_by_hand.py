@@ -21,6 +21,7 @@ from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure, Step
 from kafka_rollout.roll import loop
 from kafka_rollout.run.events import Approval, ApprovalOf, CanaryAsked, Decision, events_of
+from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import GatePassed, Stopping
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -109,6 +110,25 @@ def test_an_answer_to_another_plan_than_the_one_that_was_shown_approves_nothing(
 
 def shown_as_asked(record_id: Any, *, subject: str, body: str, **_: Any) -> Any:
     return subject, body
+
+
+def test_a_gate_that_waits_on_after_an_answer_does_not_show_the_request_any_more(
+    ports: ClusterPorts, plan: Plan
+) -> None:
+    from airflow.sdk.exceptions import TaskDeferred
+
+    from kafka_rollout.airflow.gates.batch_sensors import BatchGateSensor
+    from kafka_rollout.airflow.gates.batch_trigger import GateOf
+
+    step = step_of(UPGRADE, "roll.gate_after")
+    task = BatchGateSensor(
+        task_id="gate_after", cluster="fake", step=step, of=RollOf.PLAN, batch=None, gate=GateOf.AFTER
+    )
+    context = context_of(plan, {}, task)
+    context["task_state_store"].set("waits_for", "an answer: How to continue?")
+    with pytest.raises(TaskDeferred):
+        task.go_on(context)
+    assert context["task_state_store"]["waits_for"].startswith("the gate after the start;")
 
 
 def test_a_gate_that_is_marked_as_passed_lets_no_stop_through(ports: ClusterPorts, plan: Plan) -> None:

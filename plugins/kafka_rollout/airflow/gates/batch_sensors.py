@@ -21,6 +21,7 @@ from kafka_rollout.airflow.approvals.asking import (
     read_answer,
     record_decision,
     recorded_with,
+    show_waiting,
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -92,7 +93,9 @@ class BatchTask(RolloutOperator):
         return roll, roll.batches[index]
 
     def wait(self, context: Context, gate: GateOf, *, resumes: bool) -> NoReturn:
-        """Wait in the triggerer for a gate of the batch."""
+        """Wait in the triggerer for a gate of the batch. The state store keeps what a worker wrote last."""
+        at = "before the stop" if gate is GateOf.BEFORE else "after the start"
+        show_waiting(context, f"the gate {at}; the newest lines of the log say what it waits for")
         trigger = BatchTrigger(
             cluster=self.cluster,
             of=self.of.value,
