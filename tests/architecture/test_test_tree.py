@@ -1,7 +1,9 @@
-"""The folders of the unit tests mirror the packages."""
+"""The folders of the unit tests mirror the packages, and no test runs again without a difference."""
 
 from __future__ import annotations
 
+import ast
+from collections.abc import Iterator
 from pathlib import Path
 
 from tests.paths import ROOT
@@ -33,3 +35,22 @@ def test_each_folder_of_unit_tests_has_the_name_of_a_package() -> None:
 
 def test_the_files_that_start_first_exist() -> None:
     assert [file for file in LONGEST_FIRST if not (ROOT / file).is_file()] == []
+
+
+def unread_params(source: str) -> Iterator[str]:
+    """Yield each fixture that has parameters and reads none: its tests would run again without a difference."""
+    for function in ast.walk(ast.parse(source)):
+        if not isinstance(function, ast.FunctionDef):
+            continue
+        options = [one.keywords for one in function.decorator_list if isinstance(one, ast.Call)]
+        reads = any(isinstance(one, ast.Attribute) and one.attr == "param" for one in ast.walk(function))
+        if any(keyword.arg == "params" for keywords in options for keyword in keywords) and not reads:
+            yield function.name
+
+
+def test_each_fixture_with_parameters_reads_them() -> None:
+    found = {str(path.relative_to(ROOT)): [*unread_params(path.read_text())] for path in (ROOT / "tests").rglob("*.py")}
+    assert {path: names for path, names in found.items() if names} == {}
+    fixture = "@pytest.fixture(params=[1, 2])\ndef one(request):\n    return "
+    assert [*unread_params(f"{fixture}1")] == ["one"]
+    assert [*unread_params(f"{fixture}request.param")] == []

@@ -1,4 +1,4 @@
-"""The second restarts of nodes that an old controller registered, in both forms of the graph."""
+"""The second restarts of nodes that an old controller registered."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ R381 = Release(3, 8, 1)
 FIRST, AGAIN = "3.8.1-to-4.3.1", "4.3.1-to-4.3.1"
 
 
-@pytest.fixture(params=["groups of nodes", "one task"])
+@pytest.fixture
 def runs(runs: FakeRuns, inventory: Path) -> FakeRuns:
     """Three combined nodes on 3.8.1; node 1 is the active controller."""
     nodes = tuple(replace(node, directory=f"/nowhere/fake/{node.name}") for node in COMBINED.nodes)
