@@ -36,7 +36,7 @@ from kafka_rollout.planning.findings.advisories import releases_text, reviews_te
 from kafka_rollout.planning.findings.changed_settings import list_changed_defaults
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import KINDS as KINDS_OF_RUNS
-from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Section, Step
+from kafka_rollout.procedure.step import AnyStep, EachBatch, EachNode, Procedure, Section
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.report.check_registry import CHECKS
 from kafka_rollout.report.run_report import FORMAT, DowngradeReport, FeatureReport, RunReport
@@ -147,7 +147,7 @@ def _steps(procedure: Procedure) -> Iterator[str]:
     return _table(("step", "what it does"), list(_step_rows(procedure.parts)))
 
 
-def _step_rows(parts: Iterable[Step | EachBatch | EachNode | Section]) -> Iterator[tuple[str, str]]:
+def _step_rows(parts: Iterable[AnyStep | EachBatch | EachNode | Section]) -> Iterator[tuple[str, str]]:
     """Yield id and text of each step; a section that names its steps after itself is one row."""
     for part in parts:
         if isinstance(part, Section) and not part.prefixes:

@@ -20,13 +20,15 @@ from kafka_rollout.procedure import actions, approval_requests, conditions, part
 from kafka_rollout.procedure.step import (
     CHANGES,
     READS_LOGS,
+    ActStep,
+    ApprovalStep,
     Events,
     Jump,
+    JumpStep,
     OnResume,
     Procedure,
     RunsAfter,
     Section,
-    Step,
 )
 from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.releases.facts import Release
@@ -46,7 +48,7 @@ FINALIZING = Section(
     id="finalizing",
     doc="From the rolled nodes to proven levels.",
     parts=(
-        Step(
+        ActStep(
             id="check_features",
             label="Feature support",
             doc="Checks that every node supports the levels to be finalized (KIP-584).",
@@ -64,7 +66,7 @@ FINALIZING = Section(
             skip=conditions.no_scan_before_finalizing,
             files=(SCAN_VERDICT,),
         ),
-        Step(
+        ActStep(
             id="scan_verdict",
             label="Rollback check",
             doc="Checks that the previous release could still load the coordinator logs.",
@@ -73,14 +75,14 @@ FINALIZING = Section(
             skip=conditions.no_scan_before_finalizing,
             on_resume=OnResume.KEEP,
         ),
-        Step(
+        JumpStep(
             id="finalize_now",
             label="Finalize policy",
             doc="The finalize policy *later* ends a run that rolled nodes here.",
             act=actions.record_rolled,
             jump=Jump(past="approve_level_differences", when=conditions.finalizes_later),
         ),
-        Step(
+        ApprovalStep(
             id="approve_finalize",
             label="Approval to finalize",
             doc="An approver approves the new levels. After this, a rollback is not possible: only a downgrade undoes "
@@ -104,8 +106,7 @@ UPGRADE = Procedure(
     parts=(
         replace(parts.OBSERVE, act=actions.observe_for_upgrade),
         parts.SCAN,
-        replace(
-            parts.PLAN,
+        parts.plan(
             doc="Plans the release steps to the target and freezes the plan. Every later task checks its hash.",
             act=partial(actions.plan_change, run_of=RunOf.UPGRADE),
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
@@ -147,7 +148,7 @@ LOWERING = Section(
             progress="lowering the features, metadata.version last",
         ),
         parts.GATE_FINALIZED,
-        Step(
+        JumpStep(
             id="pass_levels",
             label="Snapshot and log checks",
             doc="Skips the snapshot and metadata-log tasks that this plan does not need.",
@@ -191,7 +192,7 @@ PROVING = Section(
             on_resume=OnResume.REPEAT,
             proves=True,
         ),
-        Step(
+        ActStep(
             id="inventory_after",
             label="Comparison of contents",
             doc="Compares everything in the cluster with the inventory before.",
@@ -206,13 +207,12 @@ DOWNGRADE = Procedure(
     dry_run_body=approval_requests.downgrade_body,
     parts=(
         parts.OBSERVE,
-        replace(
-            parts.PLAN,
+        parts.plan(
             doc="Plans the levels and the release steps and freezes the plan. Every later task checks its hash.",
             act=partial(actions.plan_change, run_of=RunOf.DOWNGRADE),
         ),
         replace(parts.SCAN, on_resume=OnResume.KEEP_APPROVED),
-        Step(
+        ActStep(
             id="scan_metadata_logs",
             label="Metadata log scan",
             doc="Replays every node's metadata log and snapshot with the older releases' own classes.",
@@ -222,7 +222,7 @@ DOWNGRADE = Procedure(
             runs_after=RunsAfter.ANYTHING,  # a failed scan is a finding of the plan
             on_resume=OnResume.KEEP_APPROVED,
         ),
-        Step(
+        ActStep(
             id="report_losses",
             label="Loss report",
             doc="Reports what the lower metadata.version loses, before the controller is asked.",
@@ -233,7 +233,7 @@ DOWNGRADE = Procedure(
         ),
         parts.REHEARSAL,
         replace(parts.end_dry_run(past="stop_traffic"), runs_after=RunsAfter.SKIPPED),  # a rehearsal can be skipped
-        Step(
+        ApprovalStep(
             id="approve_levels",
             label="Approval of the levels",
             doc="An approver approves the lower levels and what is lost.",
@@ -244,7 +244,7 @@ DOWNGRADE = Procedure(
             doc="Waits until groups that lose their type are converted, their tombstones are written, and the older "
             "releases can load the rest.",
         ),
-        Step(
+        ActStep(
             id="inventory_before",
             label="Contents before",
             doc="Records topics, offsets, groups, ACLs, configurations, users and quotas.",
@@ -254,7 +254,7 @@ DOWNGRADE = Procedure(
         ),
         parts.START_TRAFFIC,
         LOWERING,
-        Step(
+        ApprovalStep(
             id="approve_roll",
             label="Approval of the downgrade",
             doc="An approver approves the rolling downgrade with each trim, with the time without controllers of a "
@@ -280,13 +280,12 @@ FEATURES = Procedure(
     dry_run_body=approval_requests.upgrade_body,
     parts=(
         parts.OBSERVE,
-        replace(
-            parts.PLAN,
+        parts.plan(
             doc="Checks every rule of KIP-584 on every node and freezes the plan. Every later task checks its hash.",
             act=actions.plan_features,
         ),
         parts.end_dry_run(past="approve_level_differences"),
-        Step(
+        ApprovalStep(
             id="approve",
             label="Approval of the levels",
             doc="An approver approves the changes, with the users of each feature.",
@@ -295,7 +294,7 @@ FEATURES = Procedure(
         replace(parts.GATE_GROUPS, skip=conditions.does_not_wait, on_resume=OnResume.REPEAT),
         parts.RECORD_STATE,
         parts.PIN_MIN_ISR,
-        Step(
+        ActStep(
             id="update",
             label="Changed levels",
             doc="Changes the levels: metadata.version first when raised, last when lowered.",
@@ -305,7 +304,7 @@ FEATURES = Procedure(
             runs_after=RunsAfter.SKIPPED,
         ),
         # A node that does not support the levels is named before a gate waits for it.
-        Step(
+        ActStep(
             id="look_again",
             label="Nodes that joined",
             doc="Checks that no node with a narrower range joined during the change (KIP-584).",
@@ -327,8 +326,7 @@ RESTART = Procedure(
     dry_run_body=approval_requests.upgrade_body,
     parts=(
         parts.OBSERVE,
-        replace(
-            parts.PLAN,
+        parts.plan(
             doc="Plans the order of the nodes, and freezes the plan.",
             act=partial(actions.plan_change, run_of=RunOf.RESTART),
         ),

@@ -18,20 +18,27 @@ from kafka_rollout.procedure.step import (
     REHEARSES,
     SCANS,
     Act,
+    ActStep,
+    ApprovalStep,
     EachBatch,
     EachNode,
+    GateStep,
+    JoinStep,
     Jump,
+    JumpStep,
     OnResume,
     Reaction,
+    ReplaceStep,
     RunsAfter,
+    ScanStep,
     Section,
     Service,
-    Step,
+    ServiceStep,
     StepCall,
 )
 from kafka_rollout.run.projections.open_batches import BatchPart, RollOf, batches_of
 
-OBSERVE = Step(
+OBSERVE = ActStep(
     id="observe",
     label="Cluster state",
     doc="Reads the state of all nodes, the quorum, partitions, groups and clients.",
@@ -39,7 +46,7 @@ OBSERVE = Step(
     act=actions.observe_cluster,
     on_resume=OnResume.KEEP,
 )
-SCAN = Step(
+SCAN = ScanStep(
     id="scan_before_roll",
     label="Coordinator log scan",
     doc="A Spark job reads the coordinator logs. The releases of this run must be able to load them.",
@@ -50,7 +57,7 @@ SCAN = Step(
     on_resume=OnResume.KEEP,
     files=(SCAN_BEFORE_ROLL,),
 )
-REHEARSAL = Step(
+REHEARSAL = ActStep(
     id="rehearse",
     label="Rehearsal",
     doc="Tries the change on a copy of the cluster, if this machine can read the nodes' files and has enough memory. "
@@ -62,7 +69,7 @@ REHEARSAL = Step(
     on_resume=OnResume.KEEP_APPROVED,
     files=(REHEARSAL_RESULT,),
 )
-START_TRAFFIC = Step(
+START_TRAFFIC = ServiceStep(
     id="start_traffic",
     label="Test traffic start",
     doc="Starts test traffic, if the run was started with it.",
@@ -71,13 +78,17 @@ START_TRAFFIC = Step(
     skip=conditions.without_traffic,
     limits=CHANGES,
 )
-PLAN = Step(id="plan", label="Plan", doc="", progress="planning", on_resume=OnResume.KEEP)
 
 
-def gate(step_id: str, kind: GateKind, label: str, doc: str, progress: str, **fields: Any) -> Step:
+def plan(doc: str, act: Act, **fields: Any) -> ActStep:
+    """Return the step that makes the plan and freezes it."""
+    return ActStep(id="plan", label="Plan", doc=doc, progress="planning", act=act, on_resume=OnResume.KEEP, **fields)
+
+
+def gate(step_id: str, kind: GateKind, label: str, doc: str, progress: str, **fields: Any) -> GateStep:
     """Return a gate of the whole cluster. If it fails, an approver decides. A resumed run does not repeat it."""
     fields = {"on_failure": Reaction.ASK, "on_resume": OnResume.KEEP, **fields}
-    return Step(id=step_id, gate=kind, label=label, doc=doc, progress=progress, **fields)
+    return GateStep(id=step_id, gate=kind, label=label, doc=doc, progress=progress, **fields)
 
 
 GATE_GROUPS = gate(
@@ -110,7 +121,7 @@ GATE_METADATA_VERSION = gate(
     "ApiVersions.",
     "CurrentMetadataVersion of every node",
 )
-PIN_MIN_ISR = Step(
+PIN_MIN_ISR = ActStep(
     id="pin_min_insync_replicas",
     label="Pinned min.insync.replicas",
     doc="Sets the cluster-wide default of min.insync.replicas to the value that all brokers have, if the run was "
@@ -122,7 +133,7 @@ PIN_MIN_ISR = Step(
     changes=True,
     runs_after=RunsAfter.SKIPPED,
 )
-RECORD_STATE = Step(
+RECORD_STATE = ActStep(
     id="state_before",
     label="State before",
     doc="Records the effective configuration of every broker and topic, the contents and the ACLs.",
@@ -132,7 +143,7 @@ RECORD_STATE = Step(
     limits=CHANGES,
     runs_after=RunsAfter.SKIPPED,
 )
-COMPARE_AFTER_LEVELS = Step(
+COMPARE_AFTER_LEVELS = ActStep(
     id="compare_after_levels",
     label="Comparison after the levels",
     doc="Compares effective configuration, contents and ACLs with the state before the run, with additions.",
@@ -142,14 +153,14 @@ COMPARE_AFTER_LEVELS = Step(
     limits=CHANGES,
     runs_after=RunsAfter.SKIPPED,
 )
-APPROVE_LEVEL_DIFFERENCES = Step(
+APPROVE_LEVEL_DIFFERENCES = ApprovalStep(
     id="approve_level_differences",
     label="Differences after the levels",
     doc="An approver accepts or rejects the differences that the plan does not name. Skipped without such differences.",
     approval=approval_requests.LEVEL_DIFFERENCES,
     runs_after=RunsAfter.SKIPPED,
 )
-PROVE_SNAPSHOT = Step(
+PROVE_SNAPSHOT = ActStep(
     id="prove_snapshot",
     label="Snapshot check",
     doc="Loads one snapshot with the target release's own classes.",
@@ -157,7 +168,7 @@ PROVE_SNAPSHOT = Step(
     act=actions.prove_snapshot,
     on_resume=OnResume.KEEP,
 )
-STOP_TRAFFIC = Step(
+STOP_TRAFFIC = ServiceStep(
     id="stop_traffic",
     label="Traffic check",
     doc="Stops the test traffic and compares acknowledged with consumed records.",
@@ -166,7 +177,7 @@ STOP_TRAFFIC = Step(
     limits=CHANGES,
     runs_after=RunsAfter.ANYTHING,
 )
-REPORT = Step(
+REPORT = ServiceStep(
     id="report",
     label="Report",
     doc="Writes one HTML page and one JSON file.",
@@ -175,7 +186,7 @@ REPORT = Step(
     runs_after=RunsAfter.ANYTHING,
     files=("report.html", "report.json"),
 )
-OUTCOME = Step(
+OUTCOME = ServiceStep(
     id="outcome",
     label="Outcome",
     doc="Fails unless the run ended as requested.",
@@ -184,7 +195,7 @@ OUTCOME = Step(
 )
 
 
-APPROVE_PLAN = Step(
+APPROVE_PLAN = ApprovalStep(
     id="approve_plan",
     label="Approval of the plan",
     doc="An approver approves the plan and its findings. Blockers cannot be approved.",
@@ -197,7 +208,7 @@ COMPARE_AFTER_ROLL = replace(
     act=actions.compare_after_roll,
     skip=conditions.replaces_no_node,
 )
-APPROVE_ROLL_DIFFERENCES = Step(
+APPROVE_ROLL_DIFFERENCES = ApprovalStep(
     id="approve_roll_differences",
     label="Differences after the roll",
     doc="An approver accepts the differences that the plan does not name, rejects them, or rolls back. Skipped without "
@@ -205,7 +216,7 @@ APPROVE_ROLL_DIFFERENCES = Step(
     approval=approval_requests.ROLL_DIFFERENCES,
     runs_after=RunsAfter.SKIPPED,
 )
-FINALIZE = Step(
+FINALIZE = ActStep(
     id="finalize",
     label="Finalized levels",
     doc="Finalizes the levels, metadata.version first.",
@@ -220,9 +231,9 @@ FINALIZE = Step(
 END = (STOP_TRAFFIC, REPORT, OUTCOME)
 
 
-def end_dry_run(past: str) -> Step:
+def end_dry_run(past: str) -> JumpStep:
     """Return the step at which a dry run skips everything up to its report."""
-    return Step(
+    return JumpStep(
         id="dry_run",
         label="End of a dry run",
         doc="A dry run continues with the report.",
@@ -239,7 +250,7 @@ _AFTER_START = (
     "consecutive passing checks, then the soak."
 )
 
-GATE_BEFORE = Step(
+GATE_BEFORE = GateStep(
     id=BatchPart.GATE_BEFORE.value,
     label="Gate before the stop",
     doc="Waits for all batches before this one, for the approvals, pauses and windows of the run, and until the nodes "
@@ -248,17 +259,16 @@ GATE_BEFORE = Step(
     gate=GateKind.BEFORE_STOP,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
-REPLACE = Step(
+REPLACE = ReplaceStep(
     id=BatchPart.REPLACE.value,
     label="Replacement",
     doc="Compares the approvals, checks all findings and gates again, then stops the nodes, replaces their release and "
     "starts them.",
     progress="is stopped, replaced and started",
     limits=CHANGES,
-    monitored=True,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
-GATE_AFTER = Step(
+GATE_AFTER = GateStep(
     id=BatchPart.GATE_AFTER.value,
     label="Gate after the start",
     doc=_AFTER_START,
@@ -266,7 +276,7 @@ GATE_AFTER = Step(
     gate=GateKind.AFTER_START,
     on_failure=Reaction.ASK_ROLL_BACK,
 )
-BATCHES = Step(
+BATCHES = ActStep(
     id="batches",
     label="Batches",
     doc="Lists the batches of the plan, in their order. The group of the nodes has an instance for each.",
@@ -274,7 +284,7 @@ BATCHES = Step(
     lists=True,
     runs_after=RunsAfter.SKIPPED,
 )
-BEGIN_ROLL_BACK = Step(
+BEGIN_ROLL_BACK = ActStep(
     id="begin_roll_back",
     label="Begin of the rollback",
     doc="Runs only if an approver decided it: lists the batches that left their previous release, in reverse.",
@@ -284,19 +294,19 @@ BEGIN_ROLL_BACK = Step(
 )
 
 
-def _each(on_failure: Reaction, **fields: Any) -> tuple[Step, ...]:
+def _each(on_failure: Reaction, **fields: Any) -> tuple[GateStep | ReplaceStep, ...]:
     acts = replace(REPLACE, on_failure=on_failure, **fields)
     return (replace(GATE_BEFORE, on_failure=on_failure), acts, replace(GATE_AFTER, on_failure=on_failure))
 
 
-def roll(doc: str) -> tuple[Step, Section]:
+def roll(doc: str) -> tuple[ActStep, Section]:
     """Return the roll of a plan: every batch of every release step, one after the other."""
     approvals = (approval_requests.CANARY, approval_requests.FIRST_BATCH)
     batches = EachBatch(steps=_each(Reaction.ASK_ROLL_BACK), approvals=approvals)
     return BATCHES, Section(id=ROLL, doc=doc, parts=(batches,), prefixes=True)
 
 
-def restart() -> tuple[Step, Section]:
+def restart() -> tuple[ActStep, Section]:
     """Return the restart of nodes on their own release: there is no release to return to."""
     acts = "Checks all findings again, then stops the nodes and starts them again."
     steps = _each(Reaction.ASK, label="Restart", doc=acts, progress="is stopped and started")
@@ -314,9 +324,9 @@ def roll_back() -> Section:
     return Section(id="rollback", doc=doc, parts=(BEGIN_ROLL_BACK, group), on_decision=True)
 
 
-def _offline(name: str, doc: str, act: Act) -> Step:
+def _offline(name: str, doc: str, act: Act) -> ActStep:
     words = "stop all nodes" if name == "stop_all" else name.replace("_", " ")
-    return Step(
+    return ActStep(
         id=name,
         label=words.capitalize(),
         doc=doc,
@@ -329,7 +339,7 @@ def _offline(name: str, doc: str, act: Act) -> Step:
 
 
 def _offline_gate(label: str, *, is_rollback: bool = False) -> EachNode:
-    gate = Step(
+    gate = GateStep(
         id=BatchPart.GATE_AFTER.value,
         label=label,
         doc=_AFTER_START,
@@ -367,7 +377,7 @@ UNDO = Section(
     id="undo",
     doc=_UNDO_DOC,
     parts=(
-        Step(
+        ActStep(
             id="restore",
             label="Restore from backup",
             doc="Restores every node's metadata log from its backup and starts all nodes on the previous release.",
@@ -377,7 +387,7 @@ UNDO = Section(
             runs_after=RunsAfter.ANYTHING,
         ),
         _offline_gate("Gate after the restore", is_rollback=True),
-        Step(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
+        JoinStep(id="done", label="End of the undo", doc="Nothing is left to undo.", runs_after=RunsAfter.SKIPPED),
     ),
     prefixes=True,
     on_decision=True,
@@ -390,7 +400,7 @@ OFFLINE_SECTION = Section(
     id=OFFLINE,
     doc=_OFFLINE_DOC,
     parts=(
-        Step(
+        JumpStep(
             id="begin",
             label="Offline downgrade",
             doc=_OFFLINE_DOC,
@@ -433,7 +443,7 @@ OFFLINE_SECTION = Section(
             _start_brokers,
         ),
         _offline_gate("Gate after the start"),
-        Step(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
+        JoinStep(id="passed", label="All nodes started", doc="All nodes are back.", runs_after=RunsAfter.SKIPPED),
         UNDO,
     ),
     prefixes=True,
@@ -446,7 +456,7 @@ LIVE_SECTION = Section(
     id=LIVE,
     doc=_LIVE_DOC,
     parts=(
-        Step(
+        JumpStep(
             id="begin",
             label="Live downgrade",
             doc=_LIVE_DOC,
@@ -461,7 +471,7 @@ LIVE_SECTION = Section(
             "no reassignment, no directory move, no recent restart.",
             "a state in which the controllers can be stopped",
         ),
-        Step(
+        ActStep(
             id="lower_level",
             label="Lowered metadata.version",
             doc="Prepares the snapshot, stops the controllers, replays the end of the log, installs the snapshot and "

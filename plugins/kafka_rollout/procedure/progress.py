@@ -13,7 +13,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.node_steps import rollback_release_steps
 from kafka_rollout.procedure.kinds import procedure_of
 from kafka_rollout.procedure.parts import GATE_AFTER, GATE_BEFORE
-from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure
+from kafka_rollout.procedure.step import EachBatch, EachNode, GateStep, Procedure
 from kafka_rollout.procedure.step_lines import list_shown
 from kafka_rollout.run.estimates import estimate_of
 from kafka_rollout.run.events import Event, Words
@@ -76,12 +76,13 @@ def _words(procedure: Procedure, plan: Plan | None) -> Words:
 
     def begins(step: str) -> str:
         found = procedure.find(step)
-        return "" if found is None or found.gate is not None else found.progress
+        return "" if found is None or isinstance(found, GateStep) else found.progress
 
     def gate(ref: GateRef) -> str:
         if ref.release_step is None or ref.node_id is None:
             name = ref.kind.value.replace("-", " ")
-            return f"waiting for {next((step.progress for _, step in procedure if step.gate is ref.kind), name)}"
+            gates = (step for _, step in procedure if isinstance(step, GateStep))
+            return f"waiting for {next((step.progress for step in gates if step.gate is ref.kind), name)}"
         of_node = next(step.progress for step in (GATE_BEFORE, GATE_AFTER) if step.gate is ref.kind)
         return f"{place(plan, ref.release_step, ref.node_id)} {of_node}"
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from functools import partial
-from typing import Any, Protocol
+from typing import Any, Protocol, assert_never
 
 from kafka_rollout.base.errors import (
     FatalError,
@@ -30,13 +30,24 @@ from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differe
 from kafka_rollout.procedure.kinds import procedure_of
 from kafka_rollout.procedure.parts import OFFLINE, UNDO
 from kafka_rollout.procedure.step import (
+    Act,
+    ActStep,
+    AnyStep,
+    ApprovalStep,
     EachBatch,
     EachNode,
+    GateStep,
+    JoinStep,
+    Jump,
+    JumpStep,
     OnResume,
     Procedure,
+    ReplaceStep,
     RunsAfter,
+    ScanStep,
     Section,
     Service,
+    ServiceStep,
     Step,
     StepCall,
 )
@@ -153,7 +164,7 @@ class Runner:
         except RolloutError as error:
             self.error = error
         for task_id, step in self.procedure:
-            if step.service is Service.REPORT:
+            if isinstance(step, ServiceStep) and step.service is Service.REPORT:
                 self._step(task_id, step)
         lock.release_lock(self.ports)
         if self.error is not None:
@@ -179,7 +190,7 @@ class Runner:
             on_progress=self.progress.say,
         )
 
-    def _walk(self, parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> None:
+    def _walk(self, parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str) -> None:
         for part in parts:
             match part:
                 case Step():
@@ -211,16 +222,16 @@ class Runner:
             self._past = ""
         return True
 
-    def _step(self, task_id: str, step: Step) -> None:
+    def _step(self, task_id: str, step: AnyStep) -> None:
         if self._is_skipped(task_id):
             return
-        if step.service is not None and step.runs_after is RunsAfter.ANYTHING:
+        if isinstance(step, ServiceStep) and step.runs_after is RunsAfter.ANYTHING:
             self._serve(task_id, step)
             return
         if self._scan_failed is not None:
             self.error = None if step.runs_after is RunsAfter.ANYTHING else self._scan_failed
             self._scan_failed = None
-        if step.joins or not self._continues() or self._is_kept(task_id, step):
+        if isinstance(step, JoinStep) or not self._continues() or self._is_kept(task_id, step):
             return
         try:
             with self._recorded(task_id):
@@ -233,7 +244,7 @@ class Runner:
             self.stopped = True
             self.progress.say(stop.sentence)
         except RolloutError as error:
-            if step.scan is not None and isinstance(error, (TransientError, FatalError)):
+            if isinstance(step, ScanStep) and isinstance(error, (TransientError, FatalError)):
                 self._scan_failed = error  # the plan has a finding for it
                 self.progress.say(f"scan: {error}")
             else:
@@ -259,47 +270,58 @@ class Runner:
             raise
         end(StepOutcome.DONE)
 
-    def _do(self, task_id: str, step: Step) -> None:
-        if step.progress and step.gate is None:
+    def _do(self, task_id: str, step: AnyStep) -> None:
+        if step.progress and not isinstance(step, GateStep):
             self.progress.say(step.progress)
-        if step.monitored:
-            self.services.monitor_groups()
-        if step.approval is not None:
-            self._approve(task_id, step)
-            return
-        if step.gate is not None:
-            self._wait(Gate(kind=step.gate))
-        elif step.scan is not None:
-            self.results["scanned"] = True
-            self.services.scan(step.scan)
-        elif step.service is Service.START_TRAFFIC:
-            self.services.start_traffic()
-        elif step.id == PLAN and has_plan(self.ports.run.events()) and not self._replans:
-            self._keep_plan()
-        elif step.act is not None:
-            self._act(task_id, step)
+        match step:
+            case ApprovalStep():
+                self._approve(task_id, step)
+                return
+            case GateStep():
+                self._wait(Gate(kind=step.gate))
+            case ScanStep():
+                self.results["scanned"] = True
+                self.services.scan(step.scan)
+            case ServiceStep(service=Service.START_TRAFFIC):
+                self.services.start_traffic()
+            case ActStep() if step.id == PLAN and has_plan(self.ports.run.events()) and not self._replans:
+                self._keep_plan()
+            case ActStep():
+                if step.monitored:
+                    self.services.monitor_groups()
+                self._act(task_id, step, step.act, changes=step.changes)
+            case JumpStep(act=act) if act is not None:
+                self._act(task_id, step, act)
+            case JumpStep() | ServiceStep() | JoinStep() | ReplaceStep():
+                pass  # a batch is replaced in `_roll`, and the last steps of a run are served in `_serve`
+            case _:
+                assert_never(step)
         if step.id == PLAN:
             self._replans = False
         if step.id == PLAN or (self.plan is not None and not self._planned):
             self.plan = self.ports.run.load_plan()  # what scans find becomes part of it
-        if step.jump is not None:
-            self._planned = True
-            if reason := step.jump.when(self.plan, self.request, self.ports.run.events()):
-                self._past = step.jump.past
-                skipped = self.procedure.between(task_id, step.jump.past)
-                self.ports.run.record(StepsSkipped(steps=skipped, reason=reason))
-                if self.request.dry_run:
-                    self.answers.show(self.procedure.dry_run_body(self.call))
+        if isinstance(step, JumpStep):
+            self._jump(task_id, step.jump)
 
-    def _act(self, task_id: str, step: Step) -> None:
+    def _jump(self, task_id: str, jump: Jump) -> None:
+        """Skip the steps after this one if the jump has a reason."""
+        self._planned = True
+        if reason := jump.when(self.plan, self.request, self.ports.run.events()):
+            self._past = jump.past
+            skipped = self.procedure.between(task_id, jump.past)
+            self.ports.run.record(StepsSkipped(steps=skipped, reason=reason))
+            if self.request.dry_run:
+                self.answers.show(self.procedure.dry_run_body(self.call))
+
+    def _act(self, task_id: str, step: Step, act: Act, *, changes: bool = False) -> None:
         """Try the action as often as its limits say; a run that does not wait tries once. Wait while it is held."""
         left = step.limits.retries if self.request.waits else 0
         while True:
             try:
-                if step.changes:
+                if changes:
                     refuse_held(self.ports, self.call.plan)
                 with lock.keep_lock(self.ports):
-                    found = step.act(self.call) if step.act is not None else None
+                    found = act(self.call)
                 self.results.setdefault(task_id, found)  # an action can have left more than its XCom
                 return
             except HeldError as held:
@@ -313,7 +335,7 @@ class Runner:
                 self.progress.say(f"again in {step.limits.pause_s:.0f} s: {error.sentence}")
                 self.ports.clock.sleep(step.limits.pause_s)
 
-    def _serve(self, task_id: str, step: Step) -> None:
+    def _serve(self, task_id: str, step: ServiceStep) -> None:
         """Perform the last steps of a run, also of a failed one. Lost test records fail the run.
 
         The report is no entry of the history that it shows.
@@ -382,9 +404,7 @@ class Runner:
                 remedy="Omit --run to start a new run.",
             )
 
-    def _approve(self, task_id: str, step: Step) -> None:
-        if step.approval is None:
-            return
+    def _approve(self, task_id: str, step: ApprovalStep) -> None:
         self._planned = True
         if reason := step.approval.check(self.call):
             raise SkippedStepError(reason)
@@ -464,15 +484,13 @@ class Runner:
     def _undo(self) -> None:
         """Undo an offline downgrade: restore, then the gates."""
         for part in UNDO.parts:
-            if isinstance(part, Section | EachBatch) or (isinstance(part, Step) and part.joins):
-                continue
-            if isinstance(part, EachNode):
-                self._wait_for_nodes(RollOf.OFFLINE_UNDO)
-                continue
-            with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
-                if part.act is not None:
-                    self.progress.say(part.progress)
-                    part.act(self.call)
+            match part:
+                case EachNode():
+                    self._wait_for_nodes(RollOf.OFFLINE_UNDO)
+                case ActStep():
+                    with self._recorded(f"{OFFLINE}.{UNDO.id}.{part.id}"):
+                        self.progress.say(part.progress)
+                        part.act(self.call)
 
     def _gates(self, task_id: str) -> None:
         """Wait for the gates of all nodes after an offline step, controllers first."""

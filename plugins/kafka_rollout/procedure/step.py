@@ -142,42 +142,89 @@ class Jump:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Step:
-    """One step. It has an action, a gate, an approval, a scan or a service; or it only joins or jumps.
-
-    `id` is the task's id; it also names the step in events and reports. `label` is a noun phrase, `progress` what the
-    run is doing (of a gate: what it waits for), `doc` Markdown. `scan` is the file that keeps the result.
-    """
+    """What all steps have. Each is one of the classes of `AnyStep`, which both drivers match."""
 
     id: str
+    """Of the task; it also names the step in events and reports."""
     label: str
+    """A noun phrase of at most four words."""
     doc: str
+    """Markdown."""
     progress: str = ""
-    act: Act | None = None
-    gate: GateKind | None = None
-    approval: ApprovalRequest | None = None
-    scan: str | None = None
-    service: Service | None = None
-    jump: Jump | None = None
+    """What the run does; of a gate: what it waits for."""
     skip: Condition = field(default=lambda plan, request, events: None)
     limits: Limits = READS
     runs_after: RunsAfter = RunsAfter.SUCCESS
     on_failure: Reaction = Reaction.FAIL
     on_resume: OnResume = OnResume.REPEAT
-    proves: bool = False
-    """A run that changed levels is finished only if this gate passed."""
+    files: tuple[str, ...] = ()
+    """What the step leaves in the run's folder."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ActStep(Step):
+    """A step with an action."""
+
+    act: Act
     monitored: bool = False
     """Groups are watched, and test traffic runs if the run requests it, while the step acts."""
     changes: bool = False
     """The action changes the cluster, so an operator's pause or stop ends the run before it."""
-    files: tuple[str, ...] = ()
-    """What the step leaves in the run's folder."""
     lists: bool = False
     """The action only lists what the next group is mapped over, so it is not a line of the report."""
 
-    @property
-    def joins(self) -> bool:
-        """Whether the step does nothing but wait for the steps before it."""
-        return not any((self.act, self.gate, self.approval, self.scan, self.service, self.jump))
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JumpStep(Step):
+    """A step that can skip steps after it."""
+
+    jump: Jump
+    act: Act | None = None
+    """What it does before; not a change of the cluster."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GateStep(Step):
+    """A gate: of the whole cluster, or of the nodes of a batch."""
+
+    gate: GateKind
+    proves: bool = False
+    """A run that changed levels is finished only if this gate passed."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReplaceStep(Step):
+    """The replacement of the nodes of a batch (`roll/loop.py`). Groups and test traffic are watched meanwhile."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ApprovalStep(Step):
+    """A request for an approval."""
+
+    approval: ApprovalRequest
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScanStep(Step):
+    """A scan of the coordinator logs."""
+
+    scan: str
+    """The file that keeps the result."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ServiceStep(Step):
+    """A step that the run's surroundings perform."""
+
+    service: Service
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class JoinStep(Step):
+    """A step that only waits for the steps before it. Nothing of it is recorded."""
+
+
+AnyStep = ActStep | JumpStep | GateStep | ReplaceStep | ApprovalStep | ScanStep | ServiceStep | JoinStep
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -187,7 +234,7 @@ class EachBatch:
     In the graph it is a group that is mapped over the batches of the plan.
     """
 
-    steps: tuple[Step, ...]
+    steps: tuple[GateStep | ReplaceStep, ...]
     approvals: tuple[ApprovalRequest, ...] = ()
     """What the gate before the stop asks for between batches, if the run requests it."""
     is_rollback: bool = False
@@ -197,7 +244,7 @@ class EachBatch:
 class EachNode:
     """A gate for every node, controllers first, after all nodes were started. In the graph it is a mapped task."""
 
-    step: Step
+    step: GateStep
     is_rollback: bool = False
     """The nodes were started on their previous release."""
 
@@ -213,7 +260,7 @@ class Section:
 
     id: str
     doc: str
-    parts: tuple[Step | EachBatch | EachNode | Section, ...]
+    parts: tuple[AnyStep | EachBatch | EachNode | Section, ...]
     prefixes: bool = False
     """The group's id begins the ids of its steps."""
     on_decision: bool = False
@@ -225,11 +272,11 @@ class Procedure:
     """All steps of a kind of run, in their order."""
 
     name: str
-    parts: tuple[Step | Section, ...]
+    parts: tuple[AnyStep | Section, ...]
     dry_run_body: Callable[[StepCall], str]
     """Markdown of the plan, shown after a dry run."""
 
-    def __iter__(self) -> Iterator[tuple[str, Step]]:
+    def __iter__(self) -> Iterator[tuple[str, AnyStep]]:
         """Yield (task id, step) in their order; a step of each batch or node once."""
         for task_id, step, _ in _walk(self.parts, ""):
             yield task_id, step
@@ -237,14 +284,14 @@ class Procedure:
     @property
     def proofs(self) -> tuple[GateKind, ...]:
         """Return the gates that prove changed levels: without them a run is not finished."""
-        return tuple(step.gate for _, step in self if step.proves and step.gate is not None)
+        return tuple(step.gate for _, step in self if isinstance(step, GateStep) and step.proves)
 
     def for_cluster(self, cluster: ClusterSpec) -> Procedure:
         """Return the steps that can run on a cluster: without a runtime, those of a dry run."""
         if cluster.manages_nodes or not any(self.batches()):
             return self
-        jumps = [part.jump if isinstance(part, Step) else None for part in self.parts]
-        begin, past = next((index, jump.past) for index, jump in enumerate(jumps) if jump is not None)
+        jumps = ((index, part.jump.past) for index, part in enumerate(self.parts) if isinstance(part, JumpStep))
+        begin, past = next(jumps)
         end = next(index for index, part in enumerate(self.parts) if part.id == past)
         return replace(self, parts=(*self.parts[:begin], *self.parts[end + 1 :]))
 
@@ -268,15 +315,15 @@ class Procedure:
             if isinstance(each, EachBatch) and each.steps[0].id == task_id.rpartition(".")[2]:
                 yield task_id.rpartition(".")[0], each
 
-    def find(self, task_id: str) -> Step | None:
+    def find(self, task_id: str) -> AnyStep | None:
         """Return the step of a task; None if it belongs to another procedure."""
         return next((step for known, step in self if known == task_id), None)
 
 
-Walked = Iterator[tuple[str, Step, EachBatch | EachNode | None]]
+Walked = Iterator[tuple[str, AnyStep, EachBatch | EachNode | None]]
 
 
-def _walk(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Walked:
+def _walk(parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str) -> Walked:
     for part in parts:
         match part:
             case Step():
@@ -289,6 +336,6 @@ def _walk(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -
                 yield prefix + part.id, part.step, part
 
 
-def _shown(parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str) -> Iterator[tuple[str, str]]:
+def _shown(parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str) -> Iterator[tuple[str, str]]:
     for task_id, _, each in _walk(parts, prefix):
         yield task_id, task_id if each is None else task_id.rpartition(".")[0]

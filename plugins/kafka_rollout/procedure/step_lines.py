@@ -4,10 +4,26 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
+from typing import assert_never
 
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.planning.request import Request
-from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Section, Service, Step
+from kafka_rollout.procedure.step import (
+    ActStep,
+    AnyStep,
+    ApprovalStep,
+    EachBatch,
+    EachNode,
+    GateStep,
+    JoinStep,
+    JumpStep,
+    Procedure,
+    ReplaceStep,
+    ScanStep,
+    Section,
+    Service,
+    ServiceStep,
+)
 from kafka_rollout.report.run_report import StepLine
 from kafka_rollout.run.batch_progress import batch_progress
 from kafka_rollout.run.events import STOP_TRAFFIC, Approval, RolledBack
@@ -61,8 +77,8 @@ def _left_behind(line: StepLine) -> StepLine:
 
 
 def list_shown(
-    parts: Sequence[Step | EachBatch | EachNode | Section], prefix: str = "", decided: Section | None = None
-) -> Iterator[tuple[str, Step | EachBatch | EachNode, Section | None]]:
+    parts: Sequence[AnyStep | EachBatch | EachNode | Section], prefix: str = "", decided: Section | None = None
+) -> Iterator[tuple[str, AnyStep | EachBatch | EachNode, Section | None]]:
     """Yield (id, part, the section that runs on a decision) of what has a line."""
     for part in parts:
         if isinstance(part, Section):
@@ -76,17 +92,30 @@ def list_shown(
             yield prefix + part.id, part, decided
 
 
-def _is_shown(step: Step) -> bool:
-    return not (step.joins or step.lists or step.jump is not None or step.service in _OMITTED)
+def _is_shown(step: AnyStep) -> bool:
+    match step:
+        case JoinStep() | JumpStep() | ActStep(lists=True):
+            return False
+        case ServiceStep():
+            return step.service not in _OMITTED
+        case ActStep() | GateStep() | ReplaceStep() | ApprovalStep() | ScanStep():
+            return True
+        case _:
+            assert_never(step)
 
 
 def _never_begin(procedure: Procedure, view: RunView, plan: Plan) -> Iterator[tuple[str, str]]:
     """Yield the steps that the plan, or test traffic that did not start, will skip, with the reason."""
     for task_id, step in procedure:
         known = view.steps.get(task_id)
-        if step.service is Service.START_TRAFFIC and known is not None and known.state is StepState.SKIPPED:
+        starts_traffic = isinstance(step, ServiceStep) and step.service is Service.START_TRAFFIC
+        if starts_traffic and known is not None and known.state is StepState.SKIPPED:
             yield STOP_TRAFFIC, known.reason
-        if step.jump is not None and step.jump.by_plan and (reason := step.jump.when(plan, Request(), view.events)):
+        if (
+            isinstance(step, JumpStep)
+            and step.jump.by_plan
+            and (reason := step.jump.when(plan, Request(), view.events))
+        ):
             for skipped in procedure.between(task_id, step.jump.past):
                 yield skipped, reason
 

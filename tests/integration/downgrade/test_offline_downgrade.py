@@ -32,7 +32,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import freeze
 from kafka_rollout.procedure.parts import OFFLINE_SECTION
-from kafka_rollout.procedure.step import Step, StepCall
+from kafka_rollout.procedure.step import ActStep, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
@@ -304,7 +304,7 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         call = StepCall(ports=ports, request=Request(), plan_or_none=plan)
         for step in OFFLINE_SECTION.parts:
-            if isinstance(step, Step) and step.act is not None:
+            if isinstance(step, ActStep):
                 step.act(call)
         all_are_back(ports, plan, plan.release_steps[0].key)
         assert levels(ports)[1][METADATA_VERSION] == 21

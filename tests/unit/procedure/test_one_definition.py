@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 import pytest
 
@@ -12,9 +12,9 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.planning.request import Request
-from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
+from kafka_rollout.procedure.kinds import KINDS, UPGRADE, KindOfRun, build_report_of_run
 from kafka_rollout.procedure.progress import Progress
-from kafka_rollout.procedure.step import Procedure, Step, StepCall
+from kafka_rollout.procedure.step import ActStep, AnyStep, Procedure, Step, StepCall
 from kafka_rollout.procedure.step_lines import step_lines
 from kafka_rollout.run.events import StepBegan
 from kafka_rollout.run.view import RunView, StepState
@@ -28,7 +28,7 @@ def greet(call: StepCall) -> list[str]:
     return [node.name for node in call.ports.cluster.nodes]
 
 
-GREET = Step(
+GREET = ActStep(
     id="greet_nodes",
     label=LABEL,
     doc="Greets every node.",
@@ -83,3 +83,8 @@ def test_a_step_of_the_definition_is_a_task_between_its_neighbours() -> None:
     task = dag.get_task("greet_nodes")
     assert (task.upstream_task_ids, task.downstream_task_ids) == ({"dry_run"}, {"approve_plan"})
     assert "greet_nodes" in dag.get_task("dry_run").skipped
+
+
+@pytest.mark.parametrize("kind", KINDS.values(), ids=lambda kind: kind.procedure.name)
+def test_every_step_has_one_of_the_kinds_that_both_drivers_match(kind: KindOfRun) -> None:
+    assert {type(step) for _, step in kind.procedure} <= set(get_args(AnyStep))

@@ -25,10 +25,10 @@ from kafka_rollout.airflow.common.base import (
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.control.approval import refuse_unproved_acceptances
-from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateKind, GateWatch, WatchState, WatchStatus
+from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.procedure.step import Reaction, Step
+from kafka_rollout.procedure.step import GateStep, Reaction
 from kafka_rollout.roll.gate_checks import check_gates, policy_of, watch_of
 from kafka_rollout.run.events import Decision
 
@@ -45,12 +45,10 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
     `roll_back`.
     """
 
-    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+    def __init__(self, *, step: GateStep, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if step.gate is None:
-            raise TypeError(f"Step {step.id} has no gate.")
         self.step = step
-        self.kind: GateKind = step.gate
+        self.kind = step.gate
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)

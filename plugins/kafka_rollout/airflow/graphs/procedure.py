@@ -11,7 +11,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import timedelta
 from functools import partial
-from typing import Any
+from typing import Any, assert_never
 
 from airflow.providers.standard.operators.empty import EmptyOperator
 from airflow.sdk import BaseOperator, TaskGroup, chain, task_group
@@ -29,10 +29,33 @@ from kafka_rollout.airflow.operators.services import (
     StopTrafficOperator,
 )
 from kafka_rollout.airflow.operators.spark_scan import ScanForRunOperator
-from kafka_rollout.airflow.operators.step import DecidedStepOperator, operator_for
+from kafka_rollout.airflow.operators.step import (
+    BranchOperator,
+    DecidedStepOperator,
+    StepOperator,
+    UndoableStepOperator,
+)
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.procedure.step import EachBatch, EachNode, Procedure, Reaction, RunsAfter, Section, Service, Step
+from kafka_rollout.procedure.step import (
+    ActStep,
+    AnyStep,
+    ApprovalStep,
+    EachBatch,
+    EachNode,
+    GateStep,
+    JoinStep,
+    JumpStep,
+    Procedure,
+    Reaction,
+    ReplaceStep,
+    RunsAfter,
+    ScanStep,
+    Section,
+    Service,
+    ServiceStep,
+    Step,
+)
 from kafka_rollout.run.projections.open_batches import RollOf
 
 NODES = "nodes"  # the group of the gates of all nodes
@@ -44,7 +67,7 @@ def draw(procedure: Procedure, cluster: ClusterSpec) -> None:
     drawing = _Drawing(cluster=cluster)
     drawing.add_all(procedure.parts)
     for task_id, step in drawing.steps.items():
-        if step.jump is not None:
+        if isinstance(step, JumpStep):
             drawing.tasks[task_id].skipped = drawing.ids_after(task_id, past=step.jump.past)
 
 
@@ -54,7 +77,7 @@ class _Drawing:
 
     cluster: ClusterSpec
     tasks: dict[str, Any] = field(default_factory=dict)  # in the order of the procedure
-    steps: dict[str, Step] = field(default_factory=dict)
+    steps: dict[str, AnyStep] = field(default_factory=dict)
     before: list[BaseOperator] = field(default_factory=list)
     """The tasks that the next step follows."""
     decided: list[BaseOperator] = field(default_factory=list)
@@ -62,7 +85,7 @@ class _Drawing:
     rolled: list[BaseOperator] = field(default_factory=list)
     """Tasks that the section of the rollback follows."""
 
-    def add_all(self, parts: Sequence[Step | EachBatch | EachNode | Section]) -> None:
+    def add_all(self, parts: Sequence[AnyStep | EachBatch | EachNode | Section]) -> None:
         for part in parts:
             match part:
                 case Step():
@@ -87,9 +110,9 @@ class _Drawing:
             if not section.on_decision:
                 for part in section.parts:
                     self.add_all((part,))
-                    if isinstance(part, Step) and part.jump is not None:
+                    if isinstance(part, JumpStep):
                         begin = self.before
-                    elif isinstance(part, Step) and part.joins:
+                    elif isinstance(part, JoinStep):
                         chain(begin, self.before)
                 return
             if any(isinstance(part, EachNode) for part in section.parts):
@@ -103,7 +126,7 @@ class _Drawing:
     def _undo(self, section: Section) -> None:
         """The first step runs on the decision of an offline step. Without a decision it skips all but the last task."""
         begin, *others = section.parts
-        if not isinstance(begin, Step):
+        if not isinstance(begin, ActStep):
             raise TypeError(f"Section {section.id} begins without a step.")
         deciders = [task_id for task_id, step in self.steps.items() if step.on_failure is Reaction.ASK_UNDO]
         first: Any = self._make(DecidedStepOperator, begin, step=begin, deciders=deciders)
@@ -127,7 +150,7 @@ class _Drawing:
         commands_s = sum(one.commands_s for one in self.cluster.nodes)  # a batch can have all nodes
         for step in each.steps:
             more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": BATCH_NAME}
-            if step.gate is not None:
+            if isinstance(step, GateStep):
                 gate = GateOf.BEFORE if step.gate is GateKind.BEFORE_STOP else GateOf.AFTER
                 self._follow(self._sensor(BatchGateSensor, step, {**more, "gate": gate, "approvals": each.approvals}))
                 continue
@@ -141,43 +164,58 @@ class _Drawing:
         more: dict[str, Any] = {"of": of, "batch": batch, "map_index_template": name}
         self._follow(self._sensor(OfflineGateSensor, each.step, more))
 
-    def _sensor(self, operator: type[Any], step: Step, more: dict[str, Any]) -> BaseOperator:
+    def _sensor(self, operator: type[Any], step: GateStep, more: dict[str, Any]) -> BaseOperator:
         """Make a sensor. It has no limit: Airflow would count the time in which it waits for its turn."""
         task = self._make(operator, step, step=step, **more)
         task.execution_timeout = None
         return task
 
-    def _task(self, step: Step) -> BaseOperator:
-        if step.service is Service.START_TRAFFIC:
-            return self._make(StartTrafficOperator, step, step=step)
-        if step.service is Service.STOP_TRAFFIC:
-            return self._make(StopTrafficOperator, step)
-        if step.service is Service.REPORT:
-            return self._make(ReportOperator, step)
-        if step.service is Service.OUTCOME:
-            report, traffic = self._service(Service.REPORT), self._service(Service.STOP_TRAFFIC)
-            return self._make(OutcomeOperator, step, report_task=report, traffic_task=traffic)
-        if step.gate is not None:
-            return self._make(GateSensor, step, step=step)
-        if step.approval is not None:
-            task = self._make(ApprovalOperator, step, step=step)
-            if step.approval.offers_roll_back:
-                self.rolled.append(task)
-            return task
-        if step.scan is not None:
-            return self._make(ScanForRunOperator, step, step=step, has_plan=PLAN_TASK in self.tasks)
-        if step.joins:
-            return self._make(EmptyOperator, step)
+    def _task(self, step: AnyStep) -> BaseOperator:
         has_plan = PLAN_TASK in self.tasks
-        operator = operator_for(step)
-        if step.lists:
-            operator = BeginRollbackOperator if step.runs_after is RunsAfter.ANYTHING else ListBatchesOperator
-        return self._make(operator, step, step=step, has_plan=has_plan)
+        match step:
+            case ServiceStep():
+                return self._serve(step)
+            case GateStep():
+                return self._make(GateSensor, step, step=step)
+            case ApprovalStep():
+                task = self._make(ApprovalOperator, step, step=step)
+                if step.approval.offers_roll_back:
+                    self.rolled.append(task)
+                return task
+            case ScanStep():
+                return self._make(ScanForRunOperator, step, step=step, has_plan=has_plan)
+            case JoinStep():
+                return self._make(EmptyOperator, step)
+            case ActStep(lists=True):
+                lists = BeginRollbackOperator if step.runs_after is RunsAfter.ANYTHING else ListBatchesOperator
+                return self._make(lists, step, step=step, has_plan=has_plan)
+            case ActStep():
+                acts = UndoableStepOperator if step.on_failure is Reaction.ASK_UNDO else StepOperator
+                return self._make(acts, step, step=step, has_plan=has_plan)
+            case JumpStep():
+                return self._make(BranchOperator, step, step=step, has_plan=has_plan)
+            case ReplaceStep():
+                raise TypeError(f"Step {step.id} is a part of a batch.")
+            case _:
+                assert_never(step)
+
+    def _serve(self, step: ServiceStep) -> BaseOperator:
+        match step.service:
+            case Service.START_TRAFFIC:
+                return self._make(StartTrafficOperator, step, step=step)
+            case Service.STOP_TRAFFIC:
+                return self._make(StopTrafficOperator, step)
+            case Service.REPORT:
+                return self._make(ReportOperator, step)
+            case Service.OUTCOME:
+                report, traffic = self._service(Service.REPORT), self._service(Service.STOP_TRAFFIC)
+                return self._make(OutcomeOperator, step, report_task=report, traffic_task=traffic)
 
     def _service(self, service: Service) -> str | None:
-        return next((task_id for task_id, step in self.steps.items() if step.service is service), None)
+        known = ((task_id, step) for task_id, step in self.steps.items() if isinstance(step, ServiceStep))
+        return next((task_id for task_id, step in known if step.service is service), None)
 
-    def _make(self, operator: type[Any], step: Step, /, **more: Any) -> BaseOperator:
+    def _make(self, operator: type[Any], step: AnyStep, /, **more: Any) -> BaseOperator:
         """Make the task of a step, with the limits and the rule of its definition."""
         if operator is not EmptyOperator:
             more = {"cluster": self.cluster.name, **more}
@@ -198,7 +236,7 @@ class _Drawing:
     def _follow(self, task: BaseOperator) -> None:
         """Put a task after the last one. The first step that ends the run also follows the sections on decision."""
         before = self.before
-        if self.steps[task.task_id].service is Service.STOP_TRAFFIC:
+        if task.task_id == self._service(Service.STOP_TRAFFIC):
             before = [*before, *self.decided]
         if before:
             chain(before, task)

@@ -27,7 +27,7 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.procedure.step import Step, StepCall
+from kafka_rollout.procedure.step import ApprovalStep, StepCall
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.ports import Question
 from kafka_rollout.run.projections.runs import is_plan_refused
@@ -41,10 +41,8 @@ class ApprovalOperator(RolloutOperator):
     A retry and a cleared task ask again: Airflow then removes the earlier answer from its record.
     """
 
-    def __init__(self, *, step: Step, **kwargs: Any) -> None:
+    def __init__(self, *, step: ApprovalStep, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if step.approval is None:
-            raise TypeError(f"Step {step.id} has no approval.")
         self.step = step
         self.approval = step.approval
         self.what = step.approval.of

@@ -27,7 +27,7 @@ from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
-from kafka_rollout.procedure.step import Step
+from kafka_rollout.procedure.step import ScanStep
 
 SPARK_CONNECTION = "spark_default"
 
@@ -97,10 +97,8 @@ class ScanForRunOperator(SparkScanOperator):
 
     operator_extra_links = (ScanLink(),)
 
-    def __init__(self, *, step: Step, has_plan: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, step: ScanStep, has_plan: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
-        if step.scan is None:
-            raise TypeError(f"Step {step.id} scans nothing.")
         self.step = step
         self.file = step.scan
         self.has_plan = has_plan

@@ -29,7 +29,7 @@ from kafka_rollout.control.holds import HeldError, refuse_held
 from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.procedure.kinds import KINDS, run_of_dag
-from kafka_rollout.procedure.step import Reaction, Step, StepCall
+from kafka_rollout.procedure.step import ActStep, JumpStep, StepCall
 from kafka_rollout.run.events import Begun, Decision, StepsSkipped
 from kafka_rollout.run.projections.offline import can_be_undone, stop_has_begun
 
@@ -44,7 +44,7 @@ _MEANINGS = {
 class StepOperator(RolloutOperator):
     """One step. `has_plan` is False for the steps up to the plan."""
 
-    def __init__(self, *, step: Step, has_plan: bool = True, **kwargs: Any) -> None:
+    def __init__(self, *, step: ActStep | JumpStep, has_plan: bool = True, **kwargs: Any) -> None:
         super().__init__(**kwargs)
         self.step = step
         self.has_plan = has_plan
@@ -52,10 +52,10 @@ class StepOperator(RolloutOperator):
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         call = self.call(context, ports)
         skip_if(self.step.skip(call.plan_or_none, call.request, ports.run.events()))
-        if self.step.monitored:
+        if isinstance(self.step, ActStep) and self.step.monitored:
             keep_traffic_running(context, ports)
         try:
-            if self.step.changes:
+            if isinstance(self.step, ActStep) and self.step.changes:
                 refuse_held(ports, call.plan)
             found = None if self.step.act is None else self.step.act(call)
         except SkippedStepError as reason:
@@ -95,18 +95,18 @@ class StepOperator(RolloutOperator):
 class BranchOperator(StepOperator):
     """A step that can skip the tasks `skipped`: its jump returns the reason."""
 
-    def __init__(self, *, skipped: Sequence[str] = (), **kwargs: Any) -> None:
-        super().__init__(**kwargs)
+    def __init__(self, *, step: JumpStep, skipped: Sequence[str] = (), **kwargs: Any) -> None:
+        super().__init__(step=step, **kwargs)
+        self.jump = step
         self.skipped = list(skipped)
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         found = super().act(context, ports)
         call = self.call(context, ports)
-        if self.step.jump is not None and (
-            reason := self.step.jump.when(call.plan_or_none, call.request, ports.run.events())
-        ):
+        jump = self.jump.jump
+        if reason := jump.when(call.plan_or_none, call.request, ports.run.events()):
             self.log.info("%s", reason)
-            skipped = KINDS[run_of_dag(self.dag_id)].procedure.between(self.task_id, self.step.jump.past)
+            skipped = KINDS[run_of_dag(self.dag_id)].procedure.between(self.task_id, jump.past)
             ports.run.record(StepsSkipped(steps=skipped, reason=reason))
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return found
@@ -158,10 +158,3 @@ class DecidedStepOperator(StepOperator):
             self.log.info("No approver decided to undo the offline downgrade.")
             raise DownstreamTasksSkipped(tasks=self.skipped)
         return super().execute(context)
-
-
-def operator_for(step: Step) -> type[StepOperator]:
-    """Return the operator of a step with an action."""
-    if step.jump is not None:
-        return BranchOperator
-    return UndoableStepOperator if step.on_failure is Reaction.ASK_UNDO else StepOperator

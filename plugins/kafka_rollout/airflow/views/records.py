@@ -23,6 +23,7 @@ from kafka_rollout.model.topology import NEVER, ClusterSpec
 from kafka_rollout.notifications.due import Notification
 from kafka_rollout.procedure.kinds import KINDS
 from kafka_rollout.procedure.progress import Progress
+from kafka_rollout.procedure.step import ScanStep
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import QUIET_S
 
@@ -202,7 +203,9 @@ def find_run(dag_id: str, run_id: str, settings: Settings) -> tuple[str, RunStor
 ALERTS_SHOWN = 5  # per cluster
 
 # Where the tasks of a run store their scans, by task id; the page is next to the result.
-_FILES = {task_id: step.scan for kind in KINDS.values() for task_id, step in kind.procedure if step.scan is not None}
+_FILES = {
+    task_id: step.scan for kind in KINDS.values() for task_id, step in kind.procedure if isinstance(step, ScanStep)
+}
 
 
 def scans_of(clusters: Iterable[ClusterSpec], settings: Settings) -> list[dict[str, Any]]:
