@@ -20,7 +20,7 @@ from kafka_rollout.report.run_report import Outcome, StepLine
 from kafka_rollout.run.estimates import goes_back, has_acted, is_done
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Planned, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
-from kafka_rollout.run.projections.runs import QUIET_S, RunEnd, rolls_back
+from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
 from kafka_rollout.run.step_events import Finalized, Finalizing, Started, Stopping
 from kafka_rollout.run.view import GateState, RunView, StepState, subject_of
 
@@ -226,10 +226,9 @@ def _phase_at_work(view: RunView) -> Phase:
     """Return the phase of a run that continues by itself, or when an operator resumes it."""
     if view.pause is not None:
         return Phase.PAUSED
-    if rolls_back(view.events):
+    if view.rolls_back:
         return Phase.ROLLING_BACK
-    acts = (one for one in reversed(view.events) if isinstance(one, Stopping | Started | Finalizing | Finalized))
-    if (act := next(acts, None)) is not None:
+    if (act := view.newest(Stopping, Started, Finalizing, Finalized)) is not None:
         return Phase.FINALIZING if isinstance(act, Finalizing | Finalized) else Phase.ROLLING
     approved = view.newest(Approval)
     return Phase.ROLLING if approved is not None and approved.decision == Decision.APPROVED else Phase.PLANNING

@@ -40,12 +40,12 @@ from kafka_rollout.metadata_log.outage import (
 from kafka_rollout.model.plan import FeatureChange, Lowering
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.batches import NODE_S
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, live_obstacles
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
 from kafka_rollout.report.check_report import Result
 from kafka_rollout.run.events import Observed, Planned
-from kafka_rollout.run.projections.nodes import expected_node_step_s, undisturbed_seconds
 from kafka_rollout.run.projections.observations import Observation
 from kafka_rollout.run.step_events import Finalized, LiveLowered
 from kafka_rollout.run.view import RunView
@@ -433,8 +433,8 @@ def _outage(facts: OptionFacts, name: Lowering) -> str:
 
 
 def _takes(node_steps: int, runs: Mapping[str, RunView]) -> str:
-    done = [seconds for run in runs.values() for seconds in undisturbed_seconds(run.events)]
-    seconds = median(done) if done else expected_node_step_s((), Request().soak_s)
+    done = [seconds for run in runs.values() for seconds in run.undisturbed_seconds]
+    seconds = median(done) if done else NODE_S + Request().soak_s
     source = f"as {count(len(done), 'node step')} of earlier runs took" if done else "assumed, soak included"
     return (
         f"About {duration(seconds * node_steps)} for {count(node_steps, 'node step')}, one after the other, without "

@@ -10,14 +10,14 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from enum import StrEnum
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.gates.gate import GateKind, GateRef
-from kafka_rollout.run.events import Approval, Asked, Begun, StepEnded, StepOutcome, TakenOver
+from kafka_rollout.gates.gate import GateKind
+from kafka_rollout.run.events import Asked, Begun, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
 from kafka_rollout.run.projections.runs import QUIET_S, RunEnd
-from kafka_rollout.run.step_events import GateFailed, GatePassed, Started, Stopping
+from kafka_rollout.run.step_events import GateFailed, GatePassed
 from kafka_rollout.run.view import GateHistory, GateState, RunView, subject_of
 
 
@@ -252,11 +252,6 @@ class _Maker:
         key = f"{kind}:{self.run.run_id}:{number}"
         return Notification(key=key, kind=kind, cluster=self.cluster, at=at, headline=headline, **fields)  # type: ignore[arg-type]
 
-    def attempt(self) -> int:
-        """Return a number that grows when the run acts, asks or fails again, but not while it writes its report."""
-        kinds = Approval | Asked | GateFailed | Started | Stopping
-        return sum(isinstance(event, kinds) or _is_failure(event) for event in self.view.events)
-
     def end(self) -> RunEnd | None:
         """Return the report's end, if nothing happened since."""
         end = self.run.end
@@ -294,23 +289,15 @@ class _Maker:
             yield self.make(NotificationKind.APPROVAL_EXPIRES, number, asked.answer_by - reminds, left, **more)
 
     def failed_nodes(self) -> Iterator[Notification]:
-        last: Stopping | Started | None = None
-        for number, event in enumerate(self.view.events):
-            match event:
-                case Stopping() | Started():
-                    last = event
-                    continue
-                case GateFailed(ref=GateRef(node_id=int(node_id))):
-                    headline, why = f"The gate of node {node_id} failed.", f"Gate {event.gate}: {event.message}."
-                case StepEnded(outcome=StepOutcome.FAILED) if isinstance(last, Stopping):
-                    node_id = last.node_id
-                    headline, why = f"Node {node_id} was stopped and not started again.", event.reason
-                case _:
-                    continue
-            remedy = f"Read the log of node {node_id}. The run changes no other node until you answer or continue it."
-            yield self.make(
-                NotificationKind.NODE_FAILED, number, event.at, headline, sentences=(why,), remedy=remedy, node=node_id
+        for one in self.view.node_failures:
+            headline, why = f"Node {one.node_id} was stopped and not started again.", one.reason
+            if one.gate:
+                headline, why = f"The gate of node {one.node_id} failed.", f"Gate {one.gate}: {one.reason}."
+            remedy = (
+                f"Read the log of node {one.node_id}. The run changes no other node until you answer or continue it."
             )
+            more: dict[str, Any] = {"sentences": (why,), "remedy": remedy, "node": one.node_id}
+            yield self.make(NotificationKind.NODE_FAILED, one.number, one.at, headline, **more)
 
     def slow_gates(self, now: float) -> Iterator[Notification]:
         timeout_s = self.run.gate_timeout_s
@@ -340,11 +327,11 @@ class _Maker:
             case "finished" | "rolled_not_finalized":
                 is_whole = end.outcome == "finished"
                 more["remedy"] = "No action is needed." if is_whole else "Start a run that finalizes the levels."
-                return self.make(NotificationKind.FINISHED, self.attempt(), end.ended_at, "A run finished.", **more)
+                return self.make(NotificationKind.FINISHED, self.view.attempts, end.ended_at, "A run finished.", **more)
             case "rolled_back":
                 more["remedy"] = "Correct the cause that the report names, then start a new run."
                 return self.make(
-                    NotificationKind.ROLLED_BACK, self.attempt(), end.ended_at, "A run was rolled back.", **more
+                    NotificationKind.ROLLED_BACK, self.view.attempts, end.ended_at, "A run was rolled back.", **more
                 )
         if self.view.ended_by_operator:
             return self.paused(end.ended_at, end.sentence, page)
@@ -355,16 +342,12 @@ class _Maker:
         remedy = "Read the reason, fix the cause, then continue the run: clear the failed task"
         remedy += " in Airflow." if self.view.dag_id else f", or use --run {self.run.run_id} in the shell."
         more = {"sentences": _listed(why, changed), "remedy": remedy, "page": page}
-        return self.make(NotificationKind.RUN_FAILED, self.attempt(), at, "A run failed.", **more)
+        return self.make(NotificationKind.RUN_FAILED, self.view.attempts, at, "A run failed.", **more)
 
     def paused(self, at: float, why: str, page: Page = Page.RUN) -> Notification:
         remedy = "Continue the run, or roll it back. Until then the cluster stays between two states."
         more = {"sentences": _listed(why), "remedy": remedy, "page": page}
-        return self.make(NotificationKind.RUN_PAUSED, self.attempt(), at, "A run stopped before its end.", **more)
-
-
-def _is_failure(event: object) -> bool:
-    return isinstance(event, StepEnded) and event.outcome is StepOutcome.FAILED
+        return self.make(NotificationKind.RUN_PAUSED, self.view.attempts, at, "A run stopped before its end.", **more)
 
 
 def _waits_since(gate: GateHistory) -> float | None:

@@ -31,13 +31,12 @@ from kafka_rollout.preparation.node_checks import dropped_settings, node_configs
 from kafka_rollout.rehearsal.result import read_inventory
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import (
-    accepted_digests,
-    find_unaccepted,
     newest_comparison,
     newest_decision,
 )
 from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
+from kafka_rollout.run.view import RunView
 
 BEFORE = "state/before.json"
 COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
@@ -127,7 +126,7 @@ def _access(ports: ReadPorts, plan: Plan, now: ClusterInventory) -> tuple[Differ
 def _accepted(ports: ReadPorts, plan: Plan) -> frozenset[str]:
     """Return the sentences of the differences after the roll that an approver accepted."""
     compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
-    if compared is None or compared["digest"] not in accepted_digests(ports.run.events(), plan.hash):
+    if compared is None or compared["digest"] not in RunView.of(ports.run.events()).accepted_digests(plan.hash):
         return frozenset()
     return frozenset(difference["sentence"] for difference in compared["differences"] if counts(difference))
 
@@ -143,7 +142,7 @@ def needs_no_acceptance(ports: ReadPorts, plan: Plan, after: ComparedAfter) -> s
     compared = newest_comparison(events, after)
     if compared is None or not compared.digest:
         return NOTHING_TO_ACCEPT
-    if compared.digest in accepted_digests(events, plan.hash):
+    if compared.digest in RunView.of(events).accepted_digests(plan.hash):
         return "An approver has accepted exactly these differences in this run."
     return None
 
@@ -157,7 +156,7 @@ def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
     given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
     if given is not None and given.decision == Decision.APPROVED:
         refuse_unproved(ports, given)
-    if unaccepted := find_unaccepted(events, plan.hash):
+    if unaccepted := RunView.of(events).unaccepted(plan.hash):
         raise RefusedError(
             f"The cluster differs from its state before the run: {few(unaccepted.first)}",
             remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",

@@ -26,10 +26,8 @@ from kafka_rollout.procedure.step import (
 )
 from kafka_rollout.report.run_report import StepLine
 from kafka_rollout.run.batch_progress import batch_progress
-from kafka_rollout.run.events import STOP_TRAFFIC, Approval, RolledBack
+from kafka_rollout.run.events import STOP_TRAFFIC
 from kafka_rollout.run.projections.open_batches import RollOf
-from kafka_rollout.run.projections.runs import rolls_back
-from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.run.view import NodeStage, NodeView, RunView, StepState
 
 _OMITTED = {Service.REPORT, Service.OUTCOME}  # they follow the history
@@ -49,7 +47,7 @@ def step_lines(procedure: Procedure, view: RunView, plan: Plan | None = None) ->
     A rollback or an undo is listed if it is decided or has begun. `plan`: None if there is none yet.
     """
     skipped = {} if plan is None else dict(_never_begin(procedure, view, plan))
-    is_back = _is_back(view)
+    is_back = view.has_turned_back
     found: list[StepLine] = []
     for step_id, part, section in list_shown(procedure.parts):
         if isinstance(part, EachBatch | EachNode):
@@ -118,12 +116,6 @@ def _never_begin(procedure: Procedure, view: RunView, plan: Plan) -> Iterator[tu
         ):
             for skipped in procedure.between(task_id, step.jump.past):
                 yield skipped, reason
-
-
-def _is_back(view: RunView) -> bool:
-    """Return whether the run rolls back, or has done so last."""
-    turns = (one for one in reversed(view.events) if isinstance(one, RolledBack | Approval | Stopping))
-    return rolls_back(view.events) or isinstance(next(turns, None), RolledBack)
 
 
 def _is_used(section: Section, plan: Plan | None) -> bool:

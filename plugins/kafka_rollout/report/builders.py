@@ -48,9 +48,7 @@ from kafka_rollout.report.run_report import (
     outage_report,
 )
 from kafka_rollout.roll.gate_checks import log_of
-from kafka_rollout.run.events import Approval, Decision, Observed, RollbackClosed, Voided
-from kafka_rollout.run.projections.approvals import find_unaccepted
-from kafka_rollout.run.projections.runs import is_rollback_refused
+from kafka_rollout.run.events import Approval, Observed, RollbackClosed, Voided
 from kafka_rollout.run.step_events import (
     BatchSplit,
     BootstrapReplaced,
@@ -275,14 +273,14 @@ def outcome_of(
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
     back = {release_step.key for release_step in rollback_release_steps(plan)}
-    if started is not None and (started.release_step in back or is_rollback_refused(view.events)):
+    if started is not None and (started.release_step in back or view.is_rollback_refused):
         if _all_run(ports, state, plan.source):
             return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
         closed = view.newest(RollbackClosed)
         why = "" if closed is None else f" {closed.sentence}"
         return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
     if _all_run(ports, state, plan.target):
-        if found := find_unaccepted(view.events, plan.hash):
+        if found := view.unaccepted(plan.hash):
             sentence = f"Every node runs {plan.target}, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return _after_the_roll(ports, plan, state, view, proofs)
@@ -331,12 +329,11 @@ def refusal_of(plan: Plan, view: RunView) -> str:
             f"the plan has {len(plan.blockers)} blocker(s), the first is {plan.blockers[0].code}: "
             f"{plan.blockers[0].sentence}"
         )
-    for event in reversed(view.events):
-        match event:
-            case Voided():
-                return f"the approval is no longer valid: {'; '.join(event.blockers)}"
-            case Approval() if event.decision != Decision.APPROVED:
-                return f"{event.by} answered '{event.decision}' ({event.reason})."
+    match view.refusal:
+        case Voided(blockers=blockers):
+            return f"the approval is no longer valid: {'; '.join(blockers)}"
+        case Approval() as given:
+            return f"{given.by} answered '{given.decision}' ({given.reason})."
     return view.last_failure or "it was not approved."
 
 
@@ -473,7 +470,7 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
                 Outcome.STOPPED,
                 f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
             )
-        if found := find_unaccepted(view.events, plan.hash):
+        if found := view.unaccepted(plan.hash):
             sentence = "Every level is as requested, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return Outcome.FINISHED, "Every level is as requested, on every node."
@@ -502,7 +499,7 @@ def _restart_outcome(ports: ClusterPorts, plan: Plan) -> tuple[Outcome, str]:
     order = [node_step for release_step in plan.release_steps for node_step in release_step.order]
     if left := [f"{one.name} ({one.node_id})" for one in order if one.node_id not in passed]:
         return Outcome.STOPPED, f"The restart stopped. The gate after the start has not passed of: {', '.join(left)}."
-    if found := find_unaccepted(view.events, plan.hash):
+    if found := view.unaccepted(plan.hash):
         sentence = "All planned nodes were restarted, but the cluster differs from its state before the run"
         return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
     return Outcome.FINISHED, f"{count(len(order), 'node')} restarted on {plan.target}."

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.report.run_report import DowngradeReport, RunReport
 from kafka_rollout.run.events import Event
-from kafka_rollout.run.step_events import LiveFailed, LiveLowered, OfflineStopping
+from kafka_rollout.run.step_events import LiveFailed, LiveLowered, OfflineEvent, OfflineStopping
 from kafka_rollout.run.view import RunView
 
 
@@ -33,7 +33,7 @@ def spans_of_run(view: RunView, names: Mapping[int, str]) -> tuple[NodeSpan, ...
         for node in view.nodes.values()
         if node.began_at is not None
     ]
-    return _complete(spans, view.events)
+    return _complete(spans, view.all(OfflineEvent))
 
 
 def spans_of_report(report: RunReport) -> tuple[NodeSpan, ...]:
@@ -52,8 +52,8 @@ def spans_of_report(report: RunReport) -> tuple[NodeSpan, ...]:
     return _complete(spans, report.offline_steps if isinstance(report, DowngradeReport) else ())
 
 
-def _complete(spans: Iterable[NodeSpan], events: Iterable[Event]) -> tuple[NodeSpan, ...]:
-    """Return the node steps, oldest first, with the stops of all controllers by live downgrades among `events`.
+def _complete(spans: Iterable[NodeSpan], switches: Iterable[Event]) -> tuple[NodeSpan, ...]:
+    """Return the node steps, oldest first, with the stops of all controllers by live downgrades among `switches`.
 
     A node step that never passed its gate ends with the next one of its node: a rollback.
     """
@@ -63,7 +63,7 @@ def _complete(spans: Iterable[NodeSpan], events: Iterable[Event]) -> tuple[NodeS
         started_at = next_at if one.started_at is None else one.started_at
         found.append(replace(one, started_at=started_at, ended_at=next_at if one.ended_at is None else one.ended_at))
     began_at: float | None = None
-    for event in events:
+    for event in switches:
         match event:
             case OfflineStopping():
                 began_at = event.at

@@ -29,6 +29,9 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Planned,
     ResumeAsked,
+    RollbackClosed,
+    Rolled,
+    RolledBack,
     StartedAtShell,
     StepBegan,
     StepEnded,
@@ -40,6 +43,7 @@ from kafka_rollout.run.events import (
     Unknown,
     Voided,
 )
+from kafka_rollout.run.projections.nodes import undisturbed_seconds
 from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import (
     ContentsCompared,
@@ -50,11 +54,13 @@ from kafka_rollout.run.step_events import (
     GateFailed,
     GatePassed,
     LiveFailed,
+    LiveKept,
     LiveLowered,
     NodeEvent,
     OfflineNoReturn,
     OfflineServed,
     OfflineStopping,
+    OfflineUndoing,
     OfflineUndone,
     OfflineWritable,
     PreparingStop,
@@ -70,6 +76,8 @@ E = TypeVar("E", bound=Event)
 INVALID = "invalid"
 CHANGES = (DefaultSet, Finalizing, Stopping, Stopped, OfflineStopping, LiveLowered)
 """The events of a run that has changed the cluster, or tried to."""
+_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
+_TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
 
 
 class StepState(StrEnum):
@@ -154,6 +162,20 @@ class NodeView:
         if self.stopping_at is None or self.passed_at is None:
             return None
         return round(self.passed_at - self.stopping_at, 1)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeFailure:
+    """A failed gate of a node, or a step that failed after the node was stopped and before it was started."""
+
+    number: int
+    """The position of its event."""
+    at: float
+    """Epoch seconds."""
+    node_id: int
+    reason: str
+    gate: str = ""
+    """The name of the gate; empty if the node was not started again."""
 
 
 class GateState(StrEnum):
@@ -250,6 +272,8 @@ class RunView:
     """The stop of all nodes or controllers by a downgrade has begun, and was not undone."""
     has_no_return: bool = False
     """The first broker was started after that stop."""
+    node_failures: list[NodeFailure] = field(default_factory=list)
+    """In their order."""
     outages: list[Outage] = field(default_factory=list)
     """In their order; several if a downgrade was undone and begun again."""
 
@@ -313,6 +337,79 @@ class RunView:
         return self.stop_has_begun and not self.has_no_return
 
     @property
+    def rolls_back(self) -> bool:
+        """Whether the run rolls back or has done so: by its last decision about the direction, or by an undo.
+
+        False again after the end of a rollback of nodes at a shell, and after the undo of a live downgrade.
+        """
+        for event in reversed(self.events):
+            match event:
+                case Approval() if event.what in _DIRECTIONS:
+                    approves_it = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
+                    return approves_it or event.decision == Decision.ROLL_BACK
+                case _ if isinstance(event, _TURNS):
+                    return isinstance(event, OfflineUndoing | OfflineUndone)
+        return False
+
+    @property
+    def has_turned_back(self) -> bool:
+        """Whether the run rolls back, or has rolled back last."""
+        return self.rolls_back or isinstance(self.newest(RolledBack, Approval, Stopping), RolledBack)
+
+    @property
+    def is_rollback_refused(self) -> bool:
+        """Whether the last attempt to change nodes or levels was a refused rollback."""
+        return isinstance(self.newest(Started, Finalizing, RollbackClosed, Rolled), RollbackClosed)
+
+    @property
+    def refusal(self) -> Voided | Approval | None:
+        """The newest event that refused the plan: new blockers, or an answer that does not approve."""
+        refused = (
+            event
+            for event in reversed(self.events)
+            if isinstance(event, Voided) or (isinstance(event, Approval) and event.decision != Decision.APPROVED)
+        )
+        return next(refused, None)
+
+    @property
+    def last_failed_step(self) -> StepEnded | None:
+        """The newest step that failed, also if the run continued after it."""
+        return next((one for one in reversed(self.all(StepEnded)) if one.outcome is StepOutcome.FAILED), None)
+
+    @property
+    def attempts(self) -> int:
+        """A number that grows when the run acts, asks or fails again, but not while it writes its report."""
+        failed = sum(one.outcome is StepOutcome.FAILED for one in self.all(StepEnded))
+        return failed + sum(len(self.all(kind)) for kind in (Approval, Asked, GateFailed, Started, Stopping))
+
+    @property
+    def undisturbed_seconds(self) -> list[float]:
+        """Seconds of the node steps that did not wait for a person."""
+        return undisturbed_seconds(self.events)
+
+    def accepted_digests(self, plan_hash: str) -> frozenset[str]:
+        """Return the digests of the accepted differences: each decision is about the newest comparison before it."""
+        accepted: set[str] = set()
+        compared = ""
+        for event in self.events:
+            match event:
+                case ContentsCompared():
+                    compared = event.digest
+                case Approval() if event.what == ApprovalOf.DIFFERENCES and event.plan_hash == plan_hash:
+                    if event.decision == Decision.APPROVED:
+                        accepted.add(compared)
+                    else:
+                        accepted.discard(compared)
+        return frozenset(accepted - {""})
+
+    def unaccepted(self, plan_hash: str) -> ContentsCompared | None:
+        """Return the newest comparison if it found differences that no approver accepted."""
+        compared = self.newest(ContentsCompared)
+        if compared is None or not compared.digest or compared.digest in self.accepted_digests(plan_hash):
+            return None
+        return compared
+
+    @property
     def last_failure(self) -> str:
         """Why the run stopped, as a sentence; empty if the history does not contain the reason."""
         return self.locked_out or self.problem
@@ -341,8 +438,8 @@ class RunView:
         """Return the events of a kind, oldest first."""
         return tuple(event for event in self.events if isinstance(event, kind))
 
-    def newest(self, kind: type[E]) -> E | None:
-        return next((event for event in reversed(self.events) if isinstance(event, kind)), None)
+    def newest(self, *kinds: type[E]) -> E | None:
+        return next((event for event in reversed(self.events) if isinstance(event, kinds)), None)
 
     def has(self, *kinds: type[Event]) -> bool:
         return any(isinstance(event, kinds) for event in self.events)
@@ -392,8 +489,15 @@ class RunView:
             self.finished.add(event.step)
         elif event.outcome is StepOutcome.FAILED:
             self.failed = event
+            if isinstance(self.last_act, Stopping):
+                self._fail(event, self.last_act.node_id, event.reason)
             for node in [one for one in self.nodes.values() if one.stage in UNDER_WAY]:
                 self._node(node.release_step, node.node_id, event.at, NodeStage.FAILED, note=event.reason)
+
+    def _fail(self, event: Event, node_id: int, reason: str, gate: str = "") -> None:
+        number = len(self.events) - 1
+        failure = NodeFailure(number=number, at=event.at, node_id=node_id, reason=reason, gate=gate)
+        self.node_failures.append(failure)
 
     def _skipped(self, event: StepsSkipped) -> None:
         skipped = StepView(state=StepState.SKIPPED, at=event.at, reason=event.reason)
@@ -548,6 +652,8 @@ class RunView:
             self.passed.discard(event.ref)
             self._open(event.ref, gate)
             self.problem = f"Gate {event.gate}: {event.message}."
+            if event.ref.node_id is not None:
+                self._fail(event, event.ref.node_id, event.message, event.gate)
 
     def _gate_of_node(self, event: GateChecked | GateEnded) -> None:
         """Let a node follow its gates."""

@@ -49,7 +49,6 @@ CONCLUSIONS: tuple[Callable[[Sequence[Event]], Any], ...] = (
     runs.find_dag_id,
     runs.has_plan,
     runs.has_acted,
-    runs.is_rollback_refused,
     open_batches.passed_node_steps,
     open_batches.is_rollback_decided,
     open_batches.find_end,
@@ -158,8 +157,8 @@ def test_a_passed_gate_counts_until_the_node_is_touched_again() -> None:
 
 
 def test_a_rollback_is_refused_until_the_run_acts_again() -> None:
-    assert runs.is_rollback_refused([started(1), RollbackClosed(release_step=BACK, sentence="closed")])
-    assert not runs.is_rollback_refused([RollbackClosed(release_step=BACK, sentence="closed"), started(1)])
+    assert RunView.of([started(1), RollbackClosed(release_step=BACK, sentence="closed")]).is_rollback_refused
+    assert not RunView.of([RollbackClosed(release_step=BACK, sentence="closed"), started(1)]).is_rollback_refused
 
 
 def test_metadata_version_dates_the_finalization_of_a_run() -> None:

@@ -31,9 +31,10 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request, request_of
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.procedure.kinds import run_of_dag
-from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, TakenOver, events_of, newest
+from kafka_rollout.run.events import Event, StepBegan, StepEnded, StepOutcome, TakenOver, newest
 from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.runs import find_dag_id
+from kafka_rollout.run.view import RunView
 
 log = OneLineLogger(logging.getLogger(__name__))
 
@@ -95,8 +96,8 @@ def find_other_owner(events: Sequence[Event], context: Context) -> str:
 
 def last_failure_sentence(events: Sequence[Event]) -> str:
     """Return the message of the last failed step, for a run without a report."""
-    failed = [one for one in events_of(events, StepEnded) if one.outcome is StepOutcome.FAILED]
-    return f" Step {failed[-1].name} failed: {failed[-1].reason}" if failed else ""
+    failed = RunView.of(events).last_failed_step
+    return f" Step {failed.name} failed: {failed.reason}" if failed is not None else ""
 
 
 def frozen_plan(ports: ClusterPorts, context: Context) -> Plan:

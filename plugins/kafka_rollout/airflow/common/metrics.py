@@ -17,7 +17,6 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Planned
 from kafka_rollout.run.metrics import Metric, run_gauges
-from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.view import RunView
 
 log = logging.getLogger(__name__)
@@ -74,7 +73,8 @@ def count_end(cluster: str, run_id: str) -> None:
 
     run = open_run(cluster, run_id)
     report = run.attachment("report.json") or {}
-    tags = {"cluster": cluster, "kind": run_of(run.events()).value, "outcome": report.get("outcome", NO_REPORT)}
+    kind = RunView.of(run.events()).run_of.value
+    tags = {"cluster": cluster, "kind": kind, "outcome": report.get("outcome", NO_REPORT)}
     count_in_scheduler(Metric.RUNS_ENDED.value, tags)
 
 

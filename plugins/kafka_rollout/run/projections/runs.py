@@ -18,9 +18,6 @@ from kafka_rollout.run.events import (
     PauseAsked,
     Planned,
     ResumeAsked,
-    RollbackClosed,
-    Rolled,
-    RolledBack,
     StopAsked,
     StoppedByOperator,
     Voided,
@@ -29,14 +26,7 @@ from kafka_rollout.run.events import (
     newest,
 )
 from kafka_rollout.run.step_events import (
-    Finalizing,
     GatePassed,
-    LiveFailed,
-    LiveKept,
-    OfflineStopping,
-    OfflineUndoing,
-    OfflineUndone,
-    Started,
 )
 from kafka_rollout.run.view import CHANGES
 
@@ -49,25 +39,6 @@ def run_of(events: Sequence[Event]) -> RunOf:
 def find_dag_id(events: Sequence[Event]) -> str:
     """Return the id of the DAG of the run; empty for a run of the command line."""
     return next((begun.dag_id for begun in events_of(events, Begun)), "")
-
-
-_DIRECTIONS = {ApprovalOf.ROLL, ApprovalOf.ROLL_BACK, ApprovalOf.FAILED_GATE}
-_TURNS = (OfflineStopping, OfflineUndoing, OfflineUndone, LiveFailed, LiveKept, RolledBack)
-
-
-def rolls_back(events: Sequence[Event]) -> bool:
-    """Return whether the run rolls back or has done so: by its last decision about the direction, or by an undo.
-
-    False again after the end of a rollback of nodes at a shell, and after the undo of a live downgrade.
-    """
-    for event in reversed(events):
-        match event:
-            case Approval() if event.what in _DIRECTIONS:
-                approves_it = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
-                return approves_it or event.decision == Decision.ROLL_BACK
-            case _ if isinstance(event, _TURNS):
-                return isinstance(event, OfflineUndoing | OfflineUndone)
-    return False
 
 
 def has_plan(events: Sequence[Event]) -> bool:
@@ -90,14 +61,6 @@ def is_plan_refused(events: Sequence[Event], plan: Plan) -> bool:
         return False
     planned = max((at for at, event in enumerate(events) if isinstance(event, Planned)), default=-1)
     return bool(plan.blockers) or any(isinstance(event, Voided) for event in events[planned + 1 :])
-
-
-def is_rollback_refused(events: Sequence[Event]) -> bool:
-    """Return whether the last attempt to change nodes or levels was a refused rollback."""
-    newest_turn = next(
-        (event for event in reversed(events) if isinstance(event, Started | Finalizing | RollbackClosed | Rolled)), None
-    )
-    return isinstance(newest_turn, RollbackClosed)
 
 
 QUIET_S = 120.0  # an active run records something, or holds the lock
