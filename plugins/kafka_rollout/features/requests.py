@@ -89,6 +89,8 @@ _LOSSES_OF_LOWERING = {
     "streams.version": "Brokers no longer serve groups of the streams protocol.",
     ELR_VERSION: "Partitions lose their stored eligible leader replicas.",
 }
+# Level 1 enables what these texts are about; a change above it does not.
+_BEGINS_AT_1 = frozenset({"group.version", "share.version", "streams.version", ELR_VERSION, KRAFT_VERSION})
 _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not come back."
 
 
@@ -333,16 +335,17 @@ def feature_change(facts: ReleaseFacts, feature: str, current: int, target: int)
     """Return one change, with the undo information of the release `facts`."""
     is_lowered = target < current
     undo, source = (Undo.POSSIBLE, _RAISED_AGAIN) if is_lowered else undo_of(facts, feature, current, target)
-    loss = (_LOSSES_OF_LOWERING if is_lowered else _LOSSES).get(
-        feature, "The catalogue does not contain this feature: read the feature's own documentation."
-    )
+    losses = _LOSSES_OF_LOWERING if is_lowered else _LOSSES
+    loss = losses.get(feature, "The catalogue does not contain this feature: read the feature's own documentation.")
+    if feature in _BEGINS_AT_1 and min(current, target) >= 1:
+        loss = "The catalogue does not say what this level adds: read the documentation of level {level}."
     return FeatureChange(
         feature=feature,
         current=current,
         target=target,
         undo=undo,
         undo_source=source,
-        loss=loss.format(target=target),
+        loss=loss.format(target=target, level=max(current, target)),
     )
 
 

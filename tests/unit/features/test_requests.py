@@ -13,6 +13,7 @@ from kafka_rollout.features.requests import (
     FeatureRequest,
     RequestKind,
     downgrade_all,
+    feature_change,
     levels_of,
     parse_requests,
     release_levels,
@@ -224,3 +225,11 @@ def test_an_order_of_a_release_s_levels_lowers_only_where_it_may() -> None:
     for may_lower, kind in ((True, "downgrade"), (False, "upgrade")):
         order = FeatureOrder(action=FeatureAction.UPDATE, release=R421, may_lower=may_lower)
         assert asked(order.requests(SEPARATE, catalogue(), on_431()))["metadata.version"] == (kind, 29)
+
+
+@pytest.mark.parametrize(("current", "target"), [(1, 2), (2, 1)])
+def test_a_level_above_the_first_does_not_lose_what_the_first_enables(current: int, target: int) -> None:
+    text = feature_change(catalogue().get(R431), "share.version", current, target).loss
+    assert text == "The catalogue does not say what this level adds: read the documentation of level 2."
+    assert "share groups" in feature_change(catalogue().get(R431), "share.version", 0, 2).loss
+    assert "share groups" in feature_change(catalogue().get(R431), "share.version", 2, 0).loss
