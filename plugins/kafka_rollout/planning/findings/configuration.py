@@ -45,8 +45,8 @@ BOOTSTRAP_CHECKPOINT_REJECTED = FindingCode(
     BLOCKER,
     "The target cannot read a node's bootstrap.checkpoint, which every start reads.",
     "Choose a target that reads the file. Or stop the node, keep a copy of the file, and replace it by the "
-    "bootstrap.checkpoint that kafka-storage.sh of the target writes into an empty directory: only an empty metadata "
-    "log uses its levels.",
+    "bootstrap.checkpoint that kafka-storage.sh of the target (from 4.4.0 on it writes none: of 4.3) writes into an "
+    "empty directory: only an empty metadata log uses its levels.",
 )
 CONFIGURATION_CHECK = Check(
     "node-configuration",
