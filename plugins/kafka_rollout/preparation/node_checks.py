@@ -396,7 +396,9 @@ def _check_unclean_elections(
     if not plan.path[1:]:
         return UNCLEAN_CHECK.ran(unless=NO_RESTART)
     observed = ports.cluster, ports.catalogue, plan.path, partitions
-    dynamic, configs = _with_controllers(ports, dynamic, ENABLE), planned[plan.path[-1]]
+    configs = planned[plan.path[-1]]
+    if any(partition.leader < 0 for partition in partitions):
+        dynamic = _with_controllers(ports, dynamic, ENABLE)
     return UNCLEAN_CHECK.ran(
         unclean_election_findings(*observed, dynamic=dynamic, configs=configs),
         unknown=unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs),
