@@ -123,6 +123,12 @@ PRINCIPLES = (
     ),
     _of(
         MEANING,
+        "A path on a host has one spelling in inventory, sudoers file, check and command.",
+        "base/host_paths.py:one_spelling model/log_directories.py",
+        "architecture/test_log_directories.py unit/nodes/runtimes/test_spellings.py",
+    ),
+    _of(
+        MEANING,
         "Two values of a setting are compared by the type that the release gives it.",
         "model/config_values.py:same_value",
         "architecture/test_config_values.py",

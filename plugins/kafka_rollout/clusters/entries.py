@@ -8,9 +8,19 @@ from dataclasses import asdict, fields
 from itertools import takewhile
 from typing import Annotated, Any, Literal
 
-from pydantic import BaseModel, ConfigDict, Field, StringConstraints, ValidationInfo, field_validator, model_validator
+from pydantic import (
+    AfterValidator,
+    BaseModel,
+    ConfigDict,
+    Field,
+    StringConstraints,
+    ValidationInfo,
+    field_validator,
+    model_validator,
+)
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.host_paths import one_spelling
 from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
@@ -77,11 +87,11 @@ _USER = r"^[a-z_][a-z0-9_-]*$"
 User = Annotated[str, StringConstraints(pattern=_USER)]
 # No character that a shell, sudoers or a pattern of either treats specially.
 _HOST_PATH = r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$"
-AbsolutePath = Annotated[str, StringConstraints(pattern=_HOST_PATH)]
+AbsolutePath = Annotated[str, StringConstraints(pattern=_HOST_PATH), AfterValidator(one_spelling)]
 _SHA512 = r"^[0-9a-fA-F]{128}$"
 Sha512 = Annotated[str, StringConstraints(pattern=_SHA512, to_lower=True)]
 _RELEASE_PATH = r"^/[A-Za-z0-9._@+/{}-]*[A-Za-z0-9._@+}-]$"
-ReleasePath = Annotated[str, StringConstraints(pattern=_RELEASE_PATH)]
+ReleasePath = Annotated[str, StringConstraints(pattern=_RELEASE_PATH), AfterValidator(one_spelling)]
 # No blank, no quote, no wildcard of sudoers.
 _WORD = r"^[A-Za-z0-9._@%+/:=,~{}-]+$"
 Word = Annotated[str, StringConstraints(pattern=_WORD)]

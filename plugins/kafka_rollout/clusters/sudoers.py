@@ -7,11 +7,11 @@ from collections.abc import Collection, Mapping
 from pydantic import TypeAdapter, ValidationError
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.host_paths import one_spelling
 from kafka_rollout.clusters.entries import AbsolutePath, User
-from kafka_rollout.formats.files.server_properties import log_directories
+from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
-from kafka_rollout.nodes.runtimes.properties import metadata_directory
 
 
 def refuse_without_hosts(cluster: ClusterSpec) -> None:
@@ -34,7 +34,8 @@ def same_directories(
 ) -> dict[int, NodeDirectories]:
     """Return the same directories for each node. `metadata_log_dir`: default: the first of `log_dirs`, as in Kafka
     (KafkaConfig.metadataLogDir)."""
-    found = NodeDirectories(metadata=metadata_log_dir or next(iter(log_dirs)), log_dirs=tuple(log_dirs))
+    paths = tuple(map(one_spelling, log_dirs))
+    found = NodeDirectories(metadata=one_spelling(metadata_log_dir or paths[0]), log_dirs=paths)
     return {node.node_id: found for node in cluster.nodes}
 
 

@@ -10,6 +10,7 @@ from dataclasses import dataclass
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.configs import DynamicConfigs, literal_settings, with_inventory_values
+from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
 from kafka_rollout.model.quorum_addresses import (
     QUORUM_BOOTSTRAP,
     QUORUM_VOTERS,
@@ -19,7 +20,6 @@ from kafka_rollout.model.quorum_addresses import (
 from kafka_rollout.model.starts import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 
-DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 REPLACEMENT = "rehearsal"
 _NOBODY = "127.0.0.1:1"  # a loopback address at which no node listens
 
@@ -221,7 +221,7 @@ def _directories(config: Mapping[str, str], node: NodeSpec, directories: Mapping
     for key in DIRECTORY_KEYS:
         if not config.get(key):
             continue
-        paths = [path.strip() for path in config[key].split(",") if path.strip()]
+        paths = named_directories(config, key) or (config[key],)
         if missing := [path for path in paths if path not in directories]:
             raise RefusedError(
                 f"{key} of {node.name} contains {missing[0]}, which was not copied.",

@@ -296,6 +296,14 @@ PACKAGE = """\
 PACKAGED = HOSTS.replace("  symlink: /srv/kafka\n", PACKAGE).replace(", symlink: /opt/kafka", "")
 
 
+def test_a_path_on_a_host_has_one_spelling() -> None:
+    entry = ServiceEntry.model_validate(
+        {"configuration_file": "/etc//kafka/./server.properties", "installation": "/opt//kafka_2.13-{release}"}
+    )
+    assert entry.configuration_file == "/etc/kafka/server.properties"
+    assert entry.installation == "/opt/kafka_2.13-{release}"
+
+
 def test_the_documented_packages_are_valid_and_the_first_one_is_that_of_the_test_bed() -> None:
     blocks = re.findall(r"```yaml\n(.*?)```", (PROJECT_ROOT / "docs" / "packages.md").read_text(), re.DOTALL)
     entries = [ServiceEntry.model_validate(yaml.safe_load(block)["service"]) for block in blocks]

@@ -19,8 +19,8 @@ from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity
+from kafka_rollout.model.log_directories import DEFAULTS, DIRECTORY_KEYS, log_directories, metadata_directory
 
-DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
 _CODEC = "latin-1"
 _OUT = "#kafka-rollout-out: "
 _BEGIN = "# kafka-rollout: the following came with release "
@@ -46,13 +46,6 @@ def read_properties(file: Path | None) -> Mapping[str, str]:
         return parse(file.read_bytes())
 
 
-def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return the directories of a node: log.dirs, and metadata.log.dir. Those of config providers are left out."""
-    found = [config.get("log.dirs") or config.get("log.dir", ""), config.get("metadata.log.dir", "")]
-    names = [name for name in found if not is_reference(name)]
-    return tuple(dict.fromkeys(path.strip() for path in ",".join(names).split(",") if path.strip()))
-
-
 def read_directory_id(directory: str | Path) -> bytes | None:
     """Return meta.properties of a directory on this machine; None if it cannot be read."""
     try:
@@ -68,14 +61,14 @@ def directory_formats(
 
     None if a config provider has a path.
     """
-    if any(is_reference(config.get(key, "")) for key in ("log.dirs", "log.dir", "metadata.log.dir")):
+    if any(is_reference(config.get(key, "")) for key in DIRECTORY_KEYS):
         return None
-    paths = log_directories({**DEFAULTS, **config})
-    of_metadata = config.get("metadata.log.dir", "").strip() or next(iter(paths), "")
-    return {path: _with_identity(path, read(path), of_metadata) for path in paths}
+    known = {**DEFAULTS, **config}
+    of_metadata = metadata_directory(known)
+    return {path: _with_identity(path, read(path), of_metadata) for path in log_directories(known)}
 
 
-def _with_identity(path: str, found: DirectoryFormat, of_metadata: str) -> DirectoryFormat:
+def _with_identity(path: str, found: DirectoryFormat, of_metadata: str | None) -> DirectoryFormat:
     try:
         meta = parse(found.meta or b"")
     except UserError:  # the classes of the release refuse it

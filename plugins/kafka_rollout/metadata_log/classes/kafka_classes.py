@@ -17,7 +17,6 @@ from py4j.protocol import Py4JJavaError
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import reading, sha256_of
-from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.authentication import probe_authentication
 from kafka_rollout.metadata_log.classes.authorizers import decide
 from kafka_rollout.metadata_log.classes.images import (
@@ -46,6 +45,7 @@ from kafka_rollout.model.acls import Acl, AclDifferences, compare_answers, quest
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, literal_settings
 from kafka_rollout.model.host_state import BOOTSTRAP, DirectoryFormat
 from kafka_rollout.model.listeners import base_name
+from kafka_rollout.model.log_directories import DEFAULTS, DIRECTORY_KEYS, data_directories, named_directories
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import FileRemark, NodeStart, PluginClass, StartProblems, is_plugin, names_class
 from kafka_rollout.model.state import CheckpointSummary
@@ -55,7 +55,6 @@ from kafka_rollout.releases.jvm.jvm import Jvm, run_jvm
 
 _YAMMER_REPORTERS = "kafka.metrics.reporters"  # not in the ConfigDef
 _REMOTE, _REMOTE_STORAGE = "remote.log.", "remote.log.storage.system.enable"
-_DIRECTORIES = ("log.dirs", "log.dir", "metadata.log.dir")
 
 
 @dataclass(frozen=True, slots=True)
@@ -228,9 +227,11 @@ def _format_problems(
     if unreadable := tuple(f"{path} cannot be read: {one.problem}" for path, one in formats.items() if one.problem):
         return unreadable
     jvm = classes.jvm
-    kept = {key: value for key, value in properties.items() if key not in ("cordoned.log.dirs", *_DIRECTORIES)}
-    data = {"log.dirs": properties.get("log.dirs") or {**server_properties.DEFAULTS, **properties}["log.dir"]}
-    named = {key: _paths({**properties, **data}, key) for key in ("log.dirs", "metadata.log.dir")}
+    kept = {key: value for key, value in properties.items() if key not in ("cordoned.log.dirs", *DIRECTORY_KEYS)}
+    named = {
+        "log.dirs": data_directories({**DEFAULTS, **properties}),
+        "metadata.log.dir": named_directories(properties, "metadata.log.dir"),
+    }
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         copies = {path: Path(name) / str(number) for number, path in enumerate(formats)}
         for path, copy in copies.items():
@@ -255,10 +256,6 @@ def _format_problems(
                 sentence = sentence.replace(str(copy), path)
             return (sentence,)
     return ()
-
-
-def _paths(properties: Mapping[str, str], key: str) -> list[str]:
-    return [path.strip() for path in properties.get(key, "").split(",") if path.strip()]
 
 
 def _write_format(found: DirectoryFormat, folder: Path) -> None:

@@ -51,6 +51,7 @@ from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
+from kafka_rollout.model.log_directories import metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
@@ -75,7 +76,6 @@ from kafka_rollout.nodes.runtimes.properties import (
     configuration_for,
     find_start,
     load_record,
-    metadata_directory,
     parse_starts,
 )
 from kafka_rollout.nodes.runtimes.start_files import all_start_files

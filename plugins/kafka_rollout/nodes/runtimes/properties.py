@@ -11,7 +11,6 @@ from typing import TypeVar
 
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.formats.files import server_properties
-from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
@@ -31,12 +30,6 @@ def changed_lines(
         change.key: change.value for change in changes if change.node_id == node.node_id and change.release == release
     }
     return lines | dict(cluster.release_overrides.get(str(release), {}))
-
-
-def metadata_directory(config: Mapping[str, str]) -> str | None:
-    """Return metadata.log.dir, by default the first of log.dirs; None if a config provider has it."""
-    directories = config.get("metadata.log.dir") or config.get("log.dirs") or config.get("log.dir", "")
-    return None if is_reference(directories) else directories.split(",")[0].strip()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,8 +6,8 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import pairwise
 
-from kafka_rollout.formats.files.server_properties import log_directories
 from kafka_rollout.model.host_state import StartFileKind
+from kafka_rollout.model.log_directories import log_directories
 from kafka_rollout.model.starts import MAIN_CLASS, named_files
 
 _ARGUMENTS = {
@@ -37,7 +37,7 @@ def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iter
     for path in named_files(config, arguments).values():
         yield StartFileKind.KEYS, path
     for directory in log_directories(config):
-        yield StartFileKind.IDENTITY, f"{directory.rstrip('/')}/meta.properties"
+        yield StartFileKind.IDENTITY, f"{directory}/meta.properties"
     for argument in arguments:
         for prefix, kind in _ARGUMENTS.items():
             if argument.startswith(prefix):

@@ -18,6 +18,7 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.listeners import find_listeners
+from kafka_rollout.model.log_directories import named_directories
 from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, LOGIN_FILE, STANDARD_AUTHORIZER
 from kafka_rollout.model.state import ClusterState
@@ -348,7 +349,7 @@ def directory_findings(
     several = sorted(
         node.node_id
         for node in cluster.brokers
-        if len([one for one in configs.get(node.node_id, {}).get("log.dirs", "").split(",") if one.strip()]) > 1
+        if len(named_directories(configs.get(node.node_id, {}), "log.dirs")) > 1
     )
     if several:
         yield LOG_DIRECTORIES_UNSUPPORTED.found(

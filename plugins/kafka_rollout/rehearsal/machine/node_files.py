@@ -27,6 +27,7 @@ from kafka_rollout.formats.log_files import CLEANED, SWAP
 from kafka_rollout.metadata_log.disk.folder import META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.host_state import BOOTSTRAP
+from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -37,7 +38,6 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     transfer_s,
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight, MetadataRights, RehearsalRights
-from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS
 
 CONFIG = "server.properties"
 PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
@@ -185,8 +185,8 @@ def node_files(
             f"A config provider has {', '.join(unknown)} of {node.name}, so its directories are unknown.",
             remedy="Rehearse from a backup whose server.properties has the paths, or continue without a rehearsal.",
         )
-    names = ",".join(config.get(key, "") for key in DIRECTORY_KEYS).split(",")
-    paths = dict.fromkeys(path.strip() for path in names if path.strip())
+    keys = DIRECTORY_KEYS
+    paths = dict.fromkeys(path for key in keys for path in named_directories(config, key))
     if not paths:
         raise UserError(
             f"The configuration of {node.name} contains no log.dirs.", remedy="Add log.dirs to its server.properties."

@@ -33,10 +33,11 @@ from kafka_rollout.metadata_log.disk.folder import (
     read_file,
     voters_layout,
 )
+from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
 from kafka_rollout.model.quorum_addresses import ControllerAddresses
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime, end_processes, node_processes
-from kafka_rollout.rehearsal.configuration import DIRECTORY_KEYS, find_escapes, rewrite_config, rewrite_overrides
+from kafka_rollout.rehearsal.configuration import find_escapes, rewrite_config, rewrite_overrides
 from kafka_rollout.rehearsal.machine.node_files import NodeFiles
 from kafka_rollout.rehearsal.selection import MIB, RehearsalEstimate
 
@@ -211,7 +212,7 @@ def find_foreign_directories(
         for real in (Path(name).resolve() for name in real_directories)
         if below.is_relative_to(real) or real.is_relative_to(below)
     ]
-    names = [name.strip() for key in DIRECTORY_KEYS for name in config.get(key, "").split(",") if name.strip()]
+    names = [name for key in DIRECTORY_KEYS for name in named_directories(config, key)]
     if not names:
         found.append("its configuration contains no log.dirs.")
     found += [

@@ -30,6 +30,7 @@ from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.log_directories import metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
@@ -74,7 +75,6 @@ from kafka_rollout.nodes.runtimes.properties import (
     configuration_for,
     find_start,
     load_record,
-    metadata_directory,
     parse_starts,
 )
 from kafka_rollout.releases.facts import Release

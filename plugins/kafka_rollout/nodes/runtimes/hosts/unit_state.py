@@ -14,7 +14,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from kafka_rollout.base.errors import TransientError, UserError
-from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     HostFacts,
@@ -25,6 +24,7 @@ from kafka_rollout.model.host_state import (
     StartPath,
     can_change,
 )
+from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
@@ -33,7 +33,6 @@ from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
-from kafka_rollout.nodes.runtimes.properties import metadata_directory
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
 
@@ -351,7 +350,7 @@ def _denied(
     metadata = metadata_directory(config) or _UNKNOWN_DIRECTORY
     wanted = [
         right
-        for right in rights.all(metadata, server_properties.log_directories(config))
+        for right in rights.all(metadata, log_directories(config))
         if not any(_UNKNOWN_DIRECTORY in word for word in right.arguments)
     ]
     line = "; ".join(

@@ -1,0 +1,38 @@
+"""The log directories of a node, as its configuration names them.
+
+Each has one spelling: `/data//kafka/` and `/data/./kafka` are one directory, and sudo permits the text of a path. So
+this module alone reads the settings that name them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from kafka_rollout.base.host_paths import one_spelling
+from kafka_rollout.model.configs import is_reference
+
+DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
+DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
+
+
+def named_directories(config: Mapping[str, str], key: str) -> tuple[str, ...]:
+    """Return the directories of one setting; none of a config provider."""
+    value = config.get(key, "")
+    names = [] if is_reference(value) else [name.strip() for name in value.split(",")]
+    return tuple(one_spelling(name) for name in names if name)
+
+
+def data_directories(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return log.dirs, or log.dir without them (KafkaConfig.logDirs); none of a config provider."""
+    return named_directories(config, "log.dirs" if config.get("log.dirs") else "log.dir")
+
+
+def metadata_directory(config: Mapping[str, str]) -> str | None:
+    """Return metadata.log.dir, by default the first of log.dirs; None without one, or if a config provider has it."""
+    own = config.get("metadata.log.dir")
+    return next(iter(named_directories(config, "metadata.log.dir") if own else data_directories(config)), None)
+
+
+def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the directories of a node: log.dirs, and metadata.log.dir. Those of config providers are left out."""
+    return tuple(dict.fromkeys((*data_directories(config), *named_directories(config, "metadata.log.dir"))))
