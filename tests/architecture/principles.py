@@ -54,6 +54,12 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "A release is on a host if all jars of its broker are there, whole, and of no other release.",
+        "nodes/runtimes/hosts/release_folders.py:why_not_installed",
+        "unit/nodes/runtimes/test_release_folders.py",
+    ),
+    _of(
+        ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
         "run/step_events.py:LogSeen gates/gate.py:GateCondition",
         "unit/observation/test_node_logs.py",

@@ -224,12 +224,15 @@ class FakeHost:
         if line.startswith("/usr/bin/apt-get install --simulate "):
             code = 0 if line.partition("=")[2] in self.available else 100
             return done_with(code, "", "E: Version was not found" if code else "")
-        if line.startswith("test -d "):
-            folders = re.findall(r"echo libs (/opt/kafka_2\.13-([\d.]+))", line)
-            found = [f"libs {folder}" for folder, release in folders if release in self.releases]
+        if "PK\\005\\006" in line:
+            folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+))'", line)
+            there = [(folder, release) for folder, release in folders if release in self.releases]
+            names = (f"folder {one}\nlibs {one}\njar kafka_2.13-{release}.jar\njar new.jar" for one, release in there)
+            return done_with(0, "\n".join(names), "")
+        if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
             free = [f"free {self.free}"]
-            return done_with(0, "\n".join([*found, *([] if self.link_is_folder else ["link"]), *login, *free]), "")
+            return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free]), "")
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
@@ -241,7 +244,7 @@ class FakeHost:
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
-            return done_with(0, "free 900\njar /opt/kafka_2.13-4.3.1/libs/new.jar\narg java\narg -Da=b c\n", "")
+            return done_with(0, "free 900\narg java\narg -Da=b c\n", "")
         if match := re.search(r"mv -T \S+ (\.kafka-rollout/\S+)$", line):
             self.files[match[1]] = text or ""
         if match := re.fullmatch(r"if test -e (\S+); then cat \1; fi", line):

@@ -136,6 +136,8 @@ class HostState:
     """Then the service manager kills a process that shuts down; infinity: never; None: unknown."""
     brought: frozenset[Release] = frozenset()
     """Those of `releases` that the run puts there."""
+    lacks: Mapping[Release, str] = field(default_factory=dict)
+    """Release of `folders` → why a node cannot start it, as the end of a sentence."""
     unpinned: frozenset[Release] = frozenset()
     """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, str] = field(default_factory=dict)

@@ -172,7 +172,7 @@ def _reach_nodes(
             from kafka_rollout.nodes.runtimes.hosts.shells import SshTransport
 
             shell = open_shell()
-            hosts = SshServiceRuntime(cluster, shell, identify, fence=fence)
+            hosts = SshServiceRuntime(cluster, shell, identify, cache.artifacts, fence=fence)
             metrics = replace(metrics, through=partial(SshTransport, shell))
             return hosts, metrics, HostPlaces(hosts)
         case "none":

@@ -40,6 +40,7 @@ from tools.testbed.packages import PACKAGE
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(300)]
 
 R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
+EMPTY_JAR = b"PK\x05\x06" + b"\0" * 18
 LOG = "/var/log/kafka/server.log"
 _CHROOT = shutil.which("chroot") or "chroot"
 SUDOERS = "etc/sudoers.d/kafka-rollout"
@@ -237,10 +238,10 @@ def test_an_archive_is_unpacked_with_the_rights_of_the_ssh_user(
         assert (found.lstat().st_uid, found.is_block_device()) == (login, False), found
     assert not (machine.root / "etc" / "sudoers.d" / "zz").exists()
     assert not can_be_root(machine, "/opt/releases")
-    write_archive(tmp_path / "kafka-4.2.1.tgz", member("libs/kafka_2.13-4.2.1.jar", b"jar", mode=0o644))
+    write_archive(tmp_path / "kafka-4.2.1.tgz", member("libs/kafka_2.13-4.2.1.jar", EMPTY_JAR, mode=0o644))
     runtime.bring(node, R421)
     jar = "/opt/releases/kafka_2.13-4.2.1/libs/kafka_2.13-4.2.1.jar"
-    assert machine.run("", ["cat", jar], user=KAFKA).content == b"jar"
+    assert machine.run("", ["cat", jar], user=KAFKA).content == EMPTY_JAR
 
 
 EXCESS = (  # each made a shell of root with real sudo

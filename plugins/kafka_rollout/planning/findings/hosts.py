@@ -363,8 +363,9 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
         if release not in host.releases and release not in host.unavailable:
             yield RELEASE_NOT_ON_HOST.found(
                 f"{subject}, release {release}",
-                f"Kafka {release} is not installed on host {host.name}: there is no {host.folders.get(release)}/libs.",
-                f"Unpack the archive of {release} there, then plan again.",
+                f"Kafka {release} is not installed on host {host.name}: {host.lacks.get(release, 'it was not found')}.",
+                f"Unpack the archive of {release} to {host.folders.get(release)}, which must not exist before, then "
+                "plan again.",
             )
         if (
             (release not in host.releases or release in host.brought)

@@ -70,6 +70,12 @@ class ReleaseCache:
         """
         return self._folder("kafka", str(release), f"Kafka {release}")
 
+    def artifacts(self, release: Release) -> frozenset[str]:
+        """Return the names of the artifacts of a broker's jars, such as `kafka-clients`; empty without a lock."""
+        if release not in self.known():
+            return frozenset()
+        return frozenset(Module.parse(text).artifact for text in self._lock(str(release)))
+
     def agents(self) -> Agents:
         """The Prometheus JMX exporter and Jolokia, as Java agents."""
         folder = self._folder("agents", "agents", "metrics agents")

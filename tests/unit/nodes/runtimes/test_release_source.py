@@ -19,6 +19,7 @@ from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost
 
 RELEASE = Release(4, 3, 1)
+EMPTY_JAR = b"PK\x05\x06" + b"\0" * 18
 
 
 @pytest.fixture
@@ -26,8 +27,8 @@ def archive(tmp_path: Path) -> Path:
     path = tmp_path / "kafka_2.13-4.3.1.tgz"
     with tarfile.open(path, "w:gz") as file:
         entry = tarfile.TarInfo("kafka_2.13-4.3.1/libs/kafka_2.13-4.3.1.jar")
-        entry.size = 4
-        file.addfile(entry, io.BytesIO(b"jars"))
+        entry.size = len(EMPTY_JAR)
+        file.addfile(entry, io.BytesIO(EMPTY_JAR))
     digest = hashlib.sha512(path.read_bytes()).hexdigest().upper()
     groups = "\n".join(" ".join(digest[at + i : at + i + 8] for i in range(0, 64, 8)) for at in (0, 64))
     path.with_name(f"{path.name}.sha512").write_text(f"{path.name}: {groups}\n")
@@ -119,7 +120,8 @@ def test_the_checksum_of_the_inventory_counts_and_not_the_file(
 
 
 def test_the_operators_command_installs_the_release(host: LocalHost) -> None:
-    line = f"mkdir -p {host.home}/kafka_2.13-{{release}}/libs"
+    libs = f"{host.home}/kafka_2.13-{{release}}/libs"
+    line = f"mkdir -p {libs}; printf 'PK\\005\\006' > {libs}/kafka_2.13-{{release}}.jar"
     node = node_of(host, install=HostCommand(command=line, timeout_s=60.0))
     runtime_on(host, node).bring(node, RELEASE)
     assert (host.home / "kafka_2.13-4.3.1" / "libs").is_dir()

@@ -190,7 +190,7 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
     assert facts.clock_skew_s == -59.5
     assert (facts.release_bytes, facts.arguments) == (900, ("java", "-Da=b c"))
     assert facts.loaded_jars == ("/opt/kafka_2.13-4.2.1/libs/kafka_2.13-4.2.1.jar",)
-    assert facts.release_jars == {R431: frozenset({"new.jar"})}
+    assert facts.release_jars == {R431: frozenset({"kafka_2.13-4.3.1.jar", "new.jar"})}
 
 
 def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:

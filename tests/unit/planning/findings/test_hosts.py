@@ -42,7 +42,11 @@ def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
 @pytest.mark.parametrize(
     ("change", "code", "says"),
     [
-        ({"releases": frozenset()}, "RELEASE-NOT-ON-HOST", "there is no /opt/kafka_2.13-4.3.1/libs"),
+        (
+            {"releases": frozenset(), "lacks": {R431: "/opt/k/libs lacks 3 of 46 jars"}},
+            "RELEASE-NOT-ON-HOST",
+            "is not installed on host kafka-4: /opt/k/libs lacks 3 of 46 jars.",
+        ),
         ({"unavailable": {R431: "It is not there."}, "releases": frozenset()}, "PACKAGE-UNAVAILABLE", "not there"),
         ({"symlink_can_switch": False}, "SYMLINK-IS-NO-LINK", "/opt/kafka on host kafka-4 is not a symbolic link"),
         ({"stop_timeout_s": 5.0}, "STOP-TIMEOUT-SHORT", "5 s after a stop was requested (TimeoutStopSec)"),

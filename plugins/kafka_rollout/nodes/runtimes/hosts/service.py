@@ -53,6 +53,11 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
     read_journal_on,
     read_own_lines,
 )
+from kafka_rollout.nodes.runtimes.hosts.release_folders import (
+    Artifacts,
+    ReleaseFolder,
+    read_release_folders,
+)
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
@@ -83,6 +88,10 @@ _POLL_S = 0.3
 _START_S = 10.0
 
 
+def _unknown_artifacts(release: Release) -> frozenset[str]:
+    return frozenset()
+
+
 @dataclass(slots=True)
 class SshServiceRuntime(HostCommands):
     """NodeRuntime of systemd units on hosts."""
@@ -91,6 +100,7 @@ class SshServiceRuntime(HostCommands):
     shell: Shell
     identify: Callable[[str], Release | None]
     """Version in the name of a jar → its release."""
+    artifacts: Artifacts = _unknown_artifacts
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
@@ -126,6 +136,7 @@ class SshServiceRuntime(HostCommands):
             releases,
             installed=installed,
             unavailable=self._unavailable(node, unit, installed, releases),
+            libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
             now=self.now,
             read_config=lambda: self.config(node),
             others=self._others_on_host(node),
@@ -154,9 +165,16 @@ class SshServiceRuntime(HostCommands):
                 raise RefusedError(known[release], remedy="Make the package available to the host, then continue.")
             download(self, node, (release, installed))
             return
-        folder = service_of(node).folder(release)
-        if f"libs {folder}" not in look(self, node, [folder]):
+        folder = self._release_folder(node, release)
+        if not folder.exists:
             provide(self, node, release)
+            folder = self._release_folder(node, release)
+        if folder.lacks:
+            raise RefusedError(
+                f"Kafka {release} is not installed on host {service_of(node).host}: {folder.lacks}.",
+                remedy=f"Unpack the archive of {release} to {folder.path}, which must not exist before, then repeat "
+                "the step.",
+            )
 
     def prepare_stop(self, node: NodeSpec) -> None:
         if self.unit(node).pid is not None:
@@ -199,7 +217,7 @@ class SshServiceRuntime(HostCommands):
         before = self._configuration(node)
         if service.package is None:
             self.bring(node, release)
-            self._refuse_missing(node, release)
+            self._refuse_folder(node)
         elif not service.managed_elsewhere:
             self._refuse_replaced_configuration(node, before)
         lines = changed_lines(self.cluster, node, release, changes)
@@ -426,17 +444,13 @@ class SshServiceRuntime(HostCommands):
             self._finished.add(key)
         return is_kept
 
-    def _refuse_missing(self, node: NodeSpec, release: Release) -> None:
-        """Raise before any change if the release is not on the host, or if the symlink is not a link."""
+    def _release_folder(self, node: NodeSpec, release: Release) -> ReleaseFolder:
+        return read_release_folders(self, node, [release], self.identify, self.artifacts)[release]
+
+    def _refuse_folder(self, node: NodeSpec) -> None:
+        """Raise before any change if the symlink is not a link."""
         service = service_of(node)
-        folder = service.folder(release)
-        found = look(self, node, [folder])
-        if f"libs {folder}" not in found:
-            raise RefusedError(
-                f"Kafka {release} is not installed on host {service.host}: there is no {folder}/libs.",
-                remedy=f"Unpack the archive of {release} to {folder}, then repeat the step.",
-            )
-        if "link" not in found:
+        if "link" not in look(self, node):
             raise UserError(
                 f"{service.symlink} on host {service.host} is not a symbolic link.",
                 remedy="Replace it by a link to the folder of the installed release, or correct the inventory.",

@@ -30,6 +30,7 @@ from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
+from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
@@ -161,24 +162,26 @@ def read_host(
     *,
     installed: Release | None,
     unavailable: Mapping[Release, str],
+    libs: Mapping[Release, ReleaseFolder],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
     others: Sequence[ServiceSpec] = (),
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
-    be installed. `now`: clock of this machine. `read_config`: reads the configuration of the node. `others`: the other
+    be installed. `libs`: the folders of releases. `now`: clock of this machine.
+    `read_config`: reads the configuration of the node. `others`: the other
     nodes on the host."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
-    found = look(commands, node, folders.values())
-    values = dict(line.split(" ", 1) for line in found if " " in line and not line.startswith("libs "))
-    there, brought = _releases(service, folders, installed, found, unavailable)
+    found = look(commands, node)
+    values = dict(line.split(" ", 1) for line in found if " " in line)
+    there, brought = _releases(service, folders, installed, libs, unavailable)
     denied = _denied(commands, node, releases, read_config)
     seen = commands.sudo(node, rights_of(node).see_paths)
     excess = _read_excess(commands, node, (service, *others))
     paths = parse_paths(seen.out)
     free = values.get("free", "")
-    facts = read_facts(commands, node, folders, unit.pid, now)
+    facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, {} if denied else read_config(), facts
@@ -200,6 +203,7 @@ def read_host(
         releases=there | brought,
         unavailable=unavailable,
         brought=brought,
+        lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
         unpinned=_unpinned(service, brought),
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
@@ -241,15 +245,16 @@ def _releases(
     service: ServiceSpec,
     folders: Mapping[Release, str],
     installed: Release | None,
-    found: Collection[str],
+    libs: Mapping[Release, ReleaseFolder],
     unavailable: Mapping[Release, str],
 ) -> tuple[frozenset[Release], frozenset[Release]]:
-    """Return the releases that are on the host, and those that a run brings to it. `found`: lines of `look`."""
+    """Return the releases that are on the host, and those that a run brings to it: not into a folder that exists."""
     if service.package is not None:
         there = frozenset(release for release in folders if release == installed)
         return there, frozenset(folders) - there - unavailable.keys()
-    there = frozenset(release for release, folder in folders.items() if f"libs {folder}" in found)
-    return there, frozenset(release for release in folders if release not in there and is_provided(service, release))
+    there = frozenset(release for release, folder in libs.items() if not folder.lacks)
+    absent = [release for release, folder in libs.items() if not folder.exists]
+    return there, frozenset(release for release in absent if is_provided(service, release))
 
 
 def _unpinned(service: ServiceSpec, brought: Iterable[Release]) -> frozenset[Release]:
@@ -290,16 +295,15 @@ def _parent(path: str) -> str:
     return path.rpartition("/")[0] or "/"
 
 
-def look(commands: HostCommands, node: NodeSpec, folders: Iterable[str]) -> list[str]:
-    """Return lines with the folders that have a release, whether the symlink can be switched, and free bytes."""
+def look(commands: HostCommands, node: NodeSpec) -> list[str]:
+    """Return lines that say whether the symlink can be switched and the SSH user can unpack, and free bytes."""
     service = service_of(node)
     # Paths of an inventory have no character that a shell treats specially.
-    releases = "; ".join(f"test -d {folder}/libs && echo libs {folder}" for folder in folders) or "true"
     link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
     parent = service.release_parent
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
-    return commands.run(node, f"{releases}; {link}; {unpack}; {free}").out.splitlines()
+    return commands.run(node, f"{link}; {unpack}; {free}").out.splitlines()
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
@@ -368,9 +372,13 @@ def _denied(
 
 
 def read_facts(
-    commands: HostCommands, node: NodeSpec, folders: Mapping[Release, str], pid: int | None, now: Callable[[], float]
+    commands: HostCommands,
+    node: NodeSpec,
+    libs: Mapping[Release, ReleaseFolder],
+    pid: int | None,
+    now: Callable[[], float],
 ) -> HostFacts:
-    """Read them with commands that change nothing. `folders`: of the releases. `now`: clock of this machine."""
+    """Read them with commands that change nothing. `libs`: folders of releases. `now`: clock of this machine."""
     before = now()
     text = commands.run(node, "date +%s.%N").out.strip()
     after = now()
@@ -381,9 +389,7 @@ def read_facts(
         )
     clock = float(text)
     opened = commands.sudo(node, rights_of(node).list_open_files, pid=pid).out if pid is not None else ""
-    # Names of folders have no character that a shell treats specially.
     parts = [f"echo free $(df --output=avail --block-size=1 {service_of(node).release_parent} 2>/dev/null | tail -1)"]
-    parts += [f"for jar in {folder}/libs/*.jar; do echo jar $jar; done" for folder in folders.values()]
     if pid is not None:
         parts.append(f"tr '\\0' '\\n' 2>/dev/null </proc/{pid}/cmdline | sed {shlex.quote('s/^/arg /')}")
     lines = commands.run(node, "; ".join(parts)).out.splitlines()
@@ -397,10 +403,7 @@ def read_facts(
         release_bytes=int(free) if free.isdigit() else None,
         loaded_jars=tuple(dict.fromkeys(OPENED.findall(opened))),
         opened=tuple(dict.fromkeys(_OPEN.findall(opened))),
-        release_jars={
-            release: frozenset(jar.rsplit("/", 1)[1] for jar in of("jar") if jar.startswith(f"{folder}/libs/"))
-            for release, folder in folders.items()
-        },
+        release_jars={release: folder.jars for release, folder in libs.items()},
         arguments=tuple(of("arg")),
     )
 
