@@ -48,10 +48,22 @@ CONFIGURATION_OWNER = FindingCode(
     BLOCKER,
     "The configuration file or its folder belongs to another user than the inventory says.",
 )
+CONFIGURATION_IS_LINK = FindingCode(
+    "CONFIGURATION-IS-LINK",
+    BLOCKER,
+    "The configuration file is a symbolic link: its copies would be links to the file that the run changes.",
+)
 RELEASES_NOT_WRITABLE = FindingCode(
     "RELEASES-NOT-WRITABLE", BLOCKER, "The SSH user cannot unpack an archive into the folder of the releases."
 )
-PATH_CODES = (HOST_PATH_UNSAFE, UNIT_RUNS_AS_ROOT, HOST_RIGHT_EXCESS, CONFIGURATION_OWNER, RELEASES_NOT_WRITABLE)
+PATH_CODES = (
+    HOST_PATH_UNSAFE,
+    UNIT_RUNS_AS_ROOT,
+    HOST_RIGHT_EXCESS,
+    CONFIGURATION_OWNER,
+    CONFIGURATION_IS_LINK,
+    RELEASES_NOT_WRITABLE,
+)
 
 
 def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
@@ -97,6 +109,15 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
     file, folder = service.configuration_file, service.configuration_file.rpartition("/")[0] or "/"
     if service.managed_elsewhere:
         return
+    if any(path.path == file and stat.S_ISLNK(path.mode) for path in host.paths):
+        yield CONFIGURATION_IS_LINK.found(
+            subject,
+            f"{file} on host {host.name} is a symbolic link. A copy of it would be a link to the file that the run "
+            "changes, and a loss of power could leave half of that file.",
+            f"Write the path that `readlink -f {file}` prints into the inventory (configuration_file). If it is in the "
+            "folder of a release, copy the file to a folder outside first, and name the copy in the unit and in the "
+            "inventory.",
+        )
     if service.configuration_writer == "user":
         foreign = [path for path in host.paths if path.path in (file, folder) and path.owner != service.user]
         if foreign:
@@ -107,13 +128,12 @@ def _of_configuration(service: ServiceSpec, subject: str, host: HostState) -> It
             )
         return
     unsafe = _unsafe(host, _above(file))
-    links = [path for path in host.paths if path.path == file and not stat.S_ISREG(path.mode)]
-    if unsafe or links:
+    if unsafe:
         yield HOST_PATH_UNSAFE.found(
             subject,
-            f"Root writes {file} on host {host.name}, and {_shown([*unsafe, *links])}. A user who can change a folder "
+            f"Root writes {file} on host {host.name}, and {_shown(unsafe)}. A user who can change a folder "
             "above the file could become root.",
-            f"{_give([*unsafe, *links])} If the folder belongs to {service.user}, set "
+            f"{_give(unsafe)} If the folder belongs to {service.user}, set "
             "configuration_writer: user in the inventory and print the sudoers file again.",
         )
 

@@ -53,7 +53,6 @@ def test_folders_of_root_give_no_finding() -> None:
         (path("/etc/kafka", 0o777), "/etc/kafka belongs to root with mode 777"),
         (path("/etc/kafka", 0o775), "/etc/kafka belongs to root with mode 775"),
         (path("/etc/kafka", 0o777, kind=LINK), "/etc/kafka is a symbolic link"),
-        (path(FILE, 0o777, kind=LINK), f"{FILE} is a symbolic link"),
         (path("/opt", owner="kafka"), "Root switches the link /opt/kafka"),
     ],
 )
@@ -68,6 +67,16 @@ def test_the_user_of_the_node_writes_a_configuration_that_belongs_to_this_user()
     assert found(*own, configuration_writer="user") == []
     assert [code for code, _ in found(configuration_writer="user")] == ["CONFIGURATION-OWNER"]
     assert found(path("/etc/kafka", owner="kafka"), managed_elsewhere=True) == []
+
+
+@pytest.mark.parametrize("writer", ["root", "user"])
+def test_a_configuration_that_is_a_link_has_no_copies_and_is_refused(writer: str) -> None:
+    owner = "root" if writer == "root" else "kafka"
+    paths = (path("/etc/kafka", owner=owner), path(FILE, 0o777, owner, LINK))
+    ((code, sentence),) = found(*paths, configuration_writer=writer)
+    assert code == "CONFIGURATION-IS-LINK"
+    assert f"{FILE} on host kafka-4 is a symbolic link" in sentence
+    assert found(*paths, configuration_writer=writer, managed_elsewhere=True) == [], "the run does not write it"
 
 
 def test_an_archive_needs_a_folder_of_the_ssh_user_that_the_node_cannot_change() -> None:
