@@ -175,8 +175,8 @@ def _with_error(seen: SeenLog, event: LogEvent, lines: Sequence[str]) -> SeenLog
         # A stack trace can follow; its first line is the cause.
         following = lines[event.number + 1].strip() if event.number + 1 < len(lines) else ""
         cause = following if is_throwable(following) else ""
-        error = " ".join(filter(None, (event.message.strip(), cause)))[:_SHOWN]
-        return replace(seen, failed={**seen.failed, failed: hide_credentials(error)})
+        error = " ".join(filter(None, (event.message.strip(), cause)))
+        return replace(seen, failed={**seen.failed, failed: hide_credentials(error)[:_SHOWN]})
     if event.logger == REMOTE_LOG_MANAGER and not _TRIED_AGAIN.fullmatch(event.message):
         return replace(seen, remote_errors=_with(seen.remote_errors, hide_credentials(event.message)[:_SHOWN]))
     if event.logger == _FAULTS and (fault := _CONFIG_FAULT.fullmatch(event.message)):
@@ -213,10 +213,12 @@ def _with(found: tuple[str, ...], one: str) -> tuple[str, ...]:
 # where another setting begins.
 _NAME = (
     r"pass(?:w(?:or)?d|phrase)?\b|passw(?:or)?d|passphrase|pwd|secret|token|credential|api[._-]?key|access[._-]?key"
-    r"|account[._-]?key|private[._-]?key|keystore\.key|signature|\buser_[^\s=:]+"
+    r"|account[._-]?key|private[._-]?key|keystore\.key|signature|\buser_[^\s=:]++|(?:stored|server)_?key|\bsalt|hmac"
+    r"|user\.info|\blicense|\bpw\b"
 )
+# A match begins with a word: from each character of a long word, the search would need the square of its length.
 _SECRET = re.compile(
-    rf"([\w.-]*(?:{_NAME})[\w.-]*\\?[\"']?\s*\\?[=:]\s*)"
+    rf"((?<![\w.-])[\w.-]*(?:{_NAME})[\w.-]*\\?[\"']?\s*\\?[=:]\s*)"
     r"(\"(?:[^\"\\]|\\.)*\"|'(?:[^'\\]|\\.)*'|.+?(?=[,;]\s*[\w.-]+\s*\\?[=:]|\s+\w+=|$))",
     re.IGNORECASE,
 )
@@ -230,6 +232,17 @@ _BASE64 = re.compile(
     r"\s*(?:[A-Za-z0-9+/]{40,}={0,2}|[A-Za-z0-9+/]+={1,2}|-----END [A-Z0-9 ]+-----)\s*"
 )  # of a PEM block
 _ADDRESS = re.compile(r"://[^/\s@]+@")
+# Of a JSON web token, `curl -u NAME:…`, a user in ZooKeeper or in the address of Oracle's driver, a word after
+# `with password`, and a quoted one after `password`.
+_TOKEN = re.compile(r"\beyJ[\w-]+\.[\w-]*(?:\.[\w-]*)?")
+_OTHERS = re.compile(
+    r"((?:^|\s)-u\s+[^\s:]+:|\bsuper:|\bjdbc:oracle:\w+:[^/\s]+/|\bwith (?:pass(?:word|phrase)) |"
+    r"\bpassword (?=[\"']))(\"[^\"]*\"|'[^']*'|[^\s@]+)",
+    re.IGNORECASE,
+)
+# A client chooses how long a line is: a group id has up to 32,767 bytes.
+_MOST_READ = 1000  # characters, more than are shown
+_INVALID_CUT = re.compile(r"(Invalid value ).*")  # the name of the setting follows the value
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -298,9 +311,15 @@ def _first_error(lines: Sequence[str]) -> str:
 
 
 def hide_credentials(line: str) -> str:
-    """Return the line with `[hidden]` for each value of a setting that can be a credential."""
+    """Return the first 1,000 characters of the line with `[hidden]` for each value that can be a credential.
+
+    Callers cut the result, not the line: a credential can be known by what follows it.
+    """
+    if len(line) > _MOST_READ:
+        line = _INVALID_CUT.sub(r"\1[hidden]", line[:_MOST_READ])
     if _BASE64.fullmatch(line):
         return "[hidden]"
+    line = _OTHERS.sub(r"\1[hidden]", _TOKEN.sub("[hidden]", line))
     line = _ADDRESS.sub("://[hidden]@", _REST.sub(r"\1[hidden]", _INVALID.sub(r"\1[hidden]\3", line)))
     return _SECRET.sub(r"\1[hidden]", _OPTION.sub(r"\1[hidden]", _SCHEME.sub(r"\1[hidden]", line)))
 

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 
-from kafka_rollout.model.node_log import cut_excerpt, hide_credentials
+from kafka_rollout.model.node_log import LogPart, cut_excerpt, hide_credentials, read_part
 
 INFO = "[2026-11-26 03:04:05,000] INFO all is well (kafka.Server)"
 ERROR = "[2026-11-26 03:04:06,000] ERROR Exiting Kafka (kafka.Kafka$)"
@@ -54,11 +56,55 @@ NAMES = (
             "Invalid value hunter2 for configuration ssl.keystore.password: bad",
             "Invalid value [hidden] for configuration ssl.keystore.password: [hidden]",
         ),
+        ("curl -u admin:hunter2 https://x", "curl -u admin:[hidden] https://x"),
+        ("the claims of eyJhbGciOiJSUzI1NiJ9.eyJzdWIi.c2ln expired", "the claims of [hidden] expired"),
+        ("eyJhbGciOiJSUzI1NiJ9.eyJzdW", "[hidden]"),
+        (
+            "salt=abc,stored_key=def,server_key=ghi,iterations=4096",
+            "salt=[hidden],stored_key=[hidden],server_key=[hidden],iterations=4096",
+        ),
+        ("ScramCredential(salt=abc, storedKey=def, serverKey=ghi, iterations=4096)", None),
+        ("TokenInformation{tokenId='x'}, hmac=[hunter2]}", None),
+        ("basic.auth.user.info=key:hunter2", "basic.auth.user.info=[hidden]"),
+        ("confluent.license=hunter2", "confluent.license=[hidden]"),
+        ("ldap.bind.pw=hunter2", "ldap.bind.pw=[hidden]"),
+        ("Failed to load keystore with password hunter2", "Failed to load keystore with password [hidden]"),
+        ('PASSWORD "hunter2" SCRAM', "PASSWORD [hidden] SCRAM"),
+        ("jdbc:oracle:thin:scott/hunter2@h", "jdbc:oracle:thin:scott/[hidden]@h"),
+        ("auth super:hunter2", "auth super:[hidden]"),
+        (
+            "Keystore was tampered with, or password was incorrect",
+            "Keystore was tampered with, or password was incorrect",
+        ),
+        ("super.users=User:admin", "super.users=User:admin"),
         ("Login failure: the password is not valid", "Login failure: the password is not valid"),
     ],
 )
-def test_possible_credentials_are_hidden(line: str, shown: str) -> None:
-    assert hide_credentials(line) == shown
+def test_possible_credentials_are_hidden(line: str, shown: str | None) -> None:
+    found = hide_credentials(line)
+    assert shown is None or found == shown
+    assert not any(secret in found for secret in ("hunter2", "abc", "def", "ghi")), found
+
+
+@pytest.mark.parametrize("word", ["team.orders-", "password", "a.b-", "-p", "user_", "Invalid value ", " pass", "x\t="])
+def test_a_line_that_a_client_makes_long_is_hidden_in_time(word: str) -> None:
+    line = ("ERROR Preparing to rebalance group " + word * 32_767)[:32_767]
+    begin = time.process_time()
+    assert len(cut_excerpt([line] * 40)) == 40
+    assert time.process_time() - begin < 10
+
+
+def test_a_credential_whose_setting_is_cut_off_is_hidden() -> None:
+    failed = (
+        "[2026-11-28 07:00:01,000] ERROR [GroupMetadataManager brokerId=1] Error loading offsets from "
+        "__consumer_offsets-7 (kafka.coordinator.group.GroupMetadataManager)"
+    )
+    for blanks in (300, 9000):
+        cause = f"a.ConfigException: Invalid value hunter2{' ' * blanks} for configuration ssl.key.password: bad"
+        assert "hunter2" not in cut_excerpt([cause])[0]
+        seen = read_part(None, LogPart(pid=1, started_at=1.0, is_first=True, lines=(failed, cause)))
+        (error,) = seen.failed.values()
+        assert "Invalid value [hidden]" in error
 
 
 SECRETS = ("hunter2", "two words", "a,b;c", 'quo"te', "p\\=q", "x=y", "äö")
