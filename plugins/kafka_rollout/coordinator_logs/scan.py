@@ -287,6 +287,18 @@ class ScanResult:
         return sum(size.control_batches for size in self.sizes)
 
     @property
+    def left_out(self) -> Mapping[str, tuple[int, ...]]:
+        """Topic → the partitions below its highest one that no directory has: no verdict covers them.
+
+        Empty for a running cluster, whose partitions are all read.
+        """
+        found: defaultdict[str, set[int]] = defaultdict(set)
+        for copy in self.copies:
+            found[copy.topic].add(copy.partition)
+        gaps = {topic: tuple(sorted({*range(max(there))} - there)) for topic, there in sorted(found.items())}
+        return {topic: partitions for topic, partitions in gaps.items() if partitions}
+
+    @property
     def releases(self) -> tuple[Release, ...]:
         """The releases that the scan has a verdict for."""
         return tuple(sorted({verdict.release for verdict in self.verdicts}))

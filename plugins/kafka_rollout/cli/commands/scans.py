@@ -18,7 +18,7 @@ from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.system.signals import interrupt_on_sigterm
-from kafka_rollout.base.wording import size
+from kafka_rollout.base.wording import few, size
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
 from kafka_rollout.clusters.inventory import get_cluster
@@ -192,6 +192,13 @@ def print_scan(result: ScanResult) -> None:
     for copy in result.copies:
         if copy.chosen and not copy.why.startswith("It is the only"):
             show.say(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}")
+    for topic, partitions in result.left_out.items():
+        show.say_marked(
+            "not read",
+            "yellow",
+            f"{topic} has partitions that are in none of these directories: {few(partitions, limit=_SHOWN)}. The "
+            "verdicts say nothing about them.",
+        )
     for damage in result.damage:
         show.say_marked("damage", "yellow", f"{damage.place}: {damage.sentence}")
 

@@ -8,14 +8,15 @@ from html.parser import HTMLParser
 
 import pytest
 
+from kafka_rollout.cli.commands.scans import print_scan
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.page.report import LISTED, render_scan
-from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, ScanResult
+from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, LogCopy, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records, unloadable_groups
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Catalogue, Release
 from tests.paths import INCLUDE
-from tests.unit.scan_examples import HOSTILE, large_scan, small_scan
+from tests.unit.scan_examples import HOSTILE, OFFSETS, TRANSACTIONS, large_scan, small_scan
 
 
 @pytest.fixture(scope="module")
@@ -71,6 +72,23 @@ def test_the_page_says_by_which_group_coordinator_it_judges_and_which_groups_hav
     page = text_of(render_scan(replace(scan, new_group_coordinator=True, inventory=inventory), catalogue))
     assert told in page
     assert only in page
+
+
+def test_partitions_that_no_directory_has_are_named(catalogue: Catalogue, capsys: pytest.CaptureFixture[str]) -> None:
+    def copy(partition: int, topic: str = OFFSETS) -> LogCopy:
+        return LogCopy(
+            topic=topic, partition=partition, directory="/a", start=0, end=5, log_bytes=9, chosen=True, why="It is it."
+        )
+
+    live = small_scan(catalogue, at=1.0)
+    assert (live.left_out, replace(live, copies=(copy(0), copy(1))).left_out) == ({}, {})
+    scan = replace(live, copies=(copy(2), copy(4), copy(0, TRANSACTIONS)))
+    assert scan.left_out == {OFFSETS: (0, 1, 3)}
+    print_scan(scan)
+    said = " ".join(capsys.readouterr().out.split())
+    assert f"{OFFSETS} has partitions that are in none of these directories: 0, 1, 3. The verdicts say nothing" in said
+    text = text_of(render_scan(scan, catalogue))
+    assert f"{OFFSETS} has 3 partitions that are in none of the directories: 0, 1, 3." in text
 
 
 def test_hostile_names_are_text_and_nothing_else(catalogue: Catalogue) -> None:
