@@ -67,6 +67,7 @@ class FakeHost:
     script: str = ""
     masked: bool = False
     free: str = "900000"
+    sudo: str = "1.9.13p3"
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
@@ -231,7 +232,7 @@ class FakeHost:
             return done_with(0, "\n".join(names), "")
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
-            free = [f"free {self.free}"]
+            free = [f"free {self.free}", f"sudo Sudo version {self.sudo}"]
             return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free]), "")
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]

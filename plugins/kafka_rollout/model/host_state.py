@@ -153,6 +153,8 @@ class HostState:
     """The process."""
     denied: tuple[str, ...] = ()
     """Commands that sudo refuses."""
+    old_sudo: str = ""
+    """The version of its sudo, if it does not read the regular expressions of the printed sudoers file."""
     excess: tuple[str, ...] = ()
     """Rights with which the SSH user can become root."""
     paths: tuple[HostPath, ...] = ()

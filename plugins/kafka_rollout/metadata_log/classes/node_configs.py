@@ -29,6 +29,7 @@ from typing import Any
 from py4j.protocol import Py4JError, Py4JJavaError
 
 from kafka_rollout.metadata_log.classes.images import sentence_of
+from kafka_rollout.model.config_values import ValueType, read_value
 from kafka_rollout.model.configs import (
     HIDDEN,
     RESOURCE_TYPES,
@@ -440,7 +441,8 @@ def neutral_properties(config: Mapping[str, str]) -> dict[str, str]:
         lines.pop("broker.id", None)
         lines.setdefault(_NODE_ID, str(_any_id(lines.get(_VOTERS, ""), is_controller="controller" in roles)))
     if _VOTERS in missing:
-        own = int(lines.get(_NODE_ID) or lines.get("broker.id", "0"))
+        read = read_value(lines.get(_NODE_ID) or lines.get("broker.id", "0"), ValueType.INT)
+        own = read if isinstance(read, int) else 0  # KafkaConfig refuses another text itself
         lines[_VOTERS] = f"{own if 'controller' in roles else own + 1}@localhost:9093"
     if missing.intersection(_LISTENERS):
         kept = {name: value for name, value in lines.items() if name not in _LISTENERS}

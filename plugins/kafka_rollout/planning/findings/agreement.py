@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.host_state import DirectoryIdentity
 from kafka_rollout.model.quorum_addresses import (
@@ -301,7 +302,7 @@ def _inventory(found: NextStart) -> Iterator[Finding]:
     for node in found.cluster.nodes:
         config = found.configs.get(node.node_id, {})
         written = config.get("node.id", config.get("broker.id", "")).strip()
-        if written and not is_reference(written) and written != str(node.node_id):
+        if written and not is_reference(written) and not same_value(written, str(node.node_id), ValueType.INT):
             yield NODE_DIFFERS.found(
                 f"node.id of {node.name}",
                 f"The file of {node.name} has node.id {written}, and the inventory has {node.node_id}.",

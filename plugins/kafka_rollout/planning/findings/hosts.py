@@ -425,7 +425,11 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     if host.denied:
         yield HOST_RIGHT_MISSING.found(
             subject,
-            f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}.",
+            f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}."
+            + (f" sudo {host.old_sudo} reads no regular expressions (`^…$`)." if host.old_sudo else ""),
+            "Install sudo 1.9.10 or later on the host: an older one accepts these lines and does not apply them."
+            if host.old_sudo
+            else None,
         )
     for what in host.unknown:
         yield HOST_VALUE_UNKNOWN.found(f"{subject}, {what}", f"Host {host.name} does not report {what}.")

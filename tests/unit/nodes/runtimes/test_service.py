@@ -193,6 +193,14 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
     assert facts.release_jars == {R431: frozenset({"kafka_2.13-4.3.1.jar", "new.jar"})}
 
 
+@pytest.mark.parametrize(
+    ("version", "old"),
+    [("1.9.5p2", "1.9.5p2"), ("1.9.9", "1.9.9"), ("1.8.31p1", "1.8.31p1"), ("1.9.10", ""), ("1.9.13p3", ""), ("?", "")],
+)
+def test_the_sudo_of_a_host_must_read_regular_expressions(version: str, old: str) -> None:
+    assert runtime_on(FakeHost(sudo=version)).host(NODE, [R431]).old_sudo == old
+
+
 def test_the_files_of_the_next_start_are_those_that_unit_process_and_configuration_name() -> None:
     start = (
         "FragmentPath=/etc/systemd/system/kafka.service\nDropInPaths=/etc/systemd/system/kafka.service.d/a.conf\n"

@@ -229,6 +229,11 @@ def test_a_broker_replicates_through_a_listener_that_the_others_have() -> None:
     assert _told(_configs(n4=own, n5={"listeners": own["listeners"]})) == []
 
 
+@pytest.mark.parametrize("written", ["04", "+4", " 4 "])
+def test_a_node_id_is_the_number_that_java_reads(written: str) -> None:
+    assert _told(_configs(n4={"node.id": written})) == []
+
+
 def test_node_id_and_roles_are_those_of_the_inventory() -> None:
     configs = _configs(n4={"node.id": "5"}, n5={"process.roles": "controller,broker"}, n1={"node.id": "${env:ID}"})
     assert [one[:2] for one in _told(configs)] == [

@@ -157,6 +157,16 @@ def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_
     assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()
 
 
+def test_a_right_that_an_old_sudo_does_not_read_has_its_cause() -> None:
+    denied = ("(kafka) NOPASSWD: /usr/bin/ls ^\\-l /proc/[0-9]+/fd$",)
+    (old,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="1.9.5p2")}, [R431])
+    (new,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied)}, [R431])
+    assert (old.code, "sudo 1.9.5p2 reads no regular expressions" in old.sentence) == ("HOST-RIGHT-MISSING", True)
+    assert "Install sudo 1.9.10 or later" in old.remedy
+    assert "Add these lines to the sudoers file" in new.remedy
+    assert "regular" not in new.sentence
+
+
 def test_a_release_that_is_not_there_needs_space() -> None:
     facts = HostFacts(release_bytes=10**8)
     assert host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, facts=facts)}, [R431]) == ()

@@ -47,6 +47,9 @@ EXAMPLE = {
     "log": "__consumer_offsets-0/00000000000000000000.log",
     "place": f"/{METADATA_LOG}/quorum-state",
 }
+FIRST_WITH_EXPRESSIONS = (1, 9, 10)
+"""The first sudo that reads `^…$` in arguments as a regular expression; an older one accepts the file, and compares the
+text (sudoers(5))."""
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 # What a command reads is that of the file behind a link, as for `cat` and `tail`, which read its content.
 _FOLLOW = ("--dereference", "--format=%i/%s")

@@ -31,7 +31,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, r
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
-from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, changed_paths, excess_rights
+from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
@@ -213,6 +213,7 @@ def read_host(
         filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,
         denied=denied,
+        old_sudo=_old_sudo(values.get("sudo", "")),
         excess=excess or (),
         paths=paths,
         free_bytes=free_bytes,
@@ -263,6 +264,18 @@ def _unpinned(service: ServiceSpec, brought: Iterable[Release]) -> frozenset[Rel
     return frozenset(release for release in brought if not is_pinned(service, release))
 
 
+def _old_sudo(printed: str) -> str:
+    """Return the version of a sudo that reads no regular expressions; empty for a newer one, and if it is not known.
+
+    `printed`: `Sudo version 1.9.5p2`.
+    """
+    match = re.search(r"version ((\d+)\.(\d+)(?:\.(\d+))?\S*)", printed)
+    if match is None:
+        return ""
+    version = tuple(int(part or 0) for part in match.group(2, 3, 4))
+    return match[1] if version < FIRST_WITH_EXPRESSIONS else ""
+
+
 def _read_excess(commands: HostCommands, node: NodeSpec, services: Sequence[ServiceSpec]) -> tuple[str, ...] | None:
     """Return the rights of the SSH user that a run does not need; None if sudo does not list its rights."""
     listed = commands.run(node, ["sudo", "-n", "-l"])
@@ -303,7 +316,8 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     parent = service.release_parent
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
-    return commands.run(node, f"{link}; {unpack}; {free}").out.splitlines()
+    version = "echo sudo $(sudo -V | head -n 1)"
+    return commands.run(node, f"{link}; {unpack}; {free}; {version}").out.splitlines()
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
