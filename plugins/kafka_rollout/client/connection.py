@@ -27,6 +27,7 @@ from kafka.protocol.sasl import SaslAuthenticateRequest, SaslHandshakeRequest
 from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.outside_text import escape_invisible, parse_number
+from kafka_rollout.client.security.carried_security import is_in_memory
 from kafka_rollout.client.security.client_security import ClientSecurity, SaslMechanism
 
 Decode = Callable[[memoryview], Any]
@@ -415,15 +416,31 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
         context = ssl.create_default_context(cafile=security.ca_location)
         context.check_hostname = security.check_hostname
         if security.certificate_location and security.key_location:
-            password = security.key_password.get_secret_value() if security.key_password else None
+            password = security.key_password.get_secret_value() if security.key_password else _refuse_prompt
             context.load_cert_chain(security.certificate_location, security.key_location, password)
     except OSError as error:  # ssl.SSLError is one
         raise _unusable(security, error) from None
     return context
 
 
+def _refuse_prompt() -> str:
+    """OpenSSL calls this for an encrypted key. Without it, it would ask the terminal for the password."""
+    raise _NoPasswordError
+
+
+class _NoPasswordError(OSError):
+    """The key is encrypted, and the settings have no password."""
+
+
 def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
     """Return which file of the TLS settings cannot be used."""
+    if isinstance(error, _NoPasswordError):
+        key = str(security.key_location)
+        return CredentialsError(
+            f"The private key {'of the settings' if is_in_memory(key) else f'in {key}'} is encrypted, and its password "
+            "is not set.",
+            remedy=f"Set ssl.key.password ({_SETTINGS}).",
+        )
     files = [f for f in (security.ca_location, security.certificate_location, security.key_location) if f]
     for file in files:
         try:
@@ -436,8 +453,10 @@ def _unusable(security: ClientSecurity, error: OSError) -> CredentialsError:
             )
     reason = error.reason if isinstance(error, ssl.SSLError) and error.reason else error
     pair = "; the key must belong to the certificate" if security.key_location else ""
+    pair += ", and ssl.key.password must be that of the key" if security.key_password else ""
+    named = ", ".join(dict.fromkeys("PEM text of the settings" if is_in_memory(file) else file for file in files))
     return CredentialsError(
-        f"The TLS settings cannot be used ({', '.join(files)}): {reason}.", remedy=f"Use PEM files{pair} ({_SETTINGS})."
+        f"The TLS settings cannot be used ({named}): {reason}.", remedy=f"Use PEM files{pair} ({_SETTINGS})."
     )
 
 

@@ -110,6 +110,11 @@ def discover_cluster(
     with closing(connect(_bootstrap(bootstrap))) as nodes:
         registered = nodes.first_answer(nodes.brokers, _registered_brokers(), partial(_accept, nodes))
     brokers = {broker.broker_id: _broker(broker) for broker in registered.brokers}
+    if not brokers:
+        raise UserError(
+            f"{bootstrap} responds and names no broker: its listener is in advertised.listeners of no broker.",
+            remedy="Use the bootstrap server of a listener that is in advertised.listeners.",
+        )
     unread: list[str] = []
     with closing(connect(brokers.values())) as nodes:
         silent, answers = _query(nodes, nodes.brokers)

@@ -103,7 +103,7 @@ _NO_MENUS = {"DEBIAN_FRONTEND=noninteractive", "UCF_FORCE_CONFFOLD=1", "UCF_FORC
 _APT_KEEPS = re.compile(rf" (-o ?|--option[ =])dpkg::options::={_KEEPS} ", re.IGNORECASE)
 # Pattern → the form in words.
 FORMS = {
-    _HOST: "a host name or an address, for example kafka-1.example.com",
+    _HOST: "a host name or an address without user and port, which the SSH configuration has",
     _UNIT: "the name of a systemd unit, for example kafka",
     _USER: "the name of a user, for example kafka",
     _HOST_PATH: "an absolute path, for example /etc/kafka/server.properties",

@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable
 from dataclasses import asdict
+from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -32,6 +33,7 @@ from pydantic import (
 )
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.outside_text import MOST_INT32
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import few
@@ -97,7 +99,7 @@ class _Strict(BaseModel):
 class NodeEntry(_Strict):
     """One node. A relative `directory` is relative to the folder of the inventory file."""
 
-    id: Annotated[int, Field(ge=0, strict=True, description="node.id")]
+    id: Annotated[int, Field(ge=0, le=MOST_INT32, strict=True, description="node.id")]
     name: Annotated[Name, Field(description="name of the node in messages, reports and task ids")]
     roles: Annotated[list[Role], Field(min_length=1, max_length=2, description="process.roles")]
     broker_address: Annotated[
@@ -319,7 +321,8 @@ def _is_loopback(address: str) -> bool:
 _KEYS = frozenset(
     {*ClusterEntry.model_fields, *NodeEntry.model_fields, *ServiceEntry.model_fields, *ConditionEntry.model_fields}
 )
-_MERGE = "tag:yaml.org,2002:merge"
+_MERGE, _INT = "tag:yaml.org,2002:merge", "tag:yaml.org,2002:int"
+_OF_PYDANTIC = re.compile(r"\[key\]|constrained-\w+|function-.*|.*\[.*\]")  # of its own types, not of the file
 
 
 class _UniqueKeyLoader(yaml.SafeLoader):
@@ -341,6 +344,16 @@ class _UniqueKeyLoader(yaml.SafeLoader):
                 raise yaml.constructor.ConstructorError(None, None, f"key '{key.value}' is a duplicate", key.start_mark)
             seen.add(key.value)
         return super().construct_mapping(node, deep=deep)
+
+    def construct_plain_int(self, node: yaml.ScalarNode) -> int:
+        """Read a decimal number alone: YAML 1.1 reads 010 as 8, and 1:30 as 90."""
+        if re.fullmatch(r"[-+]?(0|[1-9][0-9]*)", node.value) is None:
+            problem = f"{node.value[:20]} is no decimal number; write it without a zero before it, or in quotes"
+            raise yaml.constructor.ConstructorError(None, None, problem, node.start_mark)
+        return int(node.value)
+
+
+_UniqueKeyLoader.add_constructor(_INT, _UniqueKeyLoader.construct_plain_int)
 
 
 def load_cluster(path: Path) -> ClusterSpec:
@@ -490,6 +503,8 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
     problem: Any = error.errors(include_url=False)[0]
     where = ""
     for part in problem["loc"]:
+        if isinstance(part, str) and _OF_PYDANTIC.fullmatch(part):
+            continue
         where += f"[{part}]" if isinstance(part, int) else f".{part}" if where else str(part)
     match problem["type"]:
         case "extra_forbidden":
@@ -501,15 +516,17 @@ def _first_problem(error: ValidationError) -> tuple[str, str]:
         case "string_pattern_mismatch":
             form = _FORMS.get(problem["ctx"]["pattern"], "another text (docs/inventory.md)")
             return f"{where} must be {form}", "Correct it."
+        case "string_type" if isinstance(problem["input"], int | float | date):
+            is_key = problem["loc"][-1] == "[key]"
+            return f"{'a key of ' if is_key else ''}{where} must be text", "Write it in quotes."
         case "missing":
             return f"{where} is missing", "Use include/clusters/local.yaml as an example."
         case "value_error":
             text = problem["msg"].removeprefix("Value error, ")
             return (f"at {where}, {text}" if where else text), "Correct it and repeat the command."
         case _:
-            message = problem["msg"].removeprefix("Input should be ")
-            must = f"must be {message}" if message != problem["msg"] else f"{message[0].lower()}{message[1:]}"
-            return f"{where} {must}", "Example: include/clusters/local.yaml."
+            message = re.sub(r"^\w+ should ", "must ", problem["msg"].partition(" after validation")[0])
+            return f"{where} {message[0].lower()}{message[1:]}", "Example: include/clusters/local.yaml."
 
 
 def _yaml_problem(error: yaml.YAMLError | ValueError) -> str:

@@ -15,10 +15,12 @@ from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
 from cryptography.hazmat.primitives.asymmetric import ec
 from cryptography.x509.oid import NameOID
+from pydantic import SecretStr
 
 from kafka_rollout.base.errors import CredentialsError, RefusedError
-from kafka_rollout.client.connection import NodeConnection
-from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.client.connection import NodeConnection, _tls_context
+from kafka_rollout.client.security.carried_security import file_in_memory
+from kafka_rollout.client.security.client_security import ClientSecurity, SecurityProtocol
 from tests.unit.client.kafka_listener import Listener
 
 NAME = "localhost"
@@ -44,6 +46,33 @@ def self_signed(folder: Path, name: str) -> tuple[str, str]:
     (folder / f"{name}.pem").write_bytes(certificate.public_bytes(serialization.Encoding.PEM))
     (folder / f"{name}.key").write_bytes(key.private_bytes(serialization.Encoding.PEM, *form))
     return str(folder / f"{name}.pem"), str(folder / f"{name}.key")
+
+
+@pytest.mark.parametrize("password", [None, "wrong"])
+def test_an_encrypted_key_without_its_password_is_named_and_openssl_asks_nobody(
+    tmp_path: Path, password: str | None
+) -> None:
+    certificate, path = self_signed(tmp_path, "own")
+    key = serialization.load_pem_private_key(Path(path).read_bytes(), None)
+    encrypted = serialization.BestAvailableEncryption(b"right")
+    form = serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, encrypted
+    Path(path).write_bytes(key.private_bytes(*form))
+    secret = None if password is None else SecretStr(password)
+    for location, named in ((path, f"in {path}"), (file_in_memory(Path(path).read_bytes()), "of the settings")):
+        security = ClientSecurity(
+            protocol=SecurityProtocol.SSL,
+            certificate_location=certificate,
+            key_location=location,
+            key_password=secret,
+        )
+        with pytest.raises(CredentialsError) as raised:
+            _tls_context(security)
+        if password is None:
+            assert raised.value.sentence == f"The private key {named} is encrypted, and its password is not set."
+            assert "Set ssl.key.password" in raised.value.remedy
+        else:
+            assert "ssl.key.password must be that of the key" in raised.value.remedy
+            assert "/proc/" not in raised.value.sentence
 
 
 @contextmanager

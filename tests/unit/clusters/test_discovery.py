@@ -5,10 +5,13 @@ from __future__ import annotations
 import re
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.client.security.client_security import ClientSecurity
+from kafka_rollout.clusters import discovery
 from kafka_rollout.clusters.discovery import DiscoveredCluster, Sources, default_name, merge, write_inventory
 from kafka_rollout.clusters.inventory import load_cluster
 from kafka_rollout.model.state import QuorumState, ReplicaState
@@ -46,6 +49,13 @@ def test_the_reader_accepts_the_file_and_text_from_outside_stays_a_value(tmp_pat
     assert load_cluster(path) == spec
     assert (spec.name, spec.runtime, spec.nodes) == ("orders", "none", (BROKER, CONTROLLER))
     assert [file.name for file in tmp_path.iterdir()] == ["orders.yaml"]
+
+
+def test_a_listener_that_no_broker_advertises_is_named(monkeypatch: pytest.MonkeyPatch) -> None:
+    nodes = SimpleNamespace(brokers=(), first_answer=lambda *_: SimpleNamespace(brokers=()), close=lambda: None)
+    monkeypatch.setattr(discovery, "_connections", lambda *_, **__: nodes)
+    with pytest.raises(UserError, match=r"kafka-1:19092 responds and names no broker: its listener is in"):
+        discovery.discover_cluster("kafka-1:19092", ClientSecurity())
 
 
 INJECTED = "\napprovers: [mallory]\n#"

@@ -164,6 +164,16 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
         ),
         pytest.param({"nodes": inventory()["nodes"]}, "name is missing", id="missing key"),
         pytest.param(inventory(runtime="docker"), "runtime must be 'local_process'", id="unknown runtime"),
+        pytest.param(inventory(check_release="4.3"), "wrong: check_release must be", id="no release to check"),
+        pytest.param(inventory(service={"unit": "a b"}), "service.unit must be the name of a", id="no unit"),
+        pytest.param(inventory(nodes=[node(id=2**31)]), "nodes[0].id must be less than or equal", id="large id"),
+        pytest.param("name: orders\nnodes:\n- id: 010\n", "010 is no decimal number", id="octal id"),
+        pytest.param("owner: 1:30\n", "1:30 is no decimal number", id="base 60"),
+        pytest.param(inventory(nodes=[node(rack=1)]), "nodes[0].rack must be text", id="rack without quotes"),
+        pytest.param(
+            inventory(release_overrides={4.3: {"a": "b"}}), "a key of release_overrides.4.3 must be text", id="release"
+        ),
+        pytest.param(inventory(nodes=[node(roles=[])]), "nodes[0].roles must have at least 1 item.", id="no roles"),
         pytest.param(inventory(nodes=[node(id="1")]), "nodes[0].id must be a valid integer", id="id as text"),
         pytest.param(
             inventory(nodes=[node(roles=["broker"])]), "must not have a controller_address", id="stray address"

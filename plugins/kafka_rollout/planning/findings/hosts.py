@@ -200,6 +200,8 @@ CLOCK_SKEW_S = 5.0
 _SHOWN = 8
 # Property of the JVM that names the file of the logging library of a release.
 _LOGGING = {"reload4j": "log4j.configuration", "log4j2": "log4j2.configurationFile"}
+_OLD_SCALA = "kafka_2.12-"
+_SCALA = " Kafka 4 exists for Scala 2.13 only, and its folder can have this name (KIP-751)."
 _OF_SCRIPT = "../config/"
 _JAR = re.compile(r"(.+?)(?:-(\d[^/]*))?\.jar")
 _JAVA = re.compile(r"/(jvm|jre|jdk)[^/]*/")  # jars of Java itself
@@ -385,7 +387,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
                 f"{subject}, release {release}",
                 f"Kafka {release} is not installed on host {host.name}: {host.lacks.get(release, 'it was not found')}.",
                 f"Unpack the archive of {release} to {host.folders.get(release)}, which must not exist before, then "
-                "plan again.",
+                f"plan again.{_SCALA if release.major >= 4 and _OLD_SCALA in host.folders.get(release, '') else ''}",
             )
         if (
             (release not in host.releases or release in host.brought)

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_unit
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_paths, parse_unit
 
 RUNNING = """\
 LoadState=loaded
@@ -70,3 +71,17 @@ def test_the_commands_that_stop_a_unit_are_read_as_systemd_shows_them() -> None:
 
 def test_a_missing_unit_does_not_exist() -> None:
     assert not parse_unit("LoadState=not-found\nActiveState=inactive\nMainPID=0\n").exists
+
+
+@pytest.mark.parametrize("name", ["MainPID", "ExecMainPID", "NRestarts"])
+def test_a_number_that_systemd_does_not_show_is_unknown_and_not_zero(name: str) -> None:
+    with pytest.raises(TransientError, match=f"does not report {name} as a number: many"):
+        parse_unit(f"{RUNNING}{name}=many\n")
+
+
+def test_a_line_that_stat_does_not_print_is_no_path() -> None:
+    lines = "rwx/0/root/etc\n41ed/0/root//etc\n41ed/x/root//opt\nstat: /a/b/c/d\n81a4/997/kafka//a b/c/d\n"
+    assert [(path.path, path.mode, path.user_id) for path in parse_paths(lines)] == [
+        ("/etc", 0o40755, 0),
+        ("/a b/c/d", 0o100644, 997),
+    ]

@@ -157,6 +157,13 @@ def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_
     assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()
 
 
+@pytest.mark.parametrize(("folder", "said"), [("kafka_2.12-4.3.1", True), ("kafka_2.13-4.3.1", False)])
+def test_a_folder_named_by_an_older_scala_can_have_the_archive(folder: str, *, said: bool) -> None:
+    host = replace(HEALTHY, releases=frozenset(), folders={R431: f"/opt/{folder}"})
+    (found,) = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
+    assert ("Scala 2.13 only" in found.remedy) is said
+
+
 def test_a_right_that_an_old_sudo_does_not_read_has_its_cause() -> None:
     denied = ("(kafka) NOPASSWD: /usr/bin/ls ^\\-l /proc/[0-9]+/fd$",)
     (old,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="1.9.5p2")}, [R431])

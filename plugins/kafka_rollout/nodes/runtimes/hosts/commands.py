@@ -12,6 +12,7 @@ from dataclasses import dataclass, replace
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
 from kafka_rollout.base.lease import Fence
+from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
 from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
@@ -143,6 +144,17 @@ def _in_time(until: int) -> str:
     return f'in_time() {{ {_END_IF_CLOSED}; test "$({_UPTIME})" -lt {until} || {late}; }}'
 
 
+def read_number(text: str, what: str) -> int:
+    """Return a number that a host prints. Raises TransientError for another text: it is unknown, and not 0."""
+    number = parse_number(text.strip())
+    if number is None:
+        raise TransientError(
+            f"The host does not report {what} as a number: {text.strip()[:60] or 'no output'}.",
+            remedy="Run the command there as the SSH user: a wrapper of it can print other text.",
+        )
+    return number
+
+
 def service_of(node: NodeSpec) -> ServiceSpec:
     if node.service is None:
         raise UserError(f"Node {node.name} has no host in the inventory.", remedy="Add its host.")
@@ -213,7 +225,7 @@ class HostDirectory:
     def free_bytes(self) -> int:
         right = self.rights.free
         done = self.commands.expect(self.node, right, self.commands.sudo(self.node, right))
-        return int(done.out.split()[-1])
+        return read_number((done.out.split() or [""])[-1], "the free space of the directory")
 
     def refuse_running(self) -> None:
         """Raise UserError unless the unit of the node is stopped."""

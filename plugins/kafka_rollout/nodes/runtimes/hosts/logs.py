@@ -16,7 +16,14 @@ from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of, transfer_s
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    MISSING,
+    HostCommands,
+    read_number,
+    rights_of,
+    service_of,
+    transfer_s,
+)
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.log_files import BYTES_BEFORE, MOST_BYTES, NO_FILE, end_of, parse_place
@@ -128,7 +135,7 @@ def _status(commands: HostCommands, node: NodeSpec) -> tuple[int, int] | None:
     if right is None or done is None or MISSING in done.err:
         return None
     inode, _, size = commands.expect(node, right, done).out.strip().partition("/")
-    return int(inode), int(size)
+    return read_number(inode, "the inode of the log file"), read_number(size, "the size of the log file")
 
 
 def _since(unit: UnitState) -> list[str]:

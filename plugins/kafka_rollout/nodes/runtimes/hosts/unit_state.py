@@ -27,7 +27,7 @@ from kafka_rollout.model.host_state import (
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, read_number, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
@@ -48,6 +48,7 @@ _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
 _UNKNOWN_DIRECTORY = "/unknown-directory"  # of a node whose directories a config provider has
 STAT = "stat --format=%f/%u/%U/%n"
+_STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 # Also `started`: of the process, epoch seconds; and `unread`: time of the last change (epoch seconds, empty if unknown)
@@ -127,10 +128,10 @@ def parse_unit(text: str) -> UnitState:
         exists=values.get("LoadState") == "loaded",
         active=values.get("ActiveState", ""),
         sub=values.get("SubState", ""),
-        pid=int(values.get("MainPID") or 0) or None,
-        last_pid=int(values.get("ExecMainPID") or 0) or None,
+        pid=read_number(values.get("MainPID") or "0", "MainPID") or None,
+        last_pid=read_number(values.get("ExecMainPID") or "0", "ExecMainPID") or None,
         started_at=_time(values.get("ExecMainStartTimestamp", "")),
-        restarts=int(values.get("NRestarts") or 0),
+        restarts=read_number(values.get("NRestarts") or "0", "NRestarts"),
         stop_s=_seconds(values.get("TimeoutStopUSec", "")),
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
@@ -322,11 +323,8 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
     """Read the output of STAT."""
-    rows = (line.split("/", 3) for line in text.splitlines() if line.count("/") >= 4)
-    return tuple(
-        HostPath(path=path, mode=int(mode, 16), user_id=int(user_id), owner=owner)
-        for mode, user_id, owner, path in rows
-    )
+    rows = filter(None, map(_STATUS.fullmatch, text.splitlines()))
+    return tuple(HostPath(path=row[4], mode=int(row[1], 16), user_id=int(row[2]), owner=row[3]) for row in rows)
 
 
 def _absent(service: ServiceSpec, err: str) -> set[str]:
