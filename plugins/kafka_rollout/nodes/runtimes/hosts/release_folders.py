@@ -33,7 +33,7 @@ _LOGGING = re.compile(r"slf4j-.*|reload4j|log4j-.*")
 _KAFKA = "kafka"  # the artifact of kafka.Kafka, without the version of Scala
 _OWN = re.compile(rf"{_KAFKA}(-.*)?")
 _PLAIN = re.compile(r"\d+\.\d+\.\d+")
-Artifacts = Callable[[Release], Collection[str]]
+ArtifactsOf = Callable[[Release], Collection[str]]
 """Release → the names of the artifacts of a broker's jars (`kafka-clients`), empty if they are not known."""
 
 
@@ -61,7 +61,7 @@ def read_release_folders(
     node: NodeSpec,
     releases: Iterable[Release],
     identify: Callable[[str], Release | None],
-    artifacts: Artifacts,
+    artifacts: ArtifactsOf,
 ) -> dict[Release, ReleaseFolder]:
     """Return the folder of each release, none for packages. `identify`: version in the name of a jar → its release."""
     service = service_of(node)

@@ -54,7 +54,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
     read_own_lines,
 )
 from kafka_rollout.nodes.runtimes.hosts.release_folders import (
-    Artifacts,
+    ArtifactsOf,
     ReleaseFolder,
     read_release_folders,
 )
@@ -100,7 +100,7 @@ class SshServiceRuntime(HostCommands):
     shell: Shell
     identify: Callable[[str], Release | None]
     """Version in the name of a jar → its release."""
-    artifacts: Artifacts = _unknown_artifacts
+    artifacts: ArtifactsOf = _unknown_artifacts
     sleep: Callable[[float], None] = time.sleep
     monotonic: Callable[[], float] = time.monotonic
     now: Callable[[], float] = time.time
