@@ -15,7 +15,7 @@ from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffe
 from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations, registered_levels
 from kafka_rollout.features.requests import FeatureRequest, feature_changes
 from kafka_rollout.gates.control import OUTSIDE_CHECK
-from kafka_rollout.model.plan import Direction, Lowering, Plan, RunTerms
+from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, read_registrations
@@ -182,7 +182,7 @@ def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence
             release_overrides=None if run_of is RunOf.FEATURES else planned_overrides(ports, plan),
             requests=tuple(str(request) for request in requests),
             unsafe=plan.unsafe,
-            offline=plan.lowering is Lowering.OFFLINE,
+            lowering=plan.lowering,
             blockers=tuple(str(finding) for finding in plan.blockers),
         )
     )

@@ -26,6 +26,7 @@ from kafka_rollout.model.plan import (
     DefaultChange,
     Direction,
     FeatureChange,
+    Lowering,
     Plan,
     ReleaseStep,
 )
@@ -317,8 +318,8 @@ class OutageReport:
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DowngradeReport(RunReport):
     unsafe: bool
-    offline: bool
-    live: bool
+    lowering: Lowering
+    """The way in which metadata.version is lowered."""
     losses: Document | None
     metadata_logs: tuple[MetadataScanned, ...]
     trims: tuple[Annotated[Trimmed, _EVENT], ...]

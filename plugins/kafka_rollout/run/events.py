@@ -15,7 +15,7 @@ from typing import Any, ClassVar, TypeVar, dataclass_transform
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.wording import count
 from kafka_rollout.gates.gate import GateRef
-from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 
@@ -205,7 +205,8 @@ class Planned(Event, kind="plan"):
     requests: tuple[str, ...] = ()
     """What was asked for, for such a plan."""
     unsafe: bool = False
-    offline: bool = False
+    lowering: Lowering = Lowering.ONLINE
+    """The way in which metadata.version is lowered."""
     blockers: tuple[str, ...]
     """Findings as text."""
 
