@@ -69,6 +69,7 @@ from kafka_rollout.planning.findings.new_settings import (
     new_setting_findings,
 )
 from kafka_rollout.planning.findings.not_observable import not_observable, unresolved_dynamic_findings
+from kafka_rollout.planning.findings.start_paths import START_PATH_CODES
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import (
     ENABLE,
@@ -173,6 +174,12 @@ def check_hosts(
         unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
         unknown=" ".join(sorted(unread)) if managed else f"{runtime} sees no hosts.",
     )
+
+
+def check_start_paths(ports: ReadPorts, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
+    """Return the findings about paths of the node's next start that lead elsewhere on `release`."""
+    codes = {code.text for code in START_PATH_CODES}
+    return tuple(one for one in check_hosts(ports, (release,), (node,)).findings if one.code in codes)
 
 
 def check_jvm(

@@ -25,7 +25,13 @@ from kafka_rollout.preparation.acl_meaning import unkept_acls
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
-from kafka_rollout.preparation.node_checks import check_java, node_configs, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.preparation.node_checks import (
+    check_java,
+    check_start_paths,
+    node_configs,
+    recheck_agreement,
+    recheck_dynamic_configs,
+)
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
@@ -211,6 +217,7 @@ def _refuse_disagreement(ports: ClusterPorts, plan: Plan, release_step: ReleaseS
     found = (
         *recheck_agreement(ports, plan, state, release_step.to_release, node),
         *unapproved_changes(ports, plan, node, state),
+        *check_start_paths(ports, release_step.to_release, node),
     )
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(

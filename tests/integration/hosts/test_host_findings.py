@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
@@ -67,12 +68,16 @@ def test_every_obstacle_on_a_host_is_found_while_the_node_runs(make_bed: MakeBed
     def found() -> dict[str, str]:
         done = shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json")
         (node,) = json.loads(done.stdout)["nodes"]
-        return {finding["code"]: finding["sentence"] for finding in node["findings"]}
+        sentences: defaultdict[str, list[str]] = defaultdict(list)
+        for finding in node["findings"]:
+            sentences[finding["code"]].append(finding["sentence"])
+        return {code: " ".join(of_code) for code, of_code in sentences.items()}
 
     # /etc/kafka is closed to the SSH user, which sees of this folder only the configuration, by a right.
     hidden = found()
     assert hidden.keys() == {"START-PATH-UNKNOWN"}
     assert "where /etc/kafka/kafka.env, /etc/kafka/jmx_exporter.yml of node 1" in hidden["START-PATH-UNKNOWN"]
+    assert "cannot read /etc/kafka/kafka.env" in hidden["START-PATH-UNKNOWN"]
     host.run("sh", "-c", _SET_NODE_ID.format(77))
     planned = json.loads(shell("plan", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
     (rejected,) = (one for one in planned["plan"]["findings"] if one["code"] == "CONFIG-REJECTED")

@@ -16,7 +16,9 @@ from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
+from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.kinds import build_report_of_run
@@ -69,6 +71,38 @@ def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
         roll_back(ports, plan, QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_path: Path) -> None:
+    """Its agent was replaced in the folder of the new release alone."""
+    cluster = FakeCluster(R391)
+    service = ServiceSpec(host="kafka-1")
+    nodes = (replace(node, service=service) if node.node_id == 13 else node for node in cluster.spec.nodes)
+    cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(ports, plan, QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    now = StartPlace(path="/opt/kafka_2.13-4.3.1/agent.jar", state=PlaceState.FILE)
+    gone = StartPlace(path="/opt/kafka_2.13-3.9.1/agent.jar", state=PlaceState.MISSING)
+    agent = StartPath(kind=StartFileKind.AGENT, path="/opt/kafka/agent.jar", now=now, after={R391: gone})
+    host = HostState(
+        name="kafka-1",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={},
+        releases=frozenset({R391}),
+        symlink_can_switch=True,
+        stop_timeout_s=1.0,  # a blocker of a plan, and none of the way back
+        start_paths=(agent,),
+    )
+    cluster.hosts[13] = host
+    with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. START-PATH-SWITCHED: .*agent\.jar"):
+        roll_back(ports, plan, QUICK)
+    assert {node.running for node in cluster.nodes.values()} == {R431}
+    cluster.hosts[13] = replace(host, start_paths=(replace(agent, after={R391: replace(gone, state=PlaceState.FILE)}),))
+    assert roll_back(ports, plan, QUICK)
 
 
 def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:

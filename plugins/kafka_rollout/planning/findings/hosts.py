@@ -469,8 +469,10 @@ def _of_process(
                 f"{subject}, release {release}",
                 f"The process of node {node.node_id} reads its logging configuration from {found}. Kafka {release} "
                 f"logs with {library}, which reads such a file in part or not at all: the node could run and not log.",
-                f"Write a file for {library}, and set -D{_LOGGING[library]} in the environment of the unit "
-                "(KAFKA_LOG4J_OPTS). Without this option, the node uses the file of the release.",
+                f"Write a file for {library} outside the folders of releases. In the environment of the unit, add "
+                f"-D{_LOGGING[library]} with its path to the end of KAFKA_LOG4J_OPTS, and keep what is there for a "
+                "rollback. "
+                "Without KAFKA_LOG4J_OPTS, the node uses the file of the release.",
             )
 
 

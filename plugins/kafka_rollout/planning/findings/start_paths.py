@@ -157,7 +157,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
             f"node {node.node_id}, options",
             f"Not every path that node {node.node_id} reads at its start is known: {host.start_paths_problem}",
             f"Check that no path in the options of {service.unit} leads through {service.symlink}.",
-            severity=WARNING,
+            severity=INFO if host.facts.arguments else WARNING,  # those of the process are known
         )
 
 
@@ -185,7 +185,8 @@ def _switched(switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[
         result = "The node would start without its data or not at all."
         remedy = (
             f"On one node after the other, stop {service.unit}, move {now} to a folder that no run switches, for "
-            f"example below /var/lib/kafka, {name_it}, and start {service.unit}."
+            f"example below /var/lib/kafka, {name_it}, and start {service.unit}. Then print the sudoers file again "
+            "(`kafka-rollout inventory sudoers`)."
         )
     elif fate is Fate.OTHER:
         subject, severity = f"{subject}, other content", WARNING
@@ -200,7 +201,8 @@ def _switched(switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[
         severity = WARNING if is_log else BLOCKER
         result = f"There is none. {'The node would run and not log.' if is_log else 'The node needs it to start.'}"
         copy = f"Copy {now} to {after}. Or" if _is_there(release, switch.host) else "Before the run,"
-        remedy = f"{copy} {move}."
+        other = "If LOG-CONFIG-UNREADABLE names it too, follow that remedy instead. " if is_log else ""
+        remedy = f"{other}{copy} {move}."
     return START_PATH_SWITCHED.found(subject, f"{fact} {result}", remedy, severity=severity)
 
 
