@@ -28,6 +28,7 @@ from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.system.free_ports import free_ports
+from kafka_rollout.base.system.http import http_client
 from kafka_rollout.base.system.sessions import start_session
 from tools.demo.folder import PROJECT_ROOT, session_members
 
@@ -135,7 +136,8 @@ class AirflowServer:
     def healthy(self) -> bool:
         """Return whether scheduler, triggerer, DAG processor and database report it."""
         try:
-            answer = httpx.get(f"{self.url}/api/v2/monitor/health", timeout=5.0).json()
+            with http_client(self.url, timeout_s=5.0) as http:
+                answer = http.get(f"{self.url}/api/v2/monitor/health").json()
         except (httpx.HTTPError, ValueError):
             return False
         return all(

@@ -1,7 +1,7 @@
 """Airflow's execution API in this process, without what it does again for each request of a task.
 
 Requests, endpoints, their sessions and answers are Airflow's own. Two things took more than a third of the processor
-time of a run here: Airflow replaces dependencies of the application, so FastAPI describes all of them anew for each
+time of a run here: Airflow replaces dependencies of the application, so FastAPI describes all of them again for each
 request; and each request passes about ten times from one thread to another.
 """
 

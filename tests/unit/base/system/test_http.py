@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import logging
 import socket
+import ssl
 import threading
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from typing import Any
 
 import httpx
 import pytest
 
-from kafka_rollout.base.system.http import text_of
+from kafka_rollout.base.system.http import http_client, text_of
 
 WITHIN_S = 0.4
 PARTS = 200  # each PAUSE_S after the other: 10 s, after which a test without a limit fails
@@ -65,3 +67,20 @@ def test_no_url_of_a_request_is_logged(caplog: pytest.LogCaptureFixture) -> None
         _, text = text_of(client, client.build_request("GET", "http://a/?query=up"), most_mib=1, within_s=5)
     assert text == "1"
     assert "query" not in caplog.text
+
+
+def test_an_address_without_tls_reads_no_certificates_and_trusts_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    read: list[str] = []
+    load = ssl.SSLContext.load_verify_locations
+
+    def note(context: ssl.SSLContext, *args: Any, **options: Any) -> None:
+        read.append("certificates")
+        load(context, *args, **options)
+
+    monkeypatch.setattr(ssl.SSLContext, "load_verify_locations", note)
+    with http_client("https://localhost:1", timeout_s=1):
+        assert read == ["certificates"]
+    with http_client("http://localhost:1", timeout_s=1):
+        assert read == ["certificates"]
+    unused = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    assert (unused.verify_mode, unused.check_hostname, unused.get_ca_certs()) == (ssl.CERT_REQUIRED, True, [])
