@@ -163,6 +163,8 @@ def _plain_lines(found: ClusterStatus) -> Iterator[str]:
         yield f"Step: {found.step}"
     if found.nodes.total:
         yield f"Nodes: {found.nodes.done} of {found.nodes.total} done, {found.nodes.left} left"
+    if found.batches is not None and found.batches.open:
+        yield f"Batches: {found.batches.done} of {found.batches.total} done; {found.batches.sentence}"
     for condition in found.conditions:
         if condition.type not in {"NeedsHuman", "Locked"}:
             since = f" (since {_times(condition.since)})" if condition.since else ""

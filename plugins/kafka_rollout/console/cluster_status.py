@@ -17,6 +17,7 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.report.run_report import Outcome, StepLine
+from kafka_rollout.run.batch_progress import BatchProgress, current_batches
 from kafka_rollout.run.estimates import goes_back, has_acted, is_done
 from kafka_rollout.run.events import Approval, ApprovalOf, Asked, Begun, Decision, Planned, TakenOver
 from kafka_rollout.run.projections.approvals import asks_for_decision, who_can_answer
@@ -121,6 +122,8 @@ class ClusterStatus:
     step: str | None = None
     node: StatusNode | None = None
     nodes: Nodes = Nodes(done=0, left=None, total=None)
+    batches: BatchProgress | None = None
+    """Of the roll, or of its rollback; None before the first batch and after the end."""
     conditions: tuple[StatusCondition, ...]
     waits_for: Waiting | None = None
     next_action: str
@@ -298,6 +301,7 @@ def status_of(
         step=_step(run, phase),
         node=_node(run, phase),
         nodes=_nodes(run),
+        batches=None if phase in ENDED else current_batches(run.view, run.plan),
         conditions=(*_conditions(run, phase, asked), locked),
         waits_for=None
         if asked is None

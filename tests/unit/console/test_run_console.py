@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+from kafka_rollout.cli.status_screen import status_lines
 from kafka_rollout.console.cluster_status import Phase, RunState, build_status
 from kafka_rollout.console.run_console import Console, Way, build_console, group_by_rack, trend_of
 from kafka_rollout.gates.gate import OBJECTS, GateCondition
@@ -114,6 +115,13 @@ def test_the_open_batch_and_its_part_are_shown() -> None:
         "roll.gate_after[4]",
     )
     assert (shown.state, shown.reason) == (StepState.WAITING, console_of(scene).why)
+    status = build_status("orders", (state_of(scene),), None, NOW)
+    assert status.batches == batches
+    shown_by_status = [str(line) for line in status_lines(status)]
+    assert any(
+        line.strip() == "Batches: 4 of 6 done; batch 5 of 6 (node 102): gate after the start"
+        for line in shown_by_status
+    )
     scene.events = scene.events[:-2]  # neither failed nor asked
     lines = {step.id: step for step in console_of(scene).steps}
     assert lines["roll"].reason == "4 of 6 nodes; batch 5 of 6 (node 102): gate after the start"
