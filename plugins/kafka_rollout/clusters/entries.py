@@ -83,7 +83,8 @@ _HOST = r"^[A-Za-z0-9][A-Za-z0-9._-]*$|^[0-9a-fA-F:]+$"
 Host = Annotated[str, StringConstraints(pattern=_HOST)]
 _UNIT = r"^[A-Za-z0-9][A-Za-z0-9:_.@-]*$"
 UnitName = Annotated[str, StringConstraints(pattern=_UNIT)]
-_USER = r"^[a-z_][a-z0-9_-]*$"
+# A name of capitals would be an alias in sudoers(5).
+_USER = r"^[a-z_][A-Za-z0-9._-]*$"
 User = Annotated[str, StringConstraints(pattern=_USER)]
 # No character that a shell, sudoers or a pattern of either treats specially.
 _HOST_PATH = r"^/[A-Za-z0-9._@+/-]*[A-Za-z0-9._@+-]$"

@@ -230,7 +230,7 @@ def test_an_archive_is_unpacked_with_the_rights_of_the_ssh_user(
     for number, members in enumerate(attack(machine)):
         release = Release(4, 3, number)
         content = write_archive(tmp_path / f"kafka-{release}.tgz", *members)
-        with suppress(FatalError):  # tar refuses some of them
+        with suppress(FatalError, RefusedError):  # tar refuses some of them, and none has a release
             runtime.bring(node, release)
         # As the SSH user can do by hand: into a folder with the links of earlier archives.
         machine.run("", "tar -xzpf - --strip-components=1 -C /opt/releases", text=content)

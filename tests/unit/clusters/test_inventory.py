@@ -306,6 +306,17 @@ PACKAGE = """\
 PACKAGED = HOSTS.replace("  symlink: /srv/kafka\n", PACKAGE).replace(", symlink: /opt/kafka", "")
 
 
+@pytest.mark.parametrize(
+    ("user", "is_name"), [("svc.kafka", True), ("kafkaProd", True), ("KAFKA", False), ("a b", False)]
+)
+def test_a_user_of_a_directory_can_have_dots_and_capitals(user: str, *, is_name: bool) -> None:
+    if is_name:
+        assert ServiceEntry(user=user).user == user
+        return
+    with pytest.raises(ValidationError):
+        ServiceEntry(user=user)
+
+
 def test_a_path_on_a_host_has_one_spelling() -> None:
     entry = ServiceEntry.model_validate(
         {"configuration_file": "/etc//kafka/./server.properties", "installation": "/opt//kafka_2.13-{release}"}

@@ -106,6 +106,7 @@ def test_each_line_as_root_that_the_tool_did_not_print_is_found(more: str) -> No
     "more",
     [
         "(kafka) NOPASSWD: ALL",
+        "(svc.Kafka) NOPASSWD: ALL",
         "(kafka, #1001) NOPASSWD: /usr/bin/id",
         "(root) NOPASSWD: /usr/bin/systemctl stop --no-block kafka.service, /usr/bin/tee "
         "/etc/kafka/server.properties.kafka-rollout",

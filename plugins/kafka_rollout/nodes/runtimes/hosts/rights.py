@@ -286,7 +286,7 @@ def _sections(listed: str) -> tuple[str, list[str]]:
 def _can_be_root(users: str) -> bool:
     """Return whether a list of users of sudoers(5) can contain root: only plain names and ids of others cannot."""
     names, _, group = (part.strip() for part in users.partition(":"))
-    known = re.compile(r"[a-z_][a-z0-9_.-]*\$?|#[1-9][0-9]{0,8}")
+    known = re.compile(r"[a-z_][A-Za-z0-9_.-]*\$?|#[1-9][0-9]{0,8}")
     return bool(group) or any(
         name == _ROOT or not known.fullmatch(name) for name in (one.strip() for one in names.split(","))
     )
