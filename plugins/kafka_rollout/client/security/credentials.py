@@ -389,6 +389,12 @@ class _Properties:
         try:
             return pkcs12.load_pkcs12(content, password.encode() if password else None)
         except (ValueError, TypeError):
+            if _is_der_certificate(content):
+                raise self._wrong(
+                    f"{key} {path} is one certificate in DER, which is no store",
+                    f"Convert it: openssl x509 -inform DER -in {shlex.quote(str(path))} -out "
+                    f"{shlex.quote(f'{path}.pem')}. Then write {key}={path}.pem into the file.",
+                ) from None
             name = key.replace("location", "password")
             raise self._wrong(
                 f"the PKCS #12 store {path} cannot be opened with {name}",
@@ -412,6 +418,14 @@ def _issued(issuer: x509.Certificate, issued: x509.Certificate) -> bool:
     except (ValueError, TypeError, InvalidSignature):
         return False
     return issuer != issued
+
+
+def _is_der_certificate(content: bytes) -> bool:
+    try:
+        x509.load_der_x509_certificate(content)
+    except ValueError:
+        return False
+    return True
 
 
 def _certificate(chain: str, key: str, password: str | None) -> dict[str, Any]:

@@ -238,6 +238,15 @@ def test_a_store_that_cannot_be_opened_is_named_with_the_command(tmp_path: Path,
     assert "keytool -" in said
 
 
+def test_a_certificate_in_der_is_named_as_what_it_is(tmp_path: Path, certificates: Path) -> None:
+    pem = (certificates / "ca.pem").read_bytes()
+    der = x509.load_pem_x509_certificate(pem).public_bytes(serialization.Encoding.DER)
+    (tmp_path / "ca.der").write_bytes(der)
+    said = _refused(tmp_path, f"security.protocol=SSL\nssl.truststore.location={tmp_path}/ca.der\n")
+    assert f"ssl.truststore.location {tmp_path}/ca.der is one certificate in DER" in said
+    assert "openssl x509 -inform DER" in said
+
+
 def test_a_missing_file_is_named(tmp_path: Path) -> None:
     with pytest.raises(UserError, match=r"client\.properties cannot be read: No such file or directory\."):
         read_security_file(tmp_path / "client.properties")
