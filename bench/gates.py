@@ -29,6 +29,7 @@ from typing import Any
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.gates.gate import BeforeStop, Gate, GateKind, GatePolicy, GateWatch, gates_of_nodes
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.gate_checks import check_gates
 from tools.demo.folder import PROJECT_ROOT
 
@@ -149,8 +150,7 @@ def _check(ports: Any, plan: Any, gates: Sequence[Gate]) -> dict[str, float]:
     failed: list[str] = []
     began, cpu = time.monotonic(), time.process_time()
     check_gates(
-        ports,
-        plan,
+        Run(ports, plan),
         gates,
         [GateWatch(policy=GatePolicy(checks=1000)) for _ in gates],
         lambda gate, seen, message: None if seen.passes else failed.append(seen.waits_for),

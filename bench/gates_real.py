@@ -24,6 +24,7 @@ from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateWatch
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
@@ -106,7 +107,7 @@ def _roll(ports: ClusterPorts) -> dict[str, Any]:
         _watch(ports, plan, Gate(kind=GateKind.BEFORE_STOP, release_step=step, node=node), 1, checks["before"])
         with _counting() as counts:
             started = time.monotonic()
-            replace_node(ports, plan, step, node)
+            replace_node(Run(ports, plan), step, node)
             replaced.append({"seconds": round(time.monotonic() - started, 1), **counts()})
         _watch(ports, plan, Gate(kind=GateKind.AFTER_START, release_step=step, node=node), 3, checks["after"])
     return {
@@ -124,7 +125,7 @@ def _watch(ports: ClusterPorts, plan: Plan, gate: Gate, needed: int, measured: l
     while not watch.is_done:
         with _counting() as counts:
             began, cpu = time.monotonic(), time.process_time()
-            status = check_gates(ports, plan, [gate], [watch])
+            status = check_gates(Run(ports, plan), [gate], [watch])
             seconds = {"seconds": time.monotonic() - began, "cpu_s": time.process_time() - cpu}
             measured.append({**seconds, **counts()})
         print(gate.name, measured[-1], status.message[:200], file=sys.stderr, flush=True)

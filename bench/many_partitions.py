@@ -33,6 +33,7 @@ from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, Movements
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -64,9 +65,9 @@ def measure(folder: Path, source: Release, target: Release, partitions: int) -> 
             plan = plan_change(ports, request, RunOf.DOWNGRADE)
             record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
             with mock.patch.object(gate_checks, "check_before_controllers_stop", _check_without_absent):
-                wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
-                lower_live(ports, plan)
-            wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+                wait_for_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
+                lower_live(Run(ports, plan))
+            wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
             ended, events = time.time(), ports.run.events()
         (lowered,) = events_of(events, LiveLowered)
         steps = [event for event in events if isinstance(event, OfflineEvent)]

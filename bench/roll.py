@@ -35,6 +35,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
@@ -133,7 +134,7 @@ def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, batch: int)
         plan = plan_change(ports, request, RunOf.UPGRADE)
         record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
         began = time.monotonic()
-        roll_release_steps(ports, plan, policy)
+        roll_release_steps(Run(ports, plan), policy)
         return time.monotonic() - began
 
 

@@ -22,6 +22,7 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
@@ -68,7 +69,7 @@ def by_shell(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
     policy = GatePolicy(checks=CHECKS, interval_s=1, timeout_s=60)
     roll = roll_release_steps if of is RollOf.PLAN else roll_back
     try:
-        roll(ports, plan, policy)
+        roll(Run(ports, plan), policy)
     except RolloutError as error:
         raise StuckError(str(error)) from error
 
@@ -118,7 +119,7 @@ def by_tasks(ports: ClusterPorts, plan: Plan, of: RollOf) -> None:
                 stop_here(index, BatchPart.REPLACE, str(error))
         raise AssertionError("The task does not end.")
 
-    roll = loop.begin_rollback(ports, plan) if of is RollOf.ROLLBACK else loop.roll_of(ports, plan)
+    roll = loop.begin_rollback(Run(ports, plan)) if of is RollOf.ROLLBACK else loop.roll_of(Run(ports, plan))
     for index in range(len(roll.batches)):
         gate(index, GateOf.BEFORE)
         task(index)
@@ -267,7 +268,7 @@ def test_a_node_that_dies_after_its_start_fails_its_gate_and_is_started_again(pl
         with pytest.raises(StuckError, match="no process"):
             world.forth()
         world.cluster.cannot_start.clear()
-        roll = loop.roll_of(world.ports, world.plan)
+        roll = loop.roll_of(Run(world.ports, world.plan))
         assert loop.start_again(roll, roll.batches[3])
         world.forth()
 
@@ -343,7 +344,7 @@ def test_the_events_of_both_drivers_are_compared(play: Any) -> None:
         if world.drive is by_shell:
             world.forth()
         else:
-            roll = loop.roll_of(world.ports, world.plan)
+            roll = loop.roll_of(Run(world.ports, world.plan))
             world = replace(world, plan=world.plan)
             assert roll.batches
 

@@ -239,8 +239,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
 
     finalize = features.finalize
 
-    def finalize_and_snapshot(ports: Any, plan: Any) -> Any:
-        results = finalize(ports, plan)
+    def finalize_and_snapshot(run: Any) -> Any:
+        results = finalize(run)
         for node_id, node in runs.world.nodes.items():
             node.checkpoints.append(
                 CheckpointFile(

@@ -24,6 +24,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering.outage_facts import outage_sentence
 from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import continue_words
 from kafka_rollout.procedure.runner import Runner
@@ -213,7 +214,7 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
 def _stopped_batch(ports: ClusterPorts, plan: Plan) -> tuple[Roll, BatchStep]:
     """Return the batch at which the run stopped: the one with the node that it stopped or started last."""
     act = None if plan.lowering is Lowering.OFFLINE else find_last_node_event(ports.run.events())
-    for roll in () if act is None else (roll_of(ports, plan), roll_of(ports, plan, RollOf.ROLLBACK)):
+    for roll in () if act is None else (roll_of(Run(ports, plan)), roll_of(Run(ports, plan), RollOf.ROLLBACK)):
         for batch in roll.batches:
             if act is not None and (act.release_step, act.node_id) in batch.key:
                 return roll, batch

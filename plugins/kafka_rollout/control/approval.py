@@ -22,6 +22,7 @@ from kafka_rollout.control.lock import keep_lock
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -242,31 +243,32 @@ def refuse_blockers(plan: Plan) -> None:
         )
 
 
-def require_approval(ports: ClusterPorts, plan: Plan, what: ApprovalOf) -> Approval:
+def require_approval(run: Run, what: ApprovalOf) -> Approval:
     """Return the newest decision on `what` for this plan; raise RefusedError unless it approves and is still valid.
 
     An approval is invalid after a new blocker, and superseded after a decision for the opposite. It never bypasses
     blockers: the plan's hash does not include findings, so the plan can have new ones.
     """
-    events = ports.run.events()
-    given = newest_decision(events, what, plan.hash)
+    events = run.history.events()
+    given = newest_decision(events, what, run.plan.hash)
     if given is None:
         raise RefusedError(
-            f"The {what.noun(plan.direction)} of run {ports.run_id} on cluster {plan.cluster} is not approved.",
+            f"The {what.noun(run.plan.direction)} of run {run.ports.run_id} on cluster {run.plan.cluster} is not "
+            "approved.",
             remedy="Ask an approver to approve it first.",
         )
     if given.decision != Decision.APPROVED:
         raise RefusedError(
-            f"{given.by} answered '{given.decision}' to the {what.noun(plan.direction)} of run {ports.run_id}: "
+            f"{given.by} answered '{given.decision}' to the {what.noun(run.plan.direction)} of run {run.ports.run_id}: "
             f"{given.reason}",
             remedy="Solve the cause, then request the approval again.",
         )
-    refuse_unproved(ports, given)
+    refuse_unproved(run.ports, given)
     if what in _NEEDS_THE_PLAN:
-        refuse_blockers(plan)
+        refuse_blockers(run.plan)
     if why := find_invalidity(events, given):
         raise RefusedError(
-            f"The approval of the {what.noun(plan.direction)} by {given.by} is {why}.",
+            f"The approval of the {what.noun(run.plan.direction)} by {given.by} is {why}.",
             remedy="Ask an approver to approve it again (in a DAG: clear its approval and all downstream tasks).",
         )
     return given
@@ -317,17 +319,17 @@ def accept_doubts(
     )
 
 
-def accepted_doubts(ports: ReadPorts, plan: Plan) -> Mapping[str, str]:
+def accepted_doubts(run: ReadRun) -> Mapping[str, str]:
     """Return doubt → who accepted it and why, for a sentence."""
-    found = find_acceptances(ports.run.events(), plan.hash)
+    found = find_acceptances(run.history.events(), run.plan.hash)
     return {doubt: f"{given.by} ({given.reason})" for doubt, given in found.items()}
 
 
-def refuse_unproved_acceptances(ports: ClusterPorts, plan: Plan) -> None:
+def refuse_unproved_acceptances(run: Run) -> None:
     """Raise RefusedError unless every acceptance of a doubt is proved, as `refuse_unproved`. A refuted one ends."""
-    given = find_acceptances(ports.run.events(), plan.hash).values()
+    given = find_acceptances(run.history.events(), run.plan.hash).values()
     for acceptance in {one.at: one for one in given}.values():
-        refuse_unproved(ports, acceptance)
+        refuse_unproved(run.ports, acceptance)
 
 
 def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, wanted: bool) -> None:
@@ -349,7 +351,7 @@ def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, 
     ports.run.record(TakenOver(by=by.strip(), dag_id=dag_id, responder=responder))
 
 
-def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval) -> None:
+def renew_invalid_approvals(run: Run, decision: Approval) -> None:
     """Record that an approver approves again after a blocker made the approval invalid.
 
     So it is after Airflow did not confirm the approval of the plan, because a later answer to the same task replaced
@@ -357,13 +359,13 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
     rejected or is superseded stays so. Blockers are checked again before any change.
     """
     for what in OF_ROLLS:
-        events = ports.run.events()
-        given = newest_decision(events, what, plan.hash)
+        events = run.history.events()
+        given = newest_decision(events, what, run.plan.hash)
         if given is None or given.decision != Decision.APPROVED:
             continue
         if is_invalid(events, given) or (what is ApprovalOf.ROLL and is_refuted(events, given)):
             record_approval(
-                ports,
+                run.ports,
                 what,
                 decision.by,
                 Decision.APPROVED,
@@ -373,12 +375,12 @@ def renew_invalid_approvals(ports: ClusterPorts, plan: Plan, decision: Approval)
             )
 
 
-def shown_once(ports: ClusterPorts, plan: Plan, name: str, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Any]:
+def shown_once(run: Run, name: str, compute: Callable[[], dict[str, Any]]) -> Mapping[str, Any]:
     """Return the facts that an approval shows: computed once per plan, so that a repeated request has the same text."""
-    kept = ports.run.attachment(name)
-    if kept is None or kept["plan"] != plan.hash:
-        kept = {"plan": plan.hash, **compute()}
-        ports.run.attach(name, kept)
+    kept = run.history.attachment(name)
+    if kept is None or kept["plan"] != run.plan.hash:
+        kept = {"plan": run.plan.hash, **compute()}
+        run.history.attach(name, kept)
     return kept
 
 

@@ -28,10 +28,11 @@ from kafka_rollout.gates.control import (
     window_condition,
 )
 from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import AppliesTo, NodeSpec, OutsideCondition
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
+from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
 from kafka_rollout.observation.node_steps import has_begun, is_rollback_step
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.nodes import (
@@ -56,24 +57,24 @@ _NEXT_CHANGE = Gate(kind=GateKind.NEXT_CHANGE)
 
 
 def check_outside(
-    ports: ReadPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
+    run: ReadRun, release_step: ReleaseStep | None, point: AppliesTo, *, not_before: float = 0.0
 ) -> tuple[GateCondition, ...]:
     """Return the conditions from outside that apply before a stop or after a start, with their values now.
 
     `release_step`: None for the stop of all nodes or controllers. A value from before the run's last stop or start says
     nothing about its effect, so it does not count, nor does one from before `not_before` (epoch seconds).
     """
-    applying = _applying(ports, plan, release_step, point)
+    applying = _applying(run, release_step, point)
     if not applying:
         return ()
-    readings = _read(ports, applying, max(not_before, last_act_at(ports.run.events())))
+    readings = _read(run.ports, applying, max(not_before, last_act_at(run.history.events())))
     return tuple(evaluate(one, reading) for one, reading in zip(applying, readings, strict=True))
 
 
-def outside_conditions(ports: ReadPorts, plan: Plan, gate: Gate) -> tuple[OutsideCondition, ...]:
+def outside_conditions(run: ReadRun, gate: Gate) -> tuple[OutsideCondition, ...]:
     """Return the conditions from outside of a gate."""
     point = _POINTS.get(gate.kind)
-    return () if point is None else _applying(ports, plan, gate.release_step, point)
+    return () if point is None else _applying(run, gate.release_step, point)
 
 
 def find_outside(ports: ReadPorts, skipped: Sequence[str] = ()) -> Checked:
@@ -83,14 +84,12 @@ def find_outside(ports: ReadPorts, skipped: Sequence[str] = ()) -> Checked:
     return OUTSIDE_CHECK.ran(findings, unless="" if known else "The inventory has no condition from outside.")
 
 
-def _applying(
-    ports: ReadPorts, plan: Plan, release_step: ReleaseStep | None, point: AppliesTo
-) -> tuple[OutsideCondition, ...]:
+def _applying(run: ReadRun, release_step: ReleaseStep | None, point: AppliesTo) -> tuple[OutsideCondition, ...]:
     """A rollback has none: the value can be bad because of the release that it removes."""
-    if release_step is not None and is_rollback_step(plan, release_step):
+    if release_step is not None and is_rollback_step(run.plan, release_step):
         return ()
-    skipped = () if plan.terms is None else plan.terms.skip_conditions
-    return tuple(one for one in ports.cluster.conditions if point in one.applies_to and one.name not in skipped)
+    skipped = () if run.plan.terms is None else run.plan.terms.skip_conditions
+    return tuple(one for one in run.cluster.conditions if point in one.applies_to and one.name not in skipped)
 
 
 def _read(ports: ReadPorts, conditions: Sequence[OutsideCondition], not_before: float = 0.0) -> list[Reading]:
@@ -105,53 +104,50 @@ class HeldError(TransientError):
         self.gate = gate
 
 
-def due_pause(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
-) -> str:
+def due_pause(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
     """Return why the plan pauses before this node, and asks an approver; empty if it does not.
 
     A batch that has begun, as `has_begun`, ends before the pause.
     """
-    terms = plan.terms
-    if terms is None or not terms.pause_after or is_rollback_step(plan, release_step):
+    terms = run.plan.terms
+    if terms is None or not terms.pause_after or is_rollback_step(run.plan, release_step):
         return ""
-    if has_begun(ports, plan, release_step, release_step.batch_of(node.node_id), events):
+    if has_begun(run, release_step, release_step.batch_of(node.node_id), events):
         return ""
-    steps_done = nodes_since_pause(events, plan)
+    steps_done = nodes_since_pause(events, run.plan)
     if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
         return ""
     done = [node_id for _, node_id in steps_done]
     compared = {*done[-1:], node.node_id} if done and terms.pause_after == RACK else set()
-    configs = {node_id: ports.runtime.config(ports.cluster.node(node_id)) for node_id in compared - ports.racks.keys()}
-    read = find_racks(ports.cluster, configs)
-    ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
-    return find_due_pause(terms.pause_after, done, node.node_id, ports.racks)
+    configs = {
+        node_id: run.ports.runtime.config(run.cluster.node(node_id)) for node_id in compared - run.ports.racks.keys()
+    }
+    read = find_racks(run.cluster, configs)
+    run.ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
+    return find_due_pause(terms.pause_after, done, node.node_id, run.ports.racks)
 
 
-def refuse_unproved_pause(ports: ClusterPorts, plan: Plan) -> None:
+def refuse_unproved_pause(run: Run) -> None:
     """Raise RefusedError unless the answer that ended the last pause of the plan is proved, as `refuse_unproved`.
 
     If Airflow does not confirm it, the pause is due again.
     """
-    if answer := find_pause_answer(ports.run.events(), plan):
-        refuse_unproved(ports, answer)
+    if answer := find_pause_answer(run.history.events(), run.plan):
+        refuse_unproved(run.ports, answer)
 
 
-def ask_at_pause(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
-) -> str:
+def ask_at_pause(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
     """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
-    why = due_pause(ports, plan, release_step, node, events)
+    why = due_pause(run, release_step, node, events)
     if not why:
         return ""
-    outside = check_outside(ports, plan, release_step, "before_stop")
+    outside = check_outside(run, release_step, "before_stop")
     values = [f"{one.name}: {one.evidence}{'' if one.is_met else ' (not met: the next node waits)'}" for one in outside]
     return f"{why} Now: {'; '.join(values)}." if values else why
 
 
 def refuse_held(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gate: Gate = _NEXT_CHANGE,
     what: str = "The next change",
     *,
@@ -161,8 +157,8 @@ def refuse_held(
 
     As `check_begin`, with values of now. `is_prepared`: as for `Gate`; the caller waits in the gate without it.
     """
-    seen = check_begin(ports, plan, replace(gate, is_prepared=is_prepared), not_before=ports.clock.now())
-    refuse_unsafe_stop(ports, gate, seen, f"{what} cannot begin")
+    seen = check_begin(run, replace(gate, is_prepared=is_prepared), not_before=run.ports.clock.now())
+    refuse_unsafe_stop(run.ports, gate, seen, f"{what} cannot begin")
 
 
 def refuse_unsafe_stop(ports: ReadPorts, gate: Gate, seen: GateCheck, what: str) -> None:
@@ -179,7 +175,7 @@ def refuse_unsafe_stop(ports: ReadPorts, gate: Gate, seen: GateCheck, what: str)
     raise TransientError(sentence, remedy=remedy)
 
 
-def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
+def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
     """Check whether a node step, the stop of all nodes or controllers, or another change begins, without an observation
     of the cluster. No condition: nothing can hold it. `not_before`: as for `check_outside`.
 
@@ -190,29 +186,29 @@ def check_begin(ports: ClusterPorts, plan: Plan, gate: Gate, *, not_before: floa
     conditions from outside hold stops, but not those of a rollback, which an approver decided. Raises StoppedError, and
     records it, if an operator asked for the end of the run.
     """
-    terms, events, step = plan.terms, ports.run.events(), gate.release_step
+    terms, events, step = run.plan.terms, run.history.events(), gate.release_step
     found: list[GateCondition] = []
 
     def check(outside: tuple[GateCondition, ...] = ()) -> GateCheck:
         is_held = not all(condition.is_met for condition in found)
         conditions = (*found, *outside)
-        return GateCheck(gate=gate.name, at=ports.clock.now(), conditions=conditions, is_held=is_held)
+        return GateCheck(gate=gate.name, at=run.ports.clock.now(), conditions=conditions, is_held=is_held)
 
     if _has_begun(gate, events):
         return check()
     if stop := find_stop(events):
-        ports.run.record(StoppedByOperator(target=plan.target if step is None else step.to_release))
+        run.history.record(StoppedByOperator(target=run.plan.target if step is None else step.to_release))
         raise StoppedError(f"The run was {stop.text}", remedy="Continue it, or roll it back.")
     if pause := find_pause(events):
         found.append(pause_condition(pause.text, pause.at))
     if gate.kind is GateKind.NEXT_CHANGE:
         return check()
-    if gate.node is not None and (why := due_pause(ports, plan, *gate.subject, events)):
+    if gate.node is not None and (why := due_pause(run, *gate.subject, events)):
         found.append(planned_pause(why))
     maintenance = None if terms is None else parse_maintenance(terms.window, terms.freeze_days)
-    if terms is not None and maintenance is not None and not (step and is_rollback_step(plan, step)):
-        found.append(_check_window(ports, maintenance, gate, events, terms.soak_s))
-    return check(check_outside(ports, plan, step, "before_stop", not_before=not_before))
+    if terms is not None and maintenance is not None and not (step and is_rollback_step(run.plan, step)):
+        found.append(_check_window(run.ports, maintenance, gate, events, terms.soak_s))
+    return check(check_outside(run, step, "before_stop", not_before=not_before))
 
 
 def _check_window(

@@ -51,7 +51,8 @@ from kafka_rollout.observation.cluster_ports import (
 )
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_registrations import read_registered
-from kafka_rollout.preparation.frozen_plan import check_plan, refuse_new_blockers
+from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
@@ -364,25 +365,25 @@ CONTROLLER_DISAGREES = FindingCode(
 )
 
 
-def check_support(ports: ClusterPorts, plan: Plan, *, waits: bool = False, later: bool = False) -> Verdict:
+def check_support(run: Run, *, waits: bool = False, later: bool = False) -> Verdict:
     """Validate the levels by our own rules, then by the controller's validate-only request.
 
     A disagreement is a finding. An empty set of changes gives an ok verdict. `waits`: the gate of the groups comes
     later, so groups that lose their type do not block yet. `later`: another run raises the levels, and restarts the
     nodes that must register again first.
     """
-    state = observe(ports)
-    pending = _pending(state, plan)
+    state = observe(run.ports)
+    pending = _pending(state, run.plan)
     targets = levels_of_changes(pending)
-    own = check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe)
+    own = check_feature_support(run.cluster, run.ports.catalogue, state, targets, unsafe=run.plan.unsafe)
     if waits:
         own = replace(own, findings=leave_to_gate(own.findings))
     findings = list(own.findings)
     if targets and own.ok:
-        refused = find_refusals(ports, state, feature_request_batches(pending), unsafe=plan.unsafe)
+        refused = find_refusals(run.ports, state, feature_request_batches(pending), unsafe=run.plan.unsafe)
         findings += with_disagreement(tuple(one for one in refused if not (later and one.code == DROPPED_RANGES.code)))
     verdict = Verdict(question=own.question, findings=tuple(findings))
-    ports.run.record(
+    run.history.record(
         FeatureSupport(levels=targets, ok=verdict.ok, findings=tuple(str(finding) for finding in verdict.findings))
     )
     return verdict
@@ -402,37 +403,37 @@ def with_disagreement(refused: tuple[Finding, ...]) -> tuple[Finding, ...]:
     )
 
 
-def pending_changes(ports: ReadPorts, plan: Plan) -> tuple[FeatureChange, ...]:
+def pending_changes(run: ReadRun) -> tuple[FeatureChange, ...]:
     """Return the changes to request from the controller that are not finalized yet, by the responses of all nodes."""
-    return _pending(levels_now(ports), plan)
+    return _pending(levels_now(run.ports), run.plan)
 
 
-def finalize(ports: ClusterPorts, plan: Plan) -> tuple[FeatureUpdateResult, ...]:
+def finalize(run: Run) -> tuple[FeatureUpdateResult, ...]:
     """Finalize the plan's levels: metadata.version first when raised, last when lowered.
 
     For each request: read the levels, validate-only, update. If a response is lost, the levels are read before anything
     is sent again. Then every node is checked again. Raises RefusedError with Kafka's response if the controller
     refuses, or if the approval is invalid. Raises FatalError if a node does not support the finalized levels.
     """
-    plan = check_plan(ports, plan.hash)
-    pending = pending_changes(ports, plan)
+    run = check_run(run)
+    pending = pending_changes(run)
     if pending:
-        require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.acquire_lock(ports, f"Finalize {format_levels(levels_of_changes(pending))}.")
-    acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Finalizing") if pending else nullcontext()
+        require_approval(run, ApprovalOf.FINALIZE)
+        lock.acquire_lock(run.ports, f"Finalize {format_levels(levels_of_changes(pending))}.")
+    acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Finalizing") if pending else nullcontext()
     with acting:
         if pending:
-            refuse_new_blockers(ports, plan)
-            refuse_new_losses(ports, plan)
-            refuse(check_support(ports, plan))
-            refuse_changed_min_isr(ports, plan)
+            refuse_new_blockers(run)
+            refuse_new_losses(run)
+            refuse(check_support(run))
+            refuse_changed_min_isr(run)
         results: list[FeatureUpdateResult] = []
-        for batch in feature_request_batches(plan.online_changes):
-            answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
-            _raise_refusals(ports, batch, answers)
+        for batch in feature_request_batches(run.plan.online_changes):
+            answers = ensure_levels(run.ports, batch, unsafe=run.plan.unsafe)
+            _raise_refusals(run.ports, batch, answers)
             results += answers
     if pending:
-        refuse_narrower_nodes(check_for_narrower_nodes(ports))
+        refuse_narrower_nodes(check_for_narrower_nodes(run.ports))
     return tuple(results)
 
 
@@ -454,15 +455,15 @@ def refuse_narrower_nodes(race: Verdict) -> None:
         )
 
 
-def undo_by_controller(ports: ClusterPorts, plan: Plan) -> tuple[FeatureChange, ...]:
+def undo_by_controller(run: Run) -> tuple[FeatureChange, ...]:
     """Return the plan's changes with the controller's own answer about the undo (validate-only downgrade).
 
     The controller can answer only for a finalized level; before that, the catalogue's answer stays.
     """
-    finalized = levels_now(ports).finalized
+    finalized = levels_now(run.ports).finalized
     return tuple(
-        _asked_undo(ports, change) if finalized.get(change.feature, 0) == change.target else change
-        for change in plan.feature_changes
+        _asked_undo(run.ports, change) if finalized.get(change.feature, 0) == change.target else change
+        for change in run.plan.feature_changes
     )
 
 
@@ -496,31 +497,31 @@ def _pending(state: ClusterState, plan: Plan) -> tuple[FeatureChange, ...]:
 PRIVATE_COPY = "metadata.checkpoint"
 
 
-def prove_snapshot(ports: ClusterPorts, plan: Plan) -> CheckpointSummary | None:
+def prove_snapshot(run: Run) -> CheckpointSummary | None:
     """Copy the newest checkpoint to the run's private folder (0600) and load it with the target release's classes.
 
     Records its hash and a redacted summary. None if no node has written a snapshot and the plan changes no level: a
     node replays its log then, which has a gate of its own. Raises RefusedError if the snapshot does not contain the
     planned levels, or if there is none.
     """
-    newest = _newest(ports)
-    if newest is None and not plan.feature_changes:
+    newest = _newest(run.ports)
+    if newest is None and not run.plan.feature_changes:
         return None
     if newest is None:
         raise RefusedError(
-            f"The runtime {ports.cluster.runtime} finds no metadata snapshot on any node.",
+            f"The runtime {run.cluster.runtime} finds no metadata snapshot on any node.",
             remedy="Add the directories of the nodes to the inventory, or copy a snapshot by hand.",
         )
-    copy = ports.run.private_path(PRIVATE_COPY)
-    _copy_privately(ports, newest, copy)
-    summary = ports.classes.load_checkpoint(plan.target, copy)
-    asked = finalization(ports.run.events())
+    copy = run.history.private_path(PRIVATE_COPY)
+    _copy_privately(run.ports, newest, copy)
+    summary = run.ports.classes.load_checkpoint(run.plan.target, copy)
+    asked = finalization(run.history.events())
     wrong = [
         f"{change.feature} {summary.features.get(change.feature, 0)} instead of {change.target}"
-        for change in plan.feature_changes
+        for change in run.plan.feature_changes
         if summary.features.get(change.feature, 0) != change.target
     ]
-    ports.run.record(
+    run.history.record(
         SnapshotLoaded(
             summary=summary,
             node_id=newest.node_id,

@@ -78,9 +78,10 @@ from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe, observe_some
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.planning.plan_checks import unknown_responses
-from kafka_rollout.preparation.frozen_plan import check_plan
+from kafka_rollout.preparation.frozen_plan import check_run
 from kafka_rollout.preparation.pinned_min_isr import plan_min_isr, refuse_changed_min_isr
 from kafka_rollout.preparation.plan_making import freeze
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -196,7 +197,7 @@ def plan_features(
         unchecked=find_unchecked_counters(ports.cluster, state),
         terms=terms,
     )
-    freeze(ports, plan, RunOf.FEATURES, requests=requests)
+    freeze(Run(ports, plan), RunOf.FEATURES, requests=requests)
     return plan
 
 
@@ -231,40 +232,42 @@ def planned_outcomes(plan: Plan) -> tuple[FeatureOutcome, ...]:
     return tuple(_planned_outcome(plan, change) for change in plan.feature_changes)
 
 
-def apply_features(ports: ClusterPorts, plan: Plan) -> tuple[FeatureOutcome, ...]:
+def apply_features(run: Run) -> tuple[FeatureOutcome, ...]:
     """Set the plan's levels: metadata.version first when raised, last when lowered.
 
     Stops at the first refused request; the outcomes show what was changed before. A resumed run reports existing
     levels. Raises RefusedError (nothing was changed) if a check fails or a required approval is missing.
     """
-    plan = check_plan(ports, plan.hash)
-    before = levels_now(ports).finalized
-    pending = [c for c in plan.feature_changes if before.get(c.feature, 0) != c.target]
+    run = check_run(run)
+    before = levels_now(run.ports).finalized
+    pending = [c for c in run.plan.feature_changes if before.get(c.feature, 0) != c.target]
     if pending:
-        refuse_blockers(plan)
-        if requires_approval(plan):
-            require_approval(ports, plan, ApprovalOf.FINALIZE)
-        lock.acquire_lock(ports, f"Set {format_levels(levels_of_changes(pending))}.")
-    acting = ports.lock.acting(ports.cluster.name, ports.run_id, "Changing features") if pending else nullcontext()
+        refuse_blockers(run.plan)
+        if requires_approval(run.plan):
+            require_approval(run, ApprovalOf.FINALIZE)
+        lock.acquire_lock(run.ports, f"Set {format_levels(levels_of_changes(pending))}.")
+    acting = (
+        run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Changing features") if pending else nullcontext()
+    )
     with acting:
         if pending:
-            _check_again(ports, plan, pending)
-        outcomes = _apply(ports, plan, {change.feature for change in pending})
-    ports.run.record(FeatureResults(outcomes=outcomes))
+            _check_again(run, pending)
+        outcomes = _apply(run, {change.feature for change in pending})
+    run.history.record(FeatureResults(outcomes=outcomes))
     return outcomes
 
 
-def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureOutcome, ...]:
+def _apply(run: Run, pending: set[str]) -> tuple[FeatureOutcome, ...]:
     outcomes: dict[str, FeatureOutcome] = {}
     stopped = False
-    for batch in feature_request_batches(plan.feature_changes):
+    for batch in feature_request_batches(run.plan.feature_changes):
         if stopped:
             outcomes |= {
                 c.feature: _outcome(c, FeatureUpdateStatus.NOT_SENT, "a previous request was refused") for c in batch
             }
             continue
         try:
-            answers = ensure_levels(ports, batch, unsafe=plan.unsafe)
+            answers = ensure_levels(run.ports, batch, unsafe=run.plan.unsafe)
         except TransientError as error:
             outcomes |= {
                 c.feature: _outcome(c, FeatureUpdateStatus.UNKNOWN, str(error)) for c in batch if c.feature in pending
@@ -272,9 +275,9 @@ def _apply(ports: ClusterPorts, plan: Plan, pending: set[str]) -> tuple[FeatureO
             stopped = True
             continue
         for change, answer in zip(batch, answers, strict=True):
-            outcomes[change.feature] = _answered(ports, change, answer, already=change.feature not in pending)
+            outcomes[change.feature] = _answered(run.ports, change, answer, already=change.feature not in pending)
         stopped = not all(answer.accepted for answer in answers)
-    return tuple(outcomes[c.feature] for c in plan.feature_changes if c.feature in outcomes)
+    return tuple(outcomes[c.feature] for c in run.plan.feature_changes if c.feature in outcomes)
 
 
 def _answered(ports: ReadPorts, change: FeatureChange, answer: FeatureUpdateResult, *, already: bool) -> FeatureOutcome:
@@ -287,11 +290,11 @@ def _answered(ports: ReadPorts, change: FeatureChange, answer: FeatureUpdateResu
     return _outcome(change, FeatureUpdateStatus.FAILED, f"{found.sentence} {found.remedy}")
 
 
-def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChange]) -> None:
-    state = observe(ports)
-    if state.cluster_id != plan.cluster_id:
+def _check_again(run: Run, pending: Sequence[FeatureChange]) -> None:
+    state = observe(run.ports)
+    if state.cluster_id != run.plan.cluster_id:
         raise RefusedError(
-            f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
+            f"The cluster id is {state.cluster_id}, but the plan was made for {run.plan.cluster_id}.",
             remedy="Correct the inventory's addresses, or start a new run.",
         )
     now = state.finalized
@@ -303,8 +306,8 @@ def _check_again(ports: ClusterPorts, plan: Plan, pending: Sequence[FeatureChang
             remedy="Start a new run: it plans from the current state.",
         )
     targets = levels_of_changes(pending)
-    refuse(check_feature_support(ports.cluster, ports.catalogue, state, targets, unsafe=plan.unsafe))
-    refuse_changed_min_isr(ports, plan)
+    refuse(check_feature_support(run.cluster, run.ports.catalogue, state, targets, unsafe=run.plan.unsafe))
+    refuse_changed_min_isr(run)
 
 
 def _changes(ports: ReadPorts, state: ClusterState, requests: Sequence[FeatureRequest]) -> tuple[FeatureChange, ...]:

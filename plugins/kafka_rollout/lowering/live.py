@@ -44,15 +44,16 @@ from kafka_rollout.metadata_log.log_choice import (
     epoch_after_return,
     has_majority,
 )
-from kafka_rollout.model.plan import Lowering, Plan
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.state import majority
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.outage import nothing_was_stopped
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
-from kafka_rollout.preparation.frozen_plan import check_plan, refuse_new_blockers
+from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.roll.gate_checks import check_gate
@@ -79,7 +80,7 @@ OTHERS_AFTER_S, EXITED_EVERY_S = 20.0, 2.0
 _GATE, _STOP = Gate(kind=GateKind.CONTROLLERS_STOP), "The stop of the controllers"
 
 
-def lower_live(ports: ClusterPorts, plan: Plan) -> str:
+def lower_live(run: Run) -> str:
     """Lower the planned levels on the controllers; return a sentence. The gates show when the brokers follow.
 
     A controller whose host does not respond is left out if the others are a majority; the sentence names it, the gate
@@ -89,99 +90,109 @@ def lower_live(ports: ClusterPorts, plan: Plan) -> str:
     responds running on its old log, if the levels were not lowered. Raises TransientError if a leader was elected at
     the new level, but the controllers do not serve yet, and if too few hosts respond to decide: repeat it.
     """
-    plan = check_plan(ports, plan.hash)
-    if plan.lowering is not Lowering.LIVE:
-        raise RefusedError(f"The plan of cluster {plan.cluster} is not a live downgrade.", remedy="Start a new run.")
-    require_approval(ports, plan, ApprovalOf.ROLL)
-    purpose = f"Lower metadata.version of cluster {plan.cluster} with the controllers stopped."
-    lock.acquire_lock(ports, purpose, for_s=LEASE_OF_LOGS_S)
-    with ports.lock.acting(ports.cluster.name, ports.run_id, "Lowering metadata.version live"), ExitStack() as opened:
-        done = newest(projections.events_of_this_try(ports.run.events()), LiveLowered)
+    run = check_run(run)
+    if run.plan.lowering is not Lowering.LIVE:
+        raise RefusedError(
+            f"The plan of cluster {run.plan.cluster} is not a live downgrade.", remedy="Start a new run."
+        )
+    require_approval(run, ApprovalOf.ROLL)
+    purpose = f"Lower metadata.version of cluster {run.plan.cluster} with the controllers stopped."
+    lock.acquire_lock(run.ports, purpose, for_s=LEASE_OF_LOGS_S)
+    with (
+        run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Lowering metadata.version live"),
+        ExitStack() as opened,
+    ):
+        done = newest(projections.events_of_this_try(run.history.events()), LiveLowered)
         if done is not None:  # the nodes can be rolled since
-            return " ".join([done.sentence, *_start_left_behind(ports, plan)])
-        if projections.is_undoing(ports.run.events()):
-            finish_undo(ports, plan)
-        if nothing_was_stopped(ports):
-            if not quorum_lacks(ports, plan):
-                return f"metadata.version is {plan.levels[METADATA_VERSION]} already."
-            refuse_held(ports, plan, _GATE, _STOP)
+            return " ".join([done.sentence, *_start_left_behind(run)])
+        if projections.is_undoing(run.history.events()):
+            finish_undo(run)
+        if nothing_was_stopped(run.ports):
+            if not quorum_lacks(run):
+                return f"metadata.version is {run.plan.levels[METADATA_VERSION]} already."
+            refuse_held(run, _GATE, _STOP)
             # Before the gate: the operator's commands can take an hour.
-            at_once(ports.runtime.prepare_stop, [one for one in ports.cluster.controllers if one.commands_before_stop])
-            _refuse_unready(ports, plan)
-            prepared = opened.enter_context(_prepare(ports, plan))
-            refuse_held(ports, plan, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
-            return _lower(ports, plan, prepared, opened)
-        return _lower(ports, plan, None, opened)
+            at_once(
+                run.ports.runtime.prepare_stop,
+                [one for one in run.cluster.controllers if one.commands_before_stop],
+            )
+            _refuse_unready(run)
+            prepared = opened.enter_context(_prepare(run))
+            refuse_held(run, _GATE, _STOP, is_prepared=True)  # large logs can take many minutes
+            return _lower(run, prepared, opened)
+        return _lower(run, None, opened)
 
 
-def _refuse_unready(ports: ClusterPorts, plan: Plan) -> None:
-    refuse_new_blockers(ports, plan)
-    if left := pending_changes(ports, plan):
+def _refuse_unready(run: Run) -> None:
+    refuse_new_blockers(run)
+    if left := pending_changes(run):
         raise RefusedError(
             f"Some levels are not lowered yet: {', '.join(f'{c.feature} is not' for c in left)}.",
             remedy="Lower the levels first.",
         )
-    refuse_new_losses(ports, plan)
-    seen = check_gate(ports, plan, replace(_GATE, is_prepared=True))
-    refuse_unsafe_stop(ports, _GATE, seen, "The controllers cannot be stopped safely")
+    refuse_new_losses(run)
+    seen = check_gate(run, replace(_GATE, is_prepared=True))
+    refuse_unsafe_stop(run.ports, _GATE, seen, "The controllers cannot be stopped safely")
 
 
-def _prepare(ports: ClusterPorts, plan: Plan) -> AbstractContextManager[PreparedSnapshot]:
+def _prepare(run: Run) -> AbstractContextManager[PreparedSnapshot]:
     """Write and prove everything that does not need the end of the log.
 
     Raises TransientError for a host that does not respond before the first stop. Later such a controller is left out.
     """
-    level, out = plan.levels[METADATA_VERSION], ports.run.private_path(SNAPSHOTS)
-    stopped = projections.stop_has_begun(ports.run.events())
-    for node in ports.cluster.controllers:
+    level, out = run.plan.levels[METADATA_VERSION], run.history.private_path(SNAPSHOTS)
+    stopped = projections.stop_has_begun(run.history.events())
+    for node in run.cluster.controllers:
         try:
-            ports.metadata_logs.prepare_install(node, out, level=level, target=plan.target, cluster_id=plan.cluster_id)
+            run.ports.metadata_logs.prepare_install(
+                node, out, level=level, target=run.plan.target, cluster_id=run.plan.cluster_id
+            )
         except UnreadableLogError:
             continue  # its disk was lost after the stop; the choice of the log reports it
         except TransientError:
             if not stopped:
                 raise
-    node = _readable_controller(ports, plan)
-    return ports.metadata_logs.prepared_snapshot(
+    node = _readable_controller(run)
+    return run.ports.metadata_logs.prepared_snapshot(
         node,
         level=level,
-        features=other_levels(plan),
-        source=plan.source,
-        target=plan.target,
-        settings=ports.runtime.config(node),
-        cluster_id=plan.cluster_id,
+        features=other_levels(run.plan),
+        source=run.plan.source,
+        target=run.plan.target,
+        settings=run.ports.runtime.config(node),
+        cluster_id=run.plan.cluster_id,
     )
 
 
-def _readable_controller(ports: ReadPorts, plan: Plan) -> NodeSpec:
+def _readable_controller(run: ReadRun) -> NodeSpec:
     """Return a controller with a readable log, the active one if there is one."""
     try:
-        leader = ports.admin.quorum().leader_id
+        leader = run.ports.admin.quorum().leader_id
     except TransientError:
         leader = -1
-    for node in sorted(ports.cluster.controllers, key=lambda node: node.node_id != leader):
+    for node in sorted(run.cluster.controllers, key=lambda node: node.node_id != leader):
         try:
-            ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id)
+            run.ports.metadata_logs.node_log(node, cluster_id=run.plan.cluster_id)
         except (UnreadableLogError, TransientError):
             continue
         return node
     raise RefusedError("No controller has a readable metadata log.", remedy="Restore the controllers' directories.")
 
 
-def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None, opened: ExitStack) -> str:
+def _lower(run: Run, prepared: PreparedSnapshot | None, opened: ExitStack) -> str:
     """`prepared`: None in a continued call, which prepares the snapshot with the controllers stopped."""
-    controllers = Controllers(ports, plan)
-    with ports.runtime.short_timeouts():
+    controllers = Controllers(run)
+    with run.ports.runtime.short_timeouts():
         if prepared is not None:
             controllers.refuse_silent_hosts()
-            voters = tuple(voter.replica_id for voter in ports.admin.quorum().voters)
+            voters = tuple(voter.replica_id for voter in run.ports.admin.quorum().voters)
             sentence = f"The controllers are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
-            ports.run.record(OfflineStopping(voters=voters, unwritable=(), sentence=sentence))
+            run.history.record(OfflineStopping(voters=voters, unwritable=(), sentence=sentence))
         try:
             if controllers.snapshot_has_majority:
                 _install_on_others(controllers)
             else:
-                _install(controllers, prepared or opened.enter_context(_prepare(ports, plan)))
+                _install(controllers, prepared or opened.enter_context(_prepare(run)))
             waits_for = _start_until_ready(controllers)
             if waits_for:
                 raise TransientError(f"The controllers do not serve after {READY_WITHIN_S:.0f} s: {waits_for}")
@@ -192,10 +203,10 @@ def _lower(ports: ClusterPorts, plan: Plan, prepared: PreparedSnapshot | None, o
 
 def _install(controllers: Controllers, prepared: PreparedSnapshot) -> None:
     """Stop the controllers and install the snapshot, each on its own. Raises RolloutError without a majority."""
-    ports, plan = controllers.ports, controllers.plan
+    run = controllers.run
     controllers.stop(controllers.without_snapshot)
-    path = write_once(ports, plan, prepared, silent=controllers.silent)
-    controllers.each(lambda node: ports.run.record(install_on(ports, plan, node, path)), controllers.without_snapshot)
+    path = write_once(run, prepared, silent=controllers.silent)
+    controllers.each(lambda node: run.history.record(install_on(run, node, path)), controllers.without_snapshot)
     if not controllers.snapshot_has_majority:
         raise TransientError(
             f"The snapshot is not installed on a majority of the controllers: {few(controllers.problem_lines)}"
@@ -204,12 +215,12 @@ def _install(controllers: Controllers, prepared: PreparedSnapshot) -> None:
 
 def _install_on_others(controllers: Controllers) -> None:
     """Install the snapshot, which is on a majority, on the other controllers without a process."""
-    ports, plan = controllers.ports, controllers.plan
-    path = snapshot_path(ports, choose_once(ports, plan))
+    run = controllers.run
+    path = snapshot_path(run.ports, choose_once(run))
 
     def install(node: NodeSpec) -> None:
-        if ports.runtime.process(node).pid is None:
-            ports.run.record(install_on(ports, plan, node, path))
+        if run.ports.runtime.process(node).pid is None:
+            run.history.record(install_on(run, node, path))
 
     controllers.each(install, controllers.without_snapshot)
 
@@ -221,19 +232,19 @@ def _start_until_ready(controllers: Controllers) -> str:
     A controller without the snapshot starts with the others: it fetches the snapshot from the leader. Returns what is
     missing; empty if they serve.
     """
-    ports, plan = controllers.ports, controllers.plan
+    run = controllers.run
 
     def wait(seconds: float) -> str:
         return until(
-            ports.clock,
-            lambda: quorum_lacks(ports, plan),
+            run.ports.clock,
+            lambda: quorum_lacks(run),
             lambda found: not found,
             for_s=seconds,
             every_s=READY_EVERY_S,
         )
 
-    had_log = {node_id for node_id, event in projections.installed_on(ports.run.events()).items() if event.had_log}
-    candidate, voters = chosen_node(ports), controllers.voters
+    had_log = {node_id for node_id, event in projections.installed_on(run.history.events()).items() if event.had_log}
+    candidate, voters = chosen_node(run.ports), controllers.voters
     ordered = sorted(
         controllers.responding,
         key=lambda node: (node.node_id not in voters, node.node_id not in had_log, node != candidate),
@@ -250,47 +261,47 @@ def _start_until_ready(controllers: Controllers) -> str:
 
 def _lowered(controllers: Controllers) -> str:
     """Record the result with the controllers that were left out; return it as a sentence."""
-    ports, plan = controllers.ports, controllers.plan
-    level = plan.levels[METADATA_VERSION]
-    stopping = newest(ports.run.events(), OfflineStopping)  # of an earlier call, if that was killed
-    seconds = 0.0 if stopping is None else ports.clock.now() - stopping.at
+    run = controllers.run
+    level = run.plan.levels[METADATA_VERSION]
+    stopping = newest(run.history.events(), OfflineStopping)  # of an earlier call, if that was killed
+    seconds = 0.0 if stopping is None else run.ports.clock.now() - stopping.at
     # The leader is there: a host that responds again costs no time now.
-    controllers.start(ports.cluster.controllers, again=True)
+    controllers.start(run.cluster.controllers, again=True)
     left = controllers.left_behind()
     for node_id, reason in left.items():
-        ports.run.record(OfflineLeftBehind(node_id=node_id, sentence=reason))
+        run.history.record(OfflineLeftBehind(node_id=node_id, sentence=reason))
     sentence = f"metadata.version is {level} on the controllers. No controller was active for at most {seconds:.1f} s."
     if left:
         sentence += f" Left out: {few(f'controller {node_id} ({reason})' for node_id, reason in left.items())}."
-    ports.run.record(LiveLowered(without_controller_s=round(seconds, 1), sentence=sentence))
+    run.history.record(LiveLowered(without_controller_s=round(seconds, 1), sentence=sentence))
     return sentence
 
 
-def _start_left_behind(ports: ClusterPorts, plan: Plan) -> list[str]:
+def _start_left_behind(run: Run) -> list[str]:
     """Install the snapshot on the controllers that were left out, and start them; return what was done.
 
     Safe with any of their files: the snapshot's leader has a majority, and the controllers start on the release that
     the cluster runs. A controller that runs already fetches the snapshot by itself. The gate of the level waits for it.
     """
-    left = projections.left_behind(ports.run.events())
-    waiting = [node for node in ports.cluster.controllers if node.node_id in left]
-    if not waiting or not serves_at_level(ports, plan):
+    left = projections.left_behind(run.history.events())
+    waiting = [node for node in run.cluster.controllers if node.node_id in left]
+    if not waiting or not serves_at_level(run):
         return []
 
     def start(node: NodeSpec) -> str:
-        if ports.runtime.process(node).pid is not None:
+        if run.ports.runtime.process(node).pid is not None:
             return f"Controller {node.node_id} runs again."
         try:
-            path = snapshot_path(ports, choose_once(ports, plan))
-            ports.run.record(install_on(ports, plan, node, path))
+            path = snapshot_path(run.ports, choose_once(run))
+            run.history.record(install_on(run, node, path))
         except TransientError:
             raise
         except RolloutError as error:
-            ports.run.record(OfflineLeftBehind(node_id=node.node_id, sentence=f"Started as it was: {error.sentence}"))
-        ports.runtime.start(node)
+            run.history.record(OfflineLeftBehind(node_id=node.node_id, sentence=f"Started as it was: {error.sentence}"))
+        run.ports.runtime.start(node)
         return f"Controller {node.node_id} was started."
 
-    with ports.runtime.short_timeouts():
+    with run.ports.runtime.short_timeouts():
         started = on_each(start, waiting)
     still = [f"Controller {node_id} is still left out: {reason}" for node_id, reason in started.problems.items()]
     return [*started.done.values(), *still]
@@ -300,8 +311,7 @@ def _start_left_behind(ports: ClusterPorts, plan: Plan) -> list[str]:
 class Controllers:
     """The controllers during one call."""
 
-    ports: ClusterPorts
-    plan: Plan
+    run: Run
     silent: dict[int, str] = field(default_factory=dict)
     """Node id → reason, of controllers whose host did not respond. They are not asked again, so that a host is waited
     for once."""
@@ -310,24 +320,24 @@ class Controllers:
 
     @property
     def responding(self) -> tuple[NodeSpec, ...]:
-        return tuple(node for node in self.ports.cluster.controllers if node.node_id not in self.silent)
+        return tuple(node for node in self.run.cluster.controllers if node.node_id not in self.silent)
 
     @property
     def without_snapshot(self) -> tuple[NodeSpec, ...]:
         """The controllers on which this try has not installed the snapshot, as far as their hosts respond."""
-        done = projections.installed_on(self.ports.run.events())
+        done = projections.installed_on(self.run.history.events())
         return tuple(node for node in self.responding if node.node_id not in done)
 
     @property
     def voters(self) -> tuple[int, ...]:
         """The quorum before the first stop."""
-        before = projections.voters_before_stop(self.ports.run.events())
-        return before or tuple(node.node_id for node in self.ports.cluster.controllers)
+        before = projections.voters_before_stop(self.run.history.events())
+        return before or tuple(node.node_id for node in self.run.cluster.controllers)
 
     @property
     def snapshot_has_majority(self) -> bool:
         """Whether the snapshot is on a majority of the voters, so no controller with an old log can be elected."""
-        installed = projections.installed_on(self.ports.run.events())
+        installed = projections.installed_on(self.run.history.events())
         return has_majority(self.voters, [node_id for node_id, event in installed.items() if event.had_log])
 
     @property
@@ -345,7 +355,7 @@ class Controllers:
 
     def refuse_silent_hosts(self) -> None:
         """Raise TransientError, with nothing stopped, unless the host of every controller responds now."""
-        silent = on_each(self.ports.runtime.process, self.ports.cluster.controllers).failed
+        silent = on_each(self.run.ports.runtime.process, self.run.cluster.controllers).failed
         if silent:
             raise TransientError(
                 f"Not every controller's host responds: {few(error.sentence for error in silent.values())}",
@@ -354,7 +364,7 @@ class Controllers:
 
     def stop(self, chosen: Iterable[NodeSpec]) -> None:
         """Kill controllers at once. One that cannot be stopped counts as one of a silent host: it can run."""
-        stop, process = self.ports.runtime.stop, self.ports.runtime.process
+        stop, process = self.run.ports.runtime.stop, self.run.ports.runtime.process
 
         def kill(node: NodeSpec) -> None:
             try:
@@ -371,30 +381,30 @@ class Controllers:
         """Start controllers that have no process; return those that run. `again`: also those of silent hosts."""
 
         def start(node: NodeSpec) -> None:
-            if self.ports.runtime.process(node).pid is None:
-                self.ports.runtime.start(node)
+            if self.run.ports.runtime.process(node).pid is None:
+                self.run.ports.runtime.start(node)
             self.silent.pop(node.node_id, None)
 
         return self.each(start, [node for node in chosen if again or node.node_id not in self.silent])
 
     def all_run(self, chosen: Sequence[NodeSpec]) -> bool:
-        seen = self.each(self.ports.runtime.process, [node for node in chosen if node.node_id not in self.silent])
+        seen = self.each(self.run.ports.runtime.process, [node for node in chosen if node.node_id not in self.silent])
         return len(seen) == len(chosen) and all(process.pid is not None for process in seen.values())
 
     def left_behind(self) -> Mapping[int, str]:
         """Node id → reason, of the controllers without this try's snapshot, and of those whose host is silent."""
-        installed = projections.installed_on(self.ports.run.events())
+        installed = projections.installed_on(self.run.history.events())
         left = {
             node.node_id: f"it was started with its old log and fetches the snapshot: {self.problems[node.node_id]}"
-            for node in self.ports.cluster.controllers
+            for node in self.run.cluster.controllers
             if node.node_id not in installed and node.node_id in self.problems
         }
         return dict(sorted({**left, **self.silent}.items()))
 
 
-def serves_at_level(ports: ReadPorts, plan: Plan) -> bool:
+def serves_at_level(run: ReadRun) -> bool:
     """Return whether the active controller reports the planned metadata.version."""
-    return served_level(ports) == plan.levels[METADATA_VERSION]
+    return served_level(run.ports) == run.plan.levels[METADATA_VERSION]
 
 
 def served_level(ports: ReadPorts) -> int | None:
@@ -412,35 +422,35 @@ def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
     Returns if the controllers serve at the new level. Else raises, with every controller started that can serve:
     RefusedError if the old logs are used again, TransientError if they are not and if too few hosts respond.
     """
-    ports, plan = controllers.ports, controllers.plan
+    run = controllers.run
     why = error.sentence if isinstance(error, RolloutError) else f"{type(error).__name__}."
-    if serves_at_level(ports, plan):
-        controllers.start(ports.cluster.controllers, again=True)
-    elif projections.snapshot_is_written(ports.run.events()):
+    if serves_at_level(run):
+        controllers.start(run.cluster.controllers, again=True)
+    elif projections.snapshot_is_written(run.history.events()):
         _decide(controllers, why, error)
     else:
-        ports.run.record(OfflineUndoing(sentence="No controller has the snapshot."))
+        run.history.record(OfflineUndoing(sentence="No controller has the snapshot."))
         _return_to_old_logs(controllers, why, error, epoch=None)
     if not isinstance(error, RolloutError):
         raise error
 
 
-def finish_undo(ports: ClusterPorts, plan: Plan) -> None:
+def finish_undo(run: Run) -> None:
     """Finish an undo that was interrupted, or that did not reach every controller.
 
     Returns when every controller was restored, or when a leader was elected on the snapshot in the meantime: then the
     downgrade continues. Raises as undo_or_continue.
     """
-    controllers = Controllers(ports, plan)
+    controllers = Controllers(run)
     why = "The undo was interrupted."
-    with ports.runtime.short_timeouts():
-        level = served_level(ports)
-        restored = projections.restored_nodes(ports.run.events())
-        if level == plan.levels[METADATA_VERSION]:
-            ports.run.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
+    with run.ports.runtime.short_timeouts():
+        level = served_level(run.ports)
+        restored = projections.restored_nodes(run.history.events())
+        if level == run.plan.levels[METADATA_VERSION]:
+            run.history.record(LiveKept(sentence="A leader was elected on the snapshot before the undo was finished."))
         elif level is not None or has_majority(controllers.voters, restored):
             _return_to_old_logs(controllers, why, None, epoch=None)
-        elif projections.snapshot_is_written(ports.run.events()):
+        elif projections.snapshot_is_written(run.history.events()):
             _decide(controllers, why, None)
         else:
             _return_to_old_logs(controllers, why, None, epoch=None)
@@ -448,21 +458,21 @@ def finish_undo(ports: ClusterPorts, plan: Plan) -> None:
 
 def _decide(controllers: Controllers, why: str, error: BaseException | None) -> None:
     """Decide whether the old logs can be used again. Returns if the controllers serve at the new level."""
-    ports = controllers.ports
-    answering = controllers.each(ports.runtime.process, ports.cluster.controllers)
+    run = controllers.run
+    answering = controllers.each(run.ports.runtime.process, run.cluster.controllers)
     for node_id in answering:
         controllers.silent.pop(node_id, None)
     if not has_majority(controllers.voters, answering):
         _wait_for_hosts(controllers, why)
-    controllers.stop(node for node in ports.cluster.controllers if node.node_id in answering)
+    controllers.stop(node for node in run.cluster.controllers if node.node_id in answering)
     logs = controllers.each(_read_log(controllers), controllers.responding)
-    of_brokers = on_each(_read_log(controllers), ports.cluster.brokers_alone).done
-    chosen = projections.chosen_log(ports.run.events())
+    of_brokers = on_each(_read_log(controllers), run.cluster.brokers_alone).done
+    chosen = projections.chosen_log(run.history.events())
     if chosen is None:
         raise FatalError("The run history has a snapshot without its log.", remedy="Report this as a bug.") from error
     match decide_snapshot_use(chosen, controllers.voters, logs, of_brokers.values()):
         case SnapshotUse.UNUSED:
-            ports.run.record(OfflineUndoing(sentence="The controllers have no leader at the new level."))
+            run.history.record(OfflineUndoing(sentence="The controllers have no leader at the new level."))
             everything = [*logs.values(), *of_brokers.values()]
             _return_to_old_logs(controllers, why, error, epoch=epoch_after_return(chosen, everything))
         case SnapshotUse.USED:
@@ -472,15 +482,15 @@ def _decide(controllers: Controllers, why: str, error: BaseException | None) -> 
 
 
 def _read_log(controllers: Controllers) -> Callable[[NodeSpec], NodeLog]:
-    return lambda node: controllers.ports.metadata_logs.node_log(node, cluster_id=controllers.plan.cluster_id)
+    return lambda node: controllers.run.ports.metadata_logs.node_log(node, cluster_id=controllers.run.plan.cluster_id)
 
 
 def _continue_with_snapshot(controllers: Controllers, why: str) -> None:
     """Start the controllers again after a leader was elected on the snapshot; raise TransientError until they serve."""
-    ports, plan = controllers.ports, controllers.plan
-    ports.run.record(LiveKept(sentence="A leader was elected on the snapshot, so the old logs are not used again."))
-    controllers.start(ports.cluster.controllers, again=True)
-    if not until(ports.clock, lambda: serves_at_level(ports, plan), bool, for_s=READY_WITHIN_S):
+    run = controllers.run
+    run.history.record(LiveKept(sentence="A leader was elected on the snapshot, so the old logs are not used again."))
+    controllers.start(run.cluster.controllers, again=True)
+    if not until(run.ports.clock, lambda: serves_at_level(run), bool, for_s=READY_WITHIN_S):
         raise TransientError(
             f"A leader was elected at the new level, but the controllers do not serve yet: {why}",
             remedy="The controllers that respond were started. Repeat the step.",
@@ -491,7 +501,7 @@ def _wait_for_hosts(controllers: Controllers, why: str) -> NoReturn:
     """Raise TransientError: too few controllers can be read to decide. Start what is safe whatever the others have."""
     started = "No controller was started, because it is unknown which log the others have."
     if controllers.snapshot_has_majority:
-        controllers.start(controllers.ports.cluster.controllers, again=True)
+        controllers.start(controllers.run.ports.cluster.controllers, again=True)
         started = "The controllers that respond were started with the snapshot, which is on a majority of them."
     raise TransientError(
         f"Too few controllers could be read to decide which log continues: {few(controllers.problem_lines)} {why}",
@@ -504,33 +514,35 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
 
     `epoch`: the epoch that they store first; None if no controller with the snapshot can be elected anyway.
     """
-    ports, plan = controllers.ports, controllers.plan
+    run = controllers.run
 
     def restore(node: NodeSpec) -> None:
-        if node.node_id not in projections.restored_nodes(ports.run.events()):
-            if projections.snapshot_is_written(ports.run.events()):
+        if node.node_id not in projections.restored_nodes(run.history.events()):
+            if projections.snapshot_is_written(run.history.events()):
                 _stop_spare(controllers, node)
-            elif ports.runtime.process(node).pid is not None:
-                _record_restored(ports, node, "It runs on its old log.")  # no controller has the snapshot
+            elif run.ports.runtime.process(node).pid is not None:
+                _record_restored(run.ports, node, "It runs on its old log.")  # no controller has the snapshot
                 return
-            _restore(ports, plan, node, epoch)
-        if ports.runtime.process(node).pid is None:
-            ports.runtime.start(node)
+            _restore(run, node, epoch)
+        if run.ports.runtime.process(node).pid is None:
+            run.ports.runtime.start(node)
 
-    done = on_each(restore, ports.cluster.controllers)
+    done = on_each(restore, run.cluster.controllers)
     problems = [f"controller {node_id}: {sentence}" for node_id, sentence in done.problems.items()]
     started = f"{nodes(done.done).capitalize()} run on their old logs"
     silent = all(isinstance(one, TransientError) for one in done.failed.values())
     wait_s = READY_WITHIN_S if has_majority(controllers.voters, done.done) else 0.0
-    waits_for = until(ports.clock, lambda: _unserved(ports), lambda found: not found, for_s=wait_s)
+    waits_for = until(run.ports.clock, lambda: _unserved(run.ports), lambda found: not found, for_s=wait_s)
     if not done.failed:
-        restored = sorted(projections.restored_nodes(ports.run.events()))
+        restored = sorted(projections.restored_nodes(run.history.events()))
         sentence = f"Controllers started on their old logs: {', '.join(map(str, restored)) or 'none'}."
-        ports.run.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
+        run.history.record(OfflineUndone(nodes=tuple(restored), sentence=sentence))
     if waits_for or done.failed:
-        first = next((node for node in ports.cluster.controllers if node.node_id in done.done), None)
+        first = next((node for node in run.cluster.controllers if node.node_id in done.done), None)
         shown = (
-            "" if first is None or not waits_for else f" Controller {first.node_id}: {read_last_error(ports, first)}."
+            ""
+            if first is None or not waits_for
+            else f" Controller {first.node_id}: {read_last_error(run.ports, first)}."
         )
         serves = f" They do not serve: {waits_for}" if waits_for else ""
         kind = TransientError if done.failed and silent else FatalError
@@ -547,35 +559,35 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
     if error is None:
         return
     failed = f"metadata.version was not lowered: {why} The controllers run on their old logs again."
-    ports.run.record(LiveFailed(sentence=failed))
+    run.history.record(LiveFailed(sentence=failed))
     if isinstance(error, RolloutError):
         raise RefusedError(failed, remedy=error.remedy or "Fix the cause, then repeat the step.") from error
 
 
 def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
     """Stop a controller that is to be restored, unless the others would lose their majority by it."""
-    ports = controllers.ports
-    if ports.runtime.process(node).pid is None:
+    run = controllers.run
+    if run.ports.runtime.process(node).pid is None:
         return
-    others = [other for other in ports.cluster.controllers if other != node]
-    running = [one for one, seen in on_each(ports.runtime.process, others).done.items() if seen.pid is not None]
-    if served_level(ports) is not None and not has_majority(controllers.voters, running):
+    others = [other for other in run.cluster.controllers if other != node]
+    running = [one for one, seen in on_each(run.ports.runtime.process, others).done.items() if seen.pid is not None]
+    if served_level(run.ports) is not None and not has_majority(controllers.voters, running):
         raise TransientError(f"Controller {node.node_id} runs, and the quorum has no other spare controller.")
-    ports.runtime.stop(node, deadline_s=_STOP_S, force=True)
+    run.ports.runtime.stop(node, deadline_s=_STOP_S, force=True)
 
 
-def _restore(ports: ClusterPorts, plan: Plan, node: NodeSpec, epoch: int | None) -> None:
-    chosen, sentence = projections.chosen_log(ports.run.events()), None
+def _restore(run: Run, node: NodeSpec, epoch: int | None) -> None:
+    chosen, sentence = projections.chosen_log(run.history.events()), None
     try:
         if chosen is not None:
-            sentence = ports.metadata_logs.undo_install(
-                node, chosen.snapshot, cluster_id=plan.cluster_id, keep_epoch=True
+            sentence = run.ports.metadata_logs.undo_install(
+                node, chosen.snapshot, cluster_id=run.plan.cluster_id, keep_epoch=True
             )
         if epoch is not None:
-            ports.metadata_logs.raise_epoch(node, epoch=epoch, cluster_id=plan.cluster_id)
+            run.ports.metadata_logs.raise_epoch(node, epoch=epoch, cluster_id=run.plan.cluster_id)
     except UnreadableLogError:
         return  # its disk was lost: there is nothing to restore
-    _record_restored(ports, node, sentence or "No snapshot was installed.")
+    _record_restored(run.ports, node, sentence or "No snapshot was installed.")
 
 
 def _record_restored(ports: ClusterPorts, node: NodeSpec, found: str) -> None:

@@ -17,6 +17,7 @@ from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once, named_directories
 from kafka_rollout.observation.each_node import on_each
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.ports.cluster import PreparedSnapshot
 from kafka_rollout.preparation.lost_metadata import find_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -27,27 +28,27 @@ SNAPSHOTS = "offline"  # folder of the run's private path
 NO_NODES: Mapping[int, str] = MappingProxyType({})
 
 
-def stopped_nodes(ports: ReadPorts, plan: Plan) -> tuple[NodeSpec, ...]:
+def stopped_nodes(run: ReadRun) -> tuple[NodeSpec, ...]:
     """Return the nodes whose logs the snapshot replaces: all, or in a live downgrade only the controllers."""
-    return ports.cluster.controllers if plan.lowering is Lowering.LIVE else ports.cluster.nodes
+    return run.cluster.controllers if run.plan.lowering is Lowering.LIVE else run.cluster.nodes
 
 
-def choose_once(ports: ClusterPorts, plan: Plan, *, silent: Mapping[int, str] = NO_NODES) -> ChosenLog:
+def choose_once(run: Run, *, silent: Mapping[int, str] = NO_NODES) -> ChosenLog:
     """Choose the log to continue from; the first choice of this try stays.
 
     `silent`: node id → reason, of nodes whose hosts do not respond. They count as nodes without a log. Raises
     RefusedError unless the logs of a majority of voters are available, and in a live downgrade if the log of a running
     broker cannot be read: the snapshot must end beyond it.
     """
-    if (found := projections.chosen_log(ports.run.events())) is not None:
+    if (found := projections.chosen_log(run.history.events())) is not None:
         return found
-    refuse_running(ports, plan, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
-    return _choose(ports, plan, silent)
+    refuse_running(run, [node for node in stopped_nodes(run) if node.node_id not in silent])
+    return _choose(run, silent)
 
 
-def _choose(ports: ClusterPorts, plan: Plan, silent: Mapping[int, str]) -> ChosenLog:
-    asked = [node for node in ports.cluster.nodes if node.node_id not in silent]
-    read = on_each(lambda node: ports.metadata_logs.node_log(node, cluster_id=plan.cluster_id), asked)
+def _choose(run: Run, silent: Mapping[int, str]) -> ChosenLog:
+    asked = [node for node in run.cluster.nodes if node.node_id not in silent]
+    read = on_each(lambda node: run.ports.metadata_logs.node_log(node, cluster_id=run.plan.cluster_id), asked)
     for error in read.failed.values():
         if not isinstance(error, UnreadableLogError | TransientError):
             raise error
@@ -55,22 +56,21 @@ def _choose(ports: ClusterPorts, plan: Plan, silent: Mapping[int, str]) -> Chose
         node_id: f"node {node_id}: {error.sentence.removesuffix('.')}" for node_id, error in read.failed.items()
     }
     not_read |= {node_id: f"node {node_id}: {reason}" for node_id, reason in silent.items()}
-    before = projections.voters_before_stop(ports.run.events())
-    voters = before if before is not None else tuple(node.node_id for node in ports.cluster.controllers)
-    unknown = [not_read[node.node_id] for node in ports.cluster.brokers_alone if node.node_id in not_read]
-    if plan.lowering is Lowering.LIVE and unknown:
+    before = projections.voters_before_stop(run.history.events())
+    voters = before if before is not None else tuple(node.node_id for node in run.cluster.controllers)
+    unknown = [not_read[node.node_id] for node in run.cluster.brokers_alone if node.node_id in not_read]
+    if run.plan.lowering is Lowering.LIVE and unknown:
         raise RefusedError(
             f"The end of a running broker's metadata log is unknown: {few(unknown)}",
             remedy="Fix the directory or the host of the broker, then repeat the step.",
         )
-    chosen = choose_log(tuple(read.done.values()), voters, not_read, live=plan.lowering is Lowering.LIVE)
-    ports.run.record(OfflineLogChosen(log=chosen))
+    chosen = choose_log(tuple(read.done.values()), voters, not_read, live=run.plan.lowering is Lowering.LIVE)
+    run.history.record(OfflineLogChosen(log=chosen))
     return chosen
 
 
 def write_once(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     prepared: PreparedSnapshot | None = None,
     *,
     silent: Mapping[int, str] = NO_NODES,
@@ -80,13 +80,13 @@ def write_once(
     `prepared`: a snapshot that was prepared before the stop, to write it faster. `silent`: as in choose_once. Raises
     RefusedError if metadata would be lost that the report of the losses does not have.
     """
-    events = ports.run.events()
+    events = run.history.events()
     found = projections.chosen_log(events)
-    if found is not None and projections.snapshot_is_written(events) and snapshot_path(ports, found).exists():
-        return snapshot_path(ports, found)
-    refuse_running(ports, plan, [node for node in stopped_nodes(ports, plan) if node.node_id not in silent])
-    chosen = found or _choose(ports, plan, silent)
-    path, host = snapshot_path(ports, chosen), socket.gethostname()
+    if found is not None and projections.snapshot_is_written(events) and snapshot_path(run.ports, found).exists():
+        return snapshot_path(run.ports, found)
+    refuse_running(run, [node for node in stopped_nodes(run) if node.node_id not in silent])
+    chosen = found or _choose(run, silent)
+    path, host = snapshot_path(run.ports, chosen), socket.gethostname()
     if projections.installed_on(events):
         raise FatalError(
             f"The snapshot {path} is missing on host {host}, but it is already installed on some nodes. "
@@ -95,26 +95,26 @@ def write_once(
             remedy="Repeat the step on that host, or undo the downgrade with `kafka-rollout rollback`.",
         )
     path.unlink(missing_ok=True)
-    planned = other_levels(plan)
-    node = ports.cluster.node(chosen.node_id)
+    planned = other_levels(run.plan)
+    node = run.cluster.node(chosen.node_id)
     if prepared is not None:
         written = prepared.write(
             node, path.parent, epoch=chosen.snapshot_epoch, end_offset=chosen.snapshot_offset or chosen.end_offset
         )
     else:
-        written = ports.metadata_logs.write_snapshot(
+        written = run.ports.metadata_logs.write_snapshot(
             node,
             path.parent,
-            level=plan.levels[METADATA_VERSION],
+            level=run.plan.levels[METADATA_VERSION],
             features=planned,
             epoch=chosen.snapshot_epoch,
-            source=plan.source,
-            target=plan.target,
-            settings=ports.runtime.config(node),
-            cluster_id=plan.cluster_id,
+            source=run.plan.source,
+            target=run.plan.target,
+            settings=run.ports.runtime.config(node),
+            cluster_id=run.plan.cluster_id,
         )
-    lost = [loss for loss in named_directories(ports, written.losses) if loss.subject not in planned]
-    ports.run.record(
+    lost = [loss for loss in named_directories(run.ports, written.losses) if loss.subject not in planned]
+    run.history.record(
         OfflineSnapshotWritten(
             file=path.name,
             from_level=written.from_level,
@@ -125,13 +125,13 @@ def write_once(
             lost=tuple(loss.sentence for loss in lost),
         )
     )
-    if new := find_new_losses(ports, lost):
+    if new := find_new_losses(run.ports, lost):
         path.unlink()
         raise RefusedError(
             f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "
             f"does not list: {few([loss.sentence for loss in new])}",
             remedy="No snapshot was installed. Start a new run."
-            if plan.lowering is Lowering.LIVE
+            if run.plan.lowering is Lowering.LIVE
             else "All nodes are stopped; no snapshot was installed. Start the nodes with `kafka-rollout rollback`, "
             "then start a new run.",
         )
@@ -148,19 +148,19 @@ def snapshot_path(ports: ClusterPorts, chosen: ChosenLog) -> Path:
     return ports.run.private_path(SNAPSHOTS) / chosen.snapshot
 
 
-def install_on(ports: ClusterPorts, plan: Plan, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
+def install_on(run: Run, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
     """Install the snapshot on a stopped node.
 
     A node without a log has no records that conflict with the snapshot; it fetches the snapshot. In a live downgrade
     the voter whose log was chosen starts as a candidate, so that no election timeout has to pass."""
     try:
-        sentence = ports.metadata_logs.install(
+        sentence = run.ports.metadata_logs.install(
             node,
             snapshot,
-            level=plan.levels[METADATA_VERSION],
-            target=plan.target,
-            cluster_id=plan.cluster_id,
-            candidate=plan.lowering is Lowering.LIVE and node == chosen_node(ports),
+            level=run.plan.levels[METADATA_VERSION],
+            target=run.plan.target,
+            cluster_id=run.plan.cluster_id,
+            candidate=run.plan.lowering is Lowering.LIVE and node == chosen_node(run.ports),
         )
     except UnreadableLogError as error:
         sentence = f"Left as it is: {error.sentence}"
@@ -174,15 +174,15 @@ def chosen_node(ports: ReadPorts) -> NodeSpec | None:
     return None if chosen is None else ports.cluster.node(chosen.node_id)
 
 
-def quorum_lacks(ports: ReadPorts, plan: Plan) -> str:
+def quorum_lacks(run: ReadRun) -> str:
     """Return why the controllers do not serve at the planned metadata.version yet; empty if they do."""
-    level = plan.levels[METADATA_VERSION]
+    level = run.plan.levels[METADATA_VERSION]
     try:
-        leader = ports.admin.quorum(through_brokers=False).leader_id
+        leader = run.ports.admin.quorum(through_brokers=False).leader_id
         if leader < 0:
             return "the quorum has no leader."
         # The leader has replayed everything that is finalized; a follower can be slightly behind.
-        features = ports.admin.features(ports.cluster.node(leader))
+        features = run.ports.admin.features(run.cluster.node(leader))
     except TransientError as error:
         return error.sentence
     found = features.finalized.get(METADATA_VERSION)
@@ -192,13 +192,13 @@ def quorum_lacks(ports: ReadPorts, plan: Plan) -> str:
     return "" if found in (None, level) else f"metadata.version is {found} on controller {leader}, not {level}."
 
 
-def refuse_running(ports: ReadPorts, plan: Plan, chosen: Sequence[NodeSpec]) -> None:
+def refuse_running(run: ReadRun, chosen: Sequence[NodeSpec]) -> None:
     """Raise RefusedError if one of these nodes, whose logs are replaced, is running."""
 
     def refuse(node: NodeSpec) -> None:
-        if ports.runtime.process(node).pid is not None:
+        if run.ports.runtime.process(node).pid is not None:
             raise runs(
-                node, "Stop the controllers first." if plan.lowering is Lowering.LIVE else "Stop all nodes first."
+                node, "Stop the controllers first." if run.plan.lowering is Lowering.LIVE else "Stop all nodes first."
             )
 
     at_once(refuse, chosen)

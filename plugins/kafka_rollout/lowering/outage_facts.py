@@ -22,9 +22,10 @@ from kafka_rollout.metadata_log.outage import (
     expected,
     outage_estimate,
 )
-from kafka_rollout.model.plan import FeatureChange, Lowering, Plan, Undo
+from kafka_rollout.model.plan import FeatureChange, Lowering, Undo
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe
+from kafka_rollout.observation.cluster_ports import ReadPorts, observe
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.lowering import LevelUndo, level_undo
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.view import RunView
@@ -62,34 +63,34 @@ def log_sizes(ports: ReadPorts, nodes: Sequence[NodeSpec]) -> list[int]:
     return sizes
 
 
-def offline_facts(ports: ReadPorts, plan: Plan, estimated: OutageEstimate) -> tuple[str, ...]:
+def offline_facts(run: ReadRun, estimated: OutageEstimate) -> tuple[str, ...]:
     """Return the facts for the approval, true at any time of the run."""
     return (
         estimated.sentence,
-        describe_no_return(ports.cluster),
+        describe_no_return(run.cluster),
         "Before anything is replaced, every node's metadata log, quorum-state and bootstrap.checkpoint are copied to "
         "__cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir. Remove that folder when you no "
         "longer need the old release.",
         "A controller can hang in its shutdown when the other controllers are stopped. After "
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
         "the next start.",
-        f"Undo command: kafka-rollout rollback --cluster {plan.cluster} --run {ports.run_id} --as <name> "
+        f"Undo command: kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} --as <name> "
         "--reason <text>",
     )
 
 
-def shown_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
+def shown_facts(run: Run) -> Sequence[str]:
     """Return the facts as the approval shows them."""
 
     def compute() -> dict[str, Any]:
-        estimated = estimate_outage(ports)
+        estimated = estimate_outage(run.ports)
         return {
-            "lines": list(offline_facts(ports, plan, estimated)),
+            "lines": list(offline_facts(run, estimated)),
             "outage_s": round(estimated.total_s, 1),
             "outage_at_most_s": round(estimated.longest_s, 1),
         }
 
-    return tuple(shown_once(ports, plan, OUTAGE_FACTS, compute)["lines"])
+    return tuple(shown_once(run, OUTAGE_FACTS, compute)["lines"])
 
 
 FACTS = "live/facts.json"
@@ -100,48 +101,48 @@ def estimate_absence(ports: ReadPorts) -> AbsenceEstimate:
     return absence_estimate(log_sizes(ports, ports.cluster.controllers))
 
 
-def live_facts(ports: ReadPorts, plan: Plan) -> Sequence[str]:
+def live_facts(run: ReadRun) -> Sequence[str]:
     """Compute the facts from the current state of the controllers."""
-    change = next(c for c in plan.snapshot_changes if c.feature == METADATA_VERSION)
+    change = next(c for c in run.plan.snapshot_changes if c.feature == METADATA_VERSION)
     return (
-        estimate_absence(ports).sentence,
+        estimate_absence(run.ports).sentence,
         *UNAVAILABLE,
         "The controllers are killed (SIGKILL): in an ordinary stop, the active one waits for a new leader, which the "
         "stopped controllers cannot elect. Every committed record is on the disks of a majority.",
         "If this fails before the controllers have a leader at the new level, the run starts them on their old logs.",
         f"After that, kafka_features can raise metadata.version to {change.current} again while every node runs "
-        f"{plan.source}. Lost metadata is not restored.",
+        f"{run.plan.source}. Lost metadata is not restored.",
         "Each controller's metadata log and bootstrap.checkpoint are copied to "
         "__cluster_metadata-0/kafka-rollout-install-<snapshot> in its metadata.log.dir first. Remove that folder when "
         "you no longer need it.",
     )
 
 
-def shown_live_facts(ports: ClusterPorts, plan: Plan) -> Sequence[str]:
+def shown_live_facts(run: Run) -> Sequence[str]:
     """Return the facts as the approval shows them."""
-    return tuple(shown_once(ports, plan, FACTS, lambda: {"lines": list(live_facts(ports, plan))})["lines"])
+    return tuple(shown_once(run, FACTS, lambda: {"lines": list(live_facts(run))})["lines"])
 
 
 UNDOS = "live/level_undos.json"
 
 
-def shown_level_undos(ports: ClusterPorts, plan: Plan, changes: Iterable[FeatureChange]) -> tuple[LevelUndo, ...]:
+def shown_level_undos(run: Run, changes: Iterable[FeatureChange]) -> tuple[LevelUndo, ...]:
     """Return the methods as the approval shows them. `changes`: of the plan, with the controller's own answers."""
 
     def compute() -> dict[str, Any]:
-        state = observe(ports)
-        undos = (level_undo(ports.cluster, ports.catalogue, state, plan, change) for change in changes)
-        return {"undos": [asdict(_with_time(ports, plan, undo)) for undo in undos]}
+        state = observe(run.ports)
+        undos = (level_undo(run.cluster, run.ports.catalogue, state, run.plan, change) for change in changes)
+        return {"undos": [asdict(_with_time(run, undo)) for undo in undos]}
 
-    kept = shown_once(ports, plan, UNDOS, compute)["undos"]
+    kept = shown_once(run, UNDOS, compute)["undos"]
     return tuple(from_json(LevelUndo, one) for one in kept)
 
 
-def _with_time(ports: ReadPorts, plan: Plan, undo: LevelUndo) -> LevelUndo:
+def _with_time(run: ReadRun, undo: LevelUndo) -> LevelUndo:
     if undo.lowering not in {Lowering.LIVE, Lowering.OFFLINE}:
         return undo
-    if not log_sizes(ports, ports.cluster.controllers):
+    if not log_sizes(run.ports, run.cluster.controllers):
         why = "The run can read no controller's metadata log, so it cannot write a snapshot at the lower level."
         return replace(undo, undo=Undo.UNKNOWN, lowering=None, reason=why)
-    estimate = estimate_absence(ports) if undo.lowering is Lowering.LIVE else estimate_outage(ports)
+    estimate = estimate_absence(run.ports) if undo.lowering is Lowering.LIVE else estimate_outage(run.ports)
     return replace(undo, reason=f"{undo.reason} {estimate.sentence}")

@@ -16,6 +16,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.observation.node_registrations import registration_is_complete
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import is_in_node_step
@@ -31,30 +32,30 @@ class NodeStepState(StrEnum):
     PAST = "past"
 
 
-def node_step_state(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
+def node_step_state(run: Run, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
     """Observe one node. Raises RefusedError for a release outside the release step, TransientError if it is not
     reported.
     """
-    release = running_release(ports, node)
+    release = running_release(run.ports, node)
     if release_step.restarts and release == release_step.to_release:
-        before, process = ports.run.load_before_stop(release_step.key, node.node_id), ports.runtime.process(node)
+        before, process = run.history.load_before_stop(release_step.key, node.node_id), run.ports.runtime.process(node)
         # The process of a stop that is under way can be gone since the reading of its release.
         is_new = before is not None and process.pid is not None and not before.is_of(process)
         if is_new:
             return NodeStepState.RUNS_TARGET
-        again = plan.registration_step if before is None else None
-        if again is not None and again.key == release_step.key and registration_is_complete(ports, plan, again, node):
+        again = run.plan.registration_step if before is None else None
+        if again is not None and again.key == release_step.key and registration_is_complete(run, again, node):
             return NodeStepState.PAST
         return NodeStepState.NEEDED
     if release in (None, release_step.to_release):
-        later_keys = [later.key for later in later_release_steps(plan, release_step)[1:]]
-        if any(ports.run.load_before_stop(key, node.node_id) is not None for key in later_keys):
+        later_keys = [later.key for later in later_release_steps(run.plan, release_step)[1:]]
+        if any(run.history.load_before_stop(key, node.node_id) is not None for key in later_keys):
             return NodeStepState.PAST  # its stop in a later release step is under way or done
     if release is None or release == release_step.from_release:
         return NodeStepState.NEEDED
     if release == release_step.to_release:
         return NodeStepState.RUNS_TARGET
-    if any(release == later.to_release for later in later_release_steps(plan, release_step)[1:]):
+    if any(release == later.to_release for later in later_release_steps(run.plan, release_step)[1:]):
         return NodeStepState.PAST
     raise RefusedError(
         f"Node {node.node_id} runs {release}, but this release step goes from {release_step.from_release} to "
@@ -146,21 +147,21 @@ def record_start(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec,
     )
 
 
-def previous_release(ports: ReadPorts, plan: Plan) -> Release:
+def previous_release(run: ReadRun) -> Release:
     """Return the release from which the cluster came, the target of a rollback.
 
     If all nodes already run the target (features are finalized later, by default), source and target of the plan are
     equal. Then the runtime's record of starts contains the previous release.
     """
-    if plan.changes_release:
-        return plan.source
+    if run.plan.changes_release:
+        return run.plan.source
     others = (
         (start.started_at, start.release)
-        for node in ports.cluster.nodes
-        for start in ports.runtime.starts(node)
-        if start.release != plan.target and start.release in ports.catalogue
+        for node in run.cluster.nodes
+        for start in run.ports.runtime.starts(node)
+        if start.release != run.plan.target and start.release in run.ports.catalogue
     )
-    return max(others, default=(0.0, plan.source))[1]
+    return max(others, default=(0.0, run.plan.source))[1]
 
 
 def offline_release_step(plan: Plan) -> ReleaseStep:
@@ -173,9 +174,7 @@ def offline_release_step(plan: Plan) -> ReleaseStep:
     return plan.release_steps[0]
 
 
-def has_begun(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_ids: Iterable[int], events: Sequence[Event]
-) -> bool:
+def has_begun(run: Run, release_step: ReleaseStep, node_ids: Iterable[int], events: Sequence[Event]) -> bool:
     """Return whether one of the nodes is in its node step, by the history and by its process.
 
     A stop that only the history shows did not happen: the node runs as before. It excuses nothing, because a user who
@@ -183,9 +182,9 @@ def has_begun(
     """
     for node_id in node_ids:
         if is_in_node_step(events, release_step.key, (node_id,)):
-            node = ports.cluster.node(node_id)
-            is_down = running_release(ports, node) is None
-            if is_down or node_step_state(ports, plan, release_step, node) is NodeStepState.RUNS_TARGET:
+            node = run.cluster.node(node_id)
+            is_down = running_release(run.ports, node) is None
+            if is_down or node_step_state(run, release_step, node) is NodeStepState.RUNS_TARGET:
                 return True
     return False
 

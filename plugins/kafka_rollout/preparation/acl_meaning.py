@@ -10,6 +10,7 @@ from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.model.acls import AUTHORIZER, Acl, describe_access
 from kafka_rollout.model.contents import Difference
 from kafka_rollout.model.plan import Direction
+from kafka_rollout.observation.run import ReadRun
 from kafka_rollout.planning.findings.acls import (
     ACL_NOT_KEPT,
     ACLS_CHECK,
@@ -22,19 +23,18 @@ from kafka_rollout.planning.plan_checks import NO_RESTART
 
 if TYPE_CHECKING:
     from kafka_rollout.model.configs import NodeConfigs
-    from kafka_rollout.model.plan import Plan
     from kafka_rollout.observation.cluster_ports import ReadPorts
     from kafka_rollout.releases.facts import Release
 
 _NO_AUTHORIZER = "The cluster has no authorizer."
 
 
-def check_acls(ports: ReadPorts, plan: Plan, configs: NodeConfigs) -> Checked:
+def check_acls(run: ReadRun, configs: NodeConfigs) -> Checked:
     """Compare the decisions of the source's authorizer with those of each release of the path.
 
     It is unknown for ACLs that cannot be listed, and for an authorizer of another kind.
     """
-    path = plan.path
+    path = run.plan.path
     if len(set(path)) == 1:
         return ACLS_CHECK.ran(unless=NO_RESTART)
     if configs and not any(config.get(AUTHORIZER, "").strip() for config in configs.values()):
@@ -42,15 +42,15 @@ def check_acls(ports: ReadPorts, plan: Plan, configs: NodeConfigs) -> Checked:
     if unknown := other_authorizers(configs):
         return ACLS_CHECK.ran(unknown=unknown)
     try:
-        acls = ports.admin.acls()
+        acls = run.ports.admin.acls()
         if acls is None:
             return ACLS_CHECK.ran(unless=_NO_AUTHORIZER)
-        found = ports.classes.acl_differences(path[0], path, acls, authorizer_settings(configs)) if acls else {}
+        found = run.ports.classes.acl_differences(path[0], path, acls, authorizer_settings(configs)) if acls else {}
     except RolloutError as error:
         return ACLS_CHECK.ran(unknown=f"The decisions about ACLs were not compared: {error.sentence}")
-    down = plan.direction is Direction.DOWNGRADE
+    down = run.plan.direction is Direction.DOWNGRADE
     return ACLS_CHECK.ran(
-        acl_findings(path[0], found, down=down, accepted=plan.unsafe),
+        acl_findings(path[0], found, down=down, accepted=run.plan.unsafe),
         unknown="" if configs else f"{AUTHORIZER} of the nodes is unknown.",
     )
 
@@ -60,23 +60,21 @@ def authorizer_settings(configs: NodeConfigs) -> Mapping[str, str]:
     return next((config for _, config in sorted(configs.items()) if config.get(AUTHORIZER, "").strip()), {})
 
 
-def access_differences(
-    ports: ReadPorts, plan: Plan, acls: Sequence[Acl], configs: NodeConfigs
-) -> tuple[Difference, ...]:
+def access_differences(run: ReadRun, acls: Sequence[Acl], configs: NodeConfigs) -> tuple[Difference, ...]:
     """Return what the target decides otherwise about the ACLs than the source of a plan.
 
     Expected are those that the plan names. One about ACLs that cannot be compared is unknown.
     """
-    source, target = plan.source, plan.target
+    source, target = run.plan.source, run.plan.target
     if source == target or not acls:
         return ()
     if unknown := other_authorizers(configs):
         return (Difference("unknown", "access", unknown, foretold=True),)  # the plan has said so
     try:
-        found = ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
+        found = run.ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
     except (RefusedError, NotObservableError) as error:
         return (Difference("unknown", "access", f"The decisions about ACLs were not compared: {error.sentence}"),)
-    approved = access_of(plan.findings)
+    approved = access_of(run.plan.findings)
     return tuple(
         Difference("access", subject, describe_access(one, source, target), foretold=subject in approved)
         for one in found[target].changes

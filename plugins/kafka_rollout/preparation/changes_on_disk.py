@@ -10,23 +10,23 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.base.findings import Checked, Finding, Severity
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.configs import NodeConfigs
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
+from kafka_rollout.observation.run import ReadRun
 from kafka_rollout.planning.findings.pending import NEEDS_APPROVAL, PENDING_CHECK, SinceStart, pending_findings
 from kafka_rollout.planning.plan_checks import NO_RESTART
 
 _T = TypeVar("_T")
 
 
-def check_pending(ports: ReadPorts, plan: Plan, configs: NodeConfigs, state: ClusterState) -> Checked:
+def check_pending(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Checked:
     """Compare the files of the nodes that restart with what their processes use."""
-    if not ports.cluster.manages_nodes:
-        return PENDING_CHECK.ran(unknown=f"The runtime {ports.cluster.runtime} sees no files.")
-    restarted = {node_step.node_id for release_step in plan.release_steps for node_step in release_step.order}
-    chosen = [node for node in ports.cluster.nodes if node.node_id in restarted]
-    seen = _observe(ports, chosen, configs, state)
+    if not run.cluster.manages_nodes:
+        return PENDING_CHECK.ran(unknown=f"The runtime {run.cluster.runtime} sees no files.")
+    restarted = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
+    chosen = [node for node in run.cluster.nodes if node.node_id in restarted]
+    seen = _observe(run.ports, chosen, configs, state)
     silent = restarted - seen.in_use.keys()
     return PENDING_CHECK.ran(
         pending_findings(restarted, seen),
@@ -35,13 +35,13 @@ def check_pending(ports: ReadPorts, plan: Plan, configs: NodeConfigs, state: Clu
     )
 
 
-def unapproved_changes(ports: ReadPorts, plan: Plan, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
+def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
     """Return the changes of the node's file that delete data or change membership, and that the plan does not have."""
-    if not ports.cluster.manages_nodes:
+    if not run.cluster.manages_nodes:
         return ()
-    config = _or_none(lambda: ports.runtime.config(node))
-    seen = _observe(ports, [node], {} if config is None else {node.node_id: config}, state)
-    approved = {finding.identity for finding in plan.findings}
+    config = _or_none(lambda: run.ports.runtime.config(node))
+    seen = _observe(run.ports, [node], {} if config is None else {node.node_id: config}, state)
+    approved = {finding.identity for finding in run.plan.findings}
     return tuple(
         replace(finding, severity=Severity.BLOCKER)
         for finding in pending_findings({node.node_id}, seen)

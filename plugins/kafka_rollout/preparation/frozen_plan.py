@@ -20,8 +20,9 @@ from kafka_rollout.groups.findings import group_findings, leave_to_gate
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.plan_checks import NO_RESTART
@@ -58,7 +59,7 @@ def check_plan(ports: ReadPorts, plan_hash: str) -> Plan:
                 remedy=again,
             )
     made = find_planned(ports.run.events(), plan.hash)
-    if made is not None and made.release_overrides not in (None, planned_overrides(ports, plan)):
+    if made is not None and made.release_overrides not in (None, planned_overrides(plan, ports.cluster)):
         # The runtime reads them from the inventory, so a changed value would not be approved.
         raise RefusedError(
             f"The release_overrides of cluster {plan.cluster} changed after the plan was made.",
@@ -67,15 +68,19 @@ def check_plan(ports: ReadPorts, plan_hash: str) -> Plan:
     return plan
 
 
-def planned_overrides(ports: ReadPorts, plan: Plan) -> dict[Release, dict[str, str]]:
+def check_run(run: Run) -> Run:
+    """Return the run with its plan as it was frozen. Raises as `check_plan`."""
+    return Run(run.ports, check_plan(run.ports, run.plan.hash))
+
+
+def planned_overrides(plan: Plan, cluster: ClusterSpec) -> dict[Release, dict[str, str]]:
     """Return the configuration that the run sets with each release, from the inventory."""
     releases = [release_step.to_release for release_step in plan.release_steps]
-    return {release: dict(ports.cluster.release_overrides.get(str(release), {})) for release in releases}
+    return {release: dict(cluster.release_overrides.get(str(release), {})) for release in releases}
 
 
 def recheck(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     stop: tuple[ReleaseStep, NodeSpec] | None = None,
     *,
     waits: bool = False,
@@ -87,48 +92,51 @@ def recheck(
     step. `waits`: the gate of the groups comes later. `state`: of the whole cluster, else it is observed. A verdict
     that is not ok makes the approval invalid.
     """
-    state = state or observe(ports)
-    if state.cluster_id != plan.cluster_id:
+    state = state or observe(run.ports)
+    if state.cluster_id != run.plan.cluster_id:
         raise RefusedError(
-            f"The cluster id is {state.cluster_id}, but the plan was made for {plan.cluster_id}.",
+            f"The cluster id is {state.cluster_id}, but the plan was made for {run.plan.cluster_id}.",
             remedy="Correct the addresses in the inventory, or start a new run.",
         )
     now = check_cluster(
-        ports.cluster, ports.catalogue, state, target=plan.target, accept_unavailable=plan.accept_unavailable
+        run.cluster,
+        run.ports.catalogue,
+        state,
+        target=run.plan.target,
+        accept_unavailable=run.plan.accept_unavailable,
     )
     # Levels that the plan lowers are lowered before a node starts on the target.
-    ranges = range_findings(ports.catalogue, state, plan.target, planned=plan.lowered)
-    unserved = () if plan.unsafe else group_findings(ports.catalogue, state, plan.target)
+    ranges = range_findings(run.ports.catalogue, state, run.plan.target, planned=run.plan.lowered)
+    unserved = () if run.plan.unsafe else group_findings(run.ports.catalogue, state, run.plan.target)
     if waits:
         unserved = leave_to_gate(unserved)
     host: tuple[Finding, ...] = ()
-    if plan.release_steps:
-        release, stops = (plan.target, None) if stop is None else (stop[0].to_release, stop[1])
-        host = recheck_agreement(ports, plan, state, release, stops)
+    if run.plan.release_steps:
+        release, stops = (run.plan.target, None) if stop is None else (stop[0].to_release, stop[1])
+        host = recheck_agreement(run, state, release, stops)
     if stop is not None:
         host = (
             *host,
-            *host_findings(ports, plan, *stop),
-            *recheck_dynamic_configs(ports, plan, stop[0].to_release),
-            *unapproved_changes(ports, plan, stop[1], state),
+            *host_findings(run, *stop),
+            *recheck_dynamic_configs(run, stop[0].to_release),
+            *unapproved_changes(run, stop[1], state),
         )
     found = (
         *all_findings(now),
-        *right_findings(ports.cluster, state.missing_rights),
+        *right_findings(run.cluster, state.missing_rights),
         *ranges.findings,
         *unserved,
         *host,
     )
     verdict = Verdict(
-        question=f"Is there a blocker on cluster {plan.cluster} that the approved plan does not contain?",
-        findings=tuple(f for f in found if not (plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
+        question=f"Is there a blocker on cluster {run.plan.cluster} that the approved plan does not contain?",
+        findings=tuple(f for f in found if not (run.plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
     )
-    return replace(verdict, findings=(*verdict.new_blockers_since(plan.blockers), *verdict.warnings))
+    return replace(verdict, findings=(*verdict.new_blockers_since(run.plan.blockers), *verdict.warnings))
 
 
 def refuse_new_blockers(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     stop: tuple[ReleaseStep, NodeSpec] | None = None,
     *,
     waits: bool = False,
@@ -139,18 +147,18 @@ def refuse_new_blockers(
     A leader election or one lost response is gone at the next check. A blocker that stays for several checks is real.
     """
     for pause_s in (*_PAUSES_S, None):
-        blockers = recheck(ports, plan, stop, waits=waits, state=state).blockers
+        blockers = recheck(run, stop, waits=waits, state=state).blockers
         state = None
         if not blockers:
             return
         if pause_s is not None:
-            ports.clock.sleep(pause_s)
-    refuse_as_invalid(ports, plan, blockers)
+            run.ports.clock.sleep(pause_s)
+    refuse_as_invalid(run, blockers)
 
 
-def refuse_as_invalid(ports: ClusterPorts, plan: Plan, found: Sequence[Finding]) -> NoReturn:
+def refuse_as_invalid(run: Run, found: Sequence[Finding]) -> NoReturn:
     """Record that the findings make the approval invalid, and raise RefusedError."""
-    ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in found)))
+    run.history.record(Voided(plan_hash=run.plan.hash, blockers=tuple(str(finding) for finding in found)))
     raise RefusedError(
         "The approval is no longer valid. New findings since then: "
         f"{'; '.join(f'{finding.code} {finding.subject}: {finding.sentence}' for finding in found)}",
@@ -158,10 +166,10 @@ def refuse_as_invalid(ports: ClusterPorts, plan: Plan, found: Sequence[Finding])
     )
 
 
-def refuse_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> None:
+def refuse_new_in_logs(run: Run, release_step: ReleaseStep) -> None:
     """Raise RefusedError if new records in the coordinator logs make a verdict worse than in the approved plan."""
-    if new := find_new_in_logs(ports, plan, release_step):
-        refuse_as_invalid(ports, plan, new)
+    if new := find_new_in_logs(run, release_step):
+        refuse_as_invalid(run, new)
 
 
 def scan_before_roll(ports: ReadPorts) -> ScanResult | None:
@@ -185,30 +193,30 @@ def logs_findings(ports: ReadPorts, scan: ScanResult | None, plan: Plan) -> tupl
     )
 
 
-def find_new_in_logs(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]:
     """Return findings of the current logs that the plan does not contain, except infos.
 
     A warning counts too, because the approver has not read it. If the gate of the groups waited for the log cleaner,
     all logs are read again, because an incremental scan keeps records that were removed.
     """
-    scanned = scan_before_roll(ports)
+    scanned = scan_before_roll(run.ports)
     if scanned is None:
         return ()
-    began = ports.clock.monotonic()
-    cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in plan.findings)
-    now = ports.logs.scan_new_records(scanned, complete=cleaned)
-    approved = {finding.identity for finding in plan.findings if finding.code != CLEANED_AT_GATE.code}
+    began = run.ports.clock.monotonic()
+    cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in run.plan.findings)
+    now = run.ports.logs.scan_new_records(scanned, complete=cleaned)
+    approved = {finding.identity for finding in run.plan.findings if finding.code != CLEANED_AT_GATE.code}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} Then start a new run, which plans from the current state.")
-        for finding in logs_findings(ports, now, plan)
+        for finding in logs_findings(run.ports, now, run.plan)
         if finding.severity is not Severity.INFO and finding.identity not in approved
     )
-    ports.run.record(
+    run.history.record(
         IncrementalScan(
             release_step=release_step.key,
             offsets=sum(log.end for log in now.logs) - sum(log.end for log in scanned.logs),
             since=scanned.scanned_at,
-            seconds=round(ports.clock.monotonic() - began, 3),
+            seconds=round(run.ports.clock.monotonic() - began, 3),
             findings=tuple(str(finding) for finding in new),
         )
     )
@@ -226,13 +234,14 @@ def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
     return changed
 
 
-def replace_coordinator_log_findings(ports: ClusterPorts, plan: Plan) -> Plan:
+def replace_coordinator_log_findings(run: Run) -> Plan:
     """Replace the findings about the coordinator logs; a missing scan result is a blocker."""
-    return replace_findings(ports, check_logs(ports, plan))
+    return replace_findings(run.ports, check_logs(run))
 
 
-def check_logs(ports: ReadPorts, plan: Plan) -> Checked:
+def check_logs(run: ReadRun) -> Checked:
     """Check the run's scan from before the first stop for the plan."""
     return LOGS_CHECK.ran(
-        logs_findings(ports, scan_before_roll(ports), plan), unless="" if plan.changes_release else NO_RESTART
+        logs_findings(run.ports, scan_before_roll(run.ports), run.plan),
+        unless="" if run.plan.changes_release else NO_RESTART,
     )

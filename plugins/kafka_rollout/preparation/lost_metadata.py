@@ -9,7 +9,8 @@ from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.model.plan import Direction, Lowering, Plan
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.observation.cluster_ports import ReadPorts
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.downgrade_scans import (
     LOSSES_CHECK,
     lacking_settings,
@@ -25,59 +26,59 @@ from kafka_rollout.run.step_events import LossesReported
 LOSSES = "metadata/losses.json"
 
 
-def find_losses(ports: ReadPorts, plan: Plan) -> Checked:
+def find_losses(run: ReadRun) -> Checked:
     """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
     try:
-        settings = _settings(ports, plan)
-        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+        settings = _settings(run)
+        report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
     except RolloutError as error:
         return LOSSES_CHECK.ran(unknown=error.sentence)
-    return LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))
+    return LOSSES_CHECK.ran((*loss_findings(run.plan, report), *settings))
 
 
-def report_losses(ports: ClusterPorts, plan: Plan) -> tuple[Plan, LossReport | None]:
+def report_losses(run: Run) -> tuple[Plan, LossReport | None]:
     """Create KIP-1155's loss report before any request to the controller, and before an older release runs.
 
     The losses include what each older release of the path does not keep or means otherwise, also if metadata.version
     stays. None if they are unknown, which is a blocker. Raises TransientError if a broker does not report the settings.
     """
-    settings = _settings(ports, plan)
+    settings = _settings(run)
     try:
-        report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
+        report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
     except RolloutError as error:
-        ports.run.attach(LOSSES, None)
-        unknown = losses_unknown(str(error), ports.cluster)
-        return replace_findings(ports, LOSSES_CHECK.ran((*unknown, *settings))), None
-    ports.run.attach(LOSSES, report)
-    ports.run.record(
+        run.history.attach(LOSSES, None)
+        unknown = losses_unknown(str(error), run.cluster)
+        return replace_findings(run.ports, LOSSES_CHECK.ran((*unknown, *settings))), None
+    run.history.attach(LOSSES, report)
+    run.history.record(
         LossesReported(
             from_level=report.from_level,
             to_level=report.to_level,
             losses=len(report.losses),
             default_only=len(report.default_only),
-            unsafe=plan.unsafe,
+            unsafe=run.plan.unsafe,
             first=tuple(loss.sentence for loss in report.losses[:20]),
         )
     )
-    return replace_findings(ports, LOSSES_CHECK.ran((*loss_findings(plan, report), *settings))), report
+    return replace_findings(run.ports, LOSSES_CHECK.ran((*loss_findings(run.plan, report), *settings))), report
 
 
-def refuse_new_losses(ports: ClusterPorts, plan: Plan) -> None:
+def refuse_new_losses(run: Run) -> None:
     """Raise RefusedError if a downgrade would lose metadata now that its approvers have not read; approvals end then.
 
     Hours can lie between the report and the step that loses the metadata: a topic, an ACL or a group configuration is
     made meanwhile. Does nothing for other plans.
     """
-    if plan.direction is not Direction.DOWNGRADE or not plan.changes_release:
+    if run.plan.direction is not Direction.DOWNGRADE or not run.plan.changes_release:
         return
-    report = read_losses(ports, plan, *_levels(plan), source=plan.source, targets=plan.path[1:])
-    known = {finding.identity for finding in plan.findings}
-    settings = (finding for finding in _settings(ports, plan) if finding.identity not in known)
-    new = replace(report, losses=find_new_losses(ports, report.losses))
-    lost = loss_findings(replace(plan, findings=()), new)
+    report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
+    known = {finding.identity for finding in run.plan.findings}
+    settings = (finding for finding in _settings(run) if finding.identity not in known)
+    new = replace(report, losses=find_new_losses(run.ports, report.losses))
+    lost = loss_findings(replace(run.plan, findings=()), new)
     again = "Remove it. Or start a new run, whose approvers read what is lost."
     if found := [replace(finding, remedy=again) for finding in (*lost, *settings)]:
-        refuse_as_invalid(ports, plan, found)
+        refuse_as_invalid(run, found)
 
 
 def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:
@@ -87,13 +88,15 @@ def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...
     return tuple(loss for loss in losses if loss.identity not in known)
 
 
-def _settings(ports: ReadPorts, plan: Plan) -> tuple[Finding, ...]:
-    lacking = lacking_settings(ports.catalogue, [release_step.to_release for release_step in plan.release_steps])
+def _settings(run: ReadRun) -> tuple[Finding, ...]:
+    lacking = lacking_settings(
+        run.ports.catalogue, [release_step.to_release for release_step in run.plan.release_steps]
+    )
     if not lacking:
         return ()
-    accepted = plan.unsafe and plan.lowering is not Lowering.OFFLINE
+    accepted = run.plan.unsafe and run.plan.lowering is not Lowering.OFFLINE
     return settings_findings(
-        lacking, ports.admin.settings(), accepted=accepted, acceptable=plan.lowering is not Lowering.OFFLINE
+        lacking, run.ports.admin.settings(), accepted=accepted, acceptable=run.plan.lowering is not Lowering.OFFLINE
     )
 
 

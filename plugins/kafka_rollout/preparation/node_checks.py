@@ -19,13 +19,14 @@ from kafka_rollout.base.wording import count
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, NodeConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
-from kafka_rollout.model.plan import ConfigChange, Plan, ReleaseStep
+from kafka_rollout.model.plan import ConfigChange, ReleaseStep
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
 from kafka_rollout.planning.findings.authentication import (
     AUTHENTICATION_CHECK,
@@ -114,23 +115,23 @@ def _directories(ports: ReadPorts, node: NodeSpec, config: Mapping[str, str]) ->
 
 
 def recheck_agreement(
-    ports: ReadPorts, plan: Plan, state: ClusterState, release: Release, stops: NodeSpec | None = None
+    run: ReadRun, state: ClusterState, release: Release, stops: NodeSpec | None = None
 ) -> tuple[Finding, ...]:
     """Compare the nodes' files again, because one can have changed since the plan. `release`: of the next start.
 
     The directories are those of the plan, except those of the node that `stops`.
     """
     configs = {
-        node_id: effective_config(node_id, config, plan.config_changes, release)
-        for node_id, config in node_configs(ports).items()
+        node_id: effective_config(node_id, config, run.plan.config_changes, release)
+        for node_id, config in node_configs(run.ports).items()
     }
-    planned = dict(ports.run.attachment(_DIRECTORIES) or {})
+    planned = dict(run.history.attachment(_DIRECTORIES) or {})
     directories = {
         int(node_id): tuple(from_json(DirectoryIdentity, one) for one in found) for node_id, found in planned.items()
     }
     if stops is not None and stops.node_id in configs:
-        directories[stops.node_id] = _directories(ports, stops, configs[stops.node_id])
-    return agreement_findings(NextStart(cluster=ports.cluster, state=state, configs=configs, directories=directories))
+        directories[stops.node_id] = _directories(run.ports, stops, configs[stops.node_id])
+    return agreement_findings(NextStart(cluster=run.cluster, state=state, configs=configs, directories=directories))
 
 
 def java_versions(ports: ReadPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
@@ -222,19 +223,19 @@ def check_jvm(
     )
 
 
-def check_authentication(ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]]) -> Checked:
+def check_authentication(run: ReadRun, configs: Mapping[int, Mapping[str, str]]) -> Checked:
     """Give wrong credentials to the classes of each release on which nodes will start, with the nodes' configuration.
 
     `configs`: the current configuration by node.
     """
-    planned = planned_configs(plan.path, configs, plan.config_changes)
-    releases = plan.path[1:]
+    planned = planned_configs(run.plan.path, configs, run.plan.config_changes)
+    releases = run.plan.path[1:]
     if not releases:
         return AUTHENTICATION_CHECK.ran(unless=NO_RESTART)
-    if len(configs) == len(ports.cluster.nodes) and not any(map(has_sasl, configs.values())):
+    if len(configs) == len(run.cluster.nodes) and not any(map(has_sasl, configs.values())):
         return AUTHENTICATION_CHECK.ran(unless="No listener uses SASL.")
     ahead = {release: planned[release] for release in releases}
-    return AUTHENTICATION_CHECK.ran(_authentication(ports, plan.source, ahead, configs))
+    return AUTHENTICATION_CHECK.ran(_authentication(run.ports, run.plan.source, ahead, configs))
 
 
 def _authentication(
@@ -260,44 +261,44 @@ def _authentication(
     return tuple(authentication_findings(probes, now))
 
 
-def check_new_settings(
-    ports: ReadPorts, plan: Plan, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]
-) -> Checked:
+def check_new_settings(run: ReadRun, configs: Mapping[int, Mapping[str, str]], finalized: Mapping[str, int]) -> Checked:
     """Find the settings that only the target has and that take effect. `configs`: the current configuration by node."""
-    if plan.target == plan.source or not plan.release_steps:
+    if run.plan.target == run.plan.source or not run.plan.release_steps:
         return NEW_SETTINGS_CHECK.ran(unless=NO_RESTART)
-    planned = planned_configs(plan.path, configs, plan.config_changes)[plan.path[-1]]
-    found = find_new_settings(ports.cluster, ports.catalogue, plan.path, planned, finalized)
-    explained = names_to_explain(ports.catalogue, plan.target, found)
-    said = ports.classes.setting_documentation(plan.target, explained) if explained else {}
-    return NEW_SETTINGS_CHECK.ran(new_setting_findings(ports.catalogue, plan.source, plan.target, found, said))
+    planned = planned_configs(run.plan.path, configs, run.plan.config_changes)[run.plan.path[-1]]
+    found = find_new_settings(run.cluster, run.ports.catalogue, run.plan.path, planned, finalized)
+    explained = names_to_explain(run.ports.catalogue, run.plan.target, found)
+    said = run.ports.classes.setting_documentation(run.plan.target, explained) if explained else {}
+    return NEW_SETTINGS_CHECK.ran(
+        new_setting_findings(run.ports.catalogue, run.plan.source, run.plan.target, found, said)
+    )
 
 
-def host_findings(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
+def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
     release = release_step.to_release
-    alone = replace(ports.cluster, nodes=(node,))
-    config = ports.runtime.config(node)
-    checked = effective_config(node.node_id, config, plan.config_changes, release)
-    java = java_versions(ports, (node,))
+    alone = replace(run.cluster, nodes=(node,))
+    config = run.ports.runtime.config(node)
+    checked = effective_config(node.node_id, config, run.plan.config_changes, release)
+    java = java_versions(run.ports, (node,))
     starts = ObservedStarts()
     accepted: tuple[Finding, ...] = ()
-    has_changed = ports.run.load_fingerprints().get(node.node_id) != fingerprint(config)
+    has_changed = run.history.load_fingerprints().get(node.node_id) != fingerprint(config)
     if has_changed:
         wanted = {release: {node.node_id: checked}}
-        accepted = _authentication(ports, release_step.from_release, wanted, {node.node_id: config})
+        accepted = _authentication(run.ports, release_step.from_release, wanted, {node.node_id: config})
     if reads_more(checked) or has_changed:
         down = release < release_step.from_release
-        starts = observe_starts(ports, release, {node.node_id: checked}, down=down)
+        starts = observe_starts(run.ports, release, {node.node_id: checked}, down=down)
     return (
         *accepted,
         *config_findings(release, starts.rejected),
         *start_findings(starts),
-        *java_findings(alone, ports.catalogue, (release,), java),
-        *java_maximum_findings(alone, ports.catalogue, {release: {node.node_id: checked}}, java),
-        *check_hosts(ports, (release,), (node,), changes=plan.config_changes).findings,
-        *check_jvm(ports, (release,), {node.node_id: config}, plan.config_changes).findings,
-        *check_certificates(ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
+        *java_findings(alone, run.ports.catalogue, (release,), java),
+        *java_maximum_findings(alone, run.ports.catalogue, {release: {node.node_id: checked}}, java),
+        *check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes).findings,
+        *check_jvm(run.ports, (release,), {node.node_id: config}, run.plan.config_changes).findings,
+        *check_certificates(run.ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
     )
 
 
@@ -309,8 +310,7 @@ _DROPPED = "plan/dropped-settings.json"
 
 
 def check_dynamic_configs(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     configs: Mapping[int, Mapping[str, str]],
     partitions: Sequence[PartitionState],
 ) -> tuple[Checked, ...]:
@@ -318,11 +318,11 @@ def check_dynamic_configs(
 
     A dynamic value has precedence over a changed default, so both are judged together.
     """
-    dynamic = _read_dynamic(ports)
+    dynamic = _read_dynamic(run.ports)
     if isinstance(dynamic, Finding):
-        if not ports.cluster.manages_nodes:
+        if not run.cluster.manages_nodes:
             dynamic = not_observable(dynamic.subject, "Dynamic configurations")
-        _save_dropped(ports, {})
+        _save_dropped(run.ports, {})
         unread = "The dynamic configuration is unknown."
         return (
             CHANGED_SETTINGS_CHECK.ran(unknown=unread),
@@ -330,47 +330,47 @@ def check_dynamic_configs(
             UNCLEAN_CHECK.ran(unknown=unread),
             THROTTLES_CHECK.ran(unknown=unread),
         )
-    releases = plan.path[1:]
-    planned = planned_configs(plan.path, configs, plan.config_changes)
+    releases = run.plan.path[1:]
+    planned = planned_configs(run.plan.path, configs, run.plan.config_changes)
     of_brokers = {
-        node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in ports.cluster.brokers
+        node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in run.cluster.brokers
     }
     unresolved = unresolved_dynamic_findings(dynamic)
-    problems = {release: _dynamic_problems(ports, plan, release, planned[release], dynamic) for release in releases}
+    problems = {release: _dynamic_problems(run, release, planned[release], dynamic) for release in releases}
     found = [
-        finding for release in releases for finding in _dynamic_findings(ports, release, problems[release], dynamic)
+        finding for release in releases for finding in _dynamic_findings(run.ports, release, problems[release], dynamic)
     ]
-    ports.run.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
-    _save_dropped(ports, find_dropped(chain.from_iterable(problems.values())))
+    run.history.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
+    _save_dropped(run.ports, find_dropped(chain.from_iterable(problems.values())))
     return (
         CHANGED_SETTINGS_CHECK.ran(
-            changed_setting_findings(ports.cluster, ports.catalogue, plan.path, planned, of_brokers),
+            changed_setting_findings(run.cluster, run.ports.catalogue, run.plan.path, planned, of_brokers),
             unless="" if releases else NO_RESTART,
         ),
         DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
-        _check_unclean_elections(ports, plan, partitions, dynamic, planned),
+        _check_unclean_elections(run, partitions, dynamic, planned),
         THROTTLES_CHECK.ran(
-            (*throttle_findings(ports.cluster, dynamic), *quota_findings(ports.cluster, configs, dynamic)),
+            (*throttle_findings(run.cluster, dynamic), *quota_findings(run.cluster, configs, dynamic)),
             unless="" if releases else NO_RESTART,
         ),
     )
 
 
-def recheck_dynamic_configs(ports: ClusterPorts, plan: Plan, release: Release) -> tuple[Finding, ...]:
+def recheck_dynamic_configs(run: Run, release: Release) -> tuple[Finding, ...]:
     """Return the findings for a release if the dynamic configuration changed since it was checked last."""
-    dynamic = _read_dynamic(ports)
+    dynamic = _read_dynamic(run.ports)
     if isinstance(dynamic, Finding):
         return (dynamic,)
-    checked = dict(ports.run.attachment(_CHECKED) or {})
+    checked = dict(run.history.attachment(_CHECKED) or {})
     if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
         return ()
     configs = {
-        node.node_id: effective_config(node.node_id, ports.runtime.config(node), plan.config_changes, release)
-        for node in ports.cluster.brokers
+        node.node_id: effective_config(node.node_id, run.ports.runtime.config(node), run.plan.config_changes, release)
+        for node in run.cluster.brokers
     }
-    found = _dynamic_findings(ports, release, _dynamic_problems(ports, plan, release, configs, dynamic), dynamic)
+    found = _dynamic_findings(run.ports, release, _dynamic_problems(run, release, configs, dynamic), dynamic)
     if not any(finding.severity is Severity.BLOCKER for finding in found):
-        ports.run.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
+        run.history.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
     return found
 
 
@@ -394,18 +394,17 @@ def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
 
 
 def _check_unclean_elections(
-    ports: ReadPorts,
-    plan: Plan,
+    run: ReadRun,
     partitions: Sequence[PartitionState],
     dynamic: DynamicConfigs,
     planned: Mapping[Release, NodeConfigs],
 ) -> Checked:
-    if not plan.path[1:]:
+    if not run.plan.path[1:]:
         return UNCLEAN_CHECK.ran(unless=NO_RESTART)
-    observed = ports.cluster, ports.catalogue, plan.path, partitions
-    configs = planned[plan.path[-1]]
+    observed = run.cluster, run.ports.catalogue, run.plan.path, partitions
+    configs = planned[run.plan.path[-1]]
     if any(partition.leader < 0 for partition in partitions):
-        dynamic = _with_controllers(ports, dynamic, ENABLE)
+        dynamic = _with_controllers(run.ports, dynamic, ENABLE)
     return UNCLEAN_CHECK.ran(
         unclean_election_findings(*observed, dynamic=dynamic, configs=configs),
         unknown=unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs),
@@ -431,20 +430,19 @@ def _with_controllers(ports: ReadPorts, dynamic: DynamicConfigs, name: str) -> D
 
 
 def _dynamic_problems(
-    ports: ReadPorts,
-    plan: Plan,
+    run: ReadRun,
     release: Release,
     configs: Mapping[int, Mapping[str, str]],
     dynamic: DynamicConfigs,
 ) -> tuple[ConfigProblem, ...]:
     brokers = {
         node.node_id: with_inventory_values(node, configs[node.node_id])
-        for node in ports.cluster.brokers
+        for node in run.cluster.brokers
         if node.node_id in configs
     }
     return (
-        *ports.classes.dynamic_config_problems(release, brokers, dynamic),
-        *find_removed_settings(ports.catalogue, plan.source, release, dynamic),
+        *run.ports.classes.dynamic_config_problems(release, brokers, dynamic),
+        *find_removed_settings(run.ports.catalogue, run.plan.source, release, dynamic),
     )
 
 

@@ -23,10 +23,11 @@ from kafka_rollout.features.min_isr import (
     value_of_file,
 )
 from kafka_rollout.model.configs import SettingValues
-from kafka_rollout.model.plan import DefaultChange, FeatureChange, Plan
+from kafka_rollout.model.plan import DefaultChange, FeatureChange
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
-from kafka_rollout.preparation.frozen_plan import check_plan, refuse_as_invalid
+from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.preparation.frozen_plan import check_run, refuse_as_invalid
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import DefaultSet
 
@@ -99,43 +100,43 @@ def _with_files(ports: ReadPorts, found: MinIsr, configs: Mapping[int, Mapping[s
     return replace(found, files={i: frozenset(seen) for i, seen in files.items() if seen}, unread=tuple(unread))
 
 
-def refuse_changed_min_isr(ports: ClusterPorts, plan: Plan, *, before_pin: bool = False) -> None:
+def refuse_changed_min_isr(run: Run, *, before_pin: bool = False) -> None:
     """Check before a request that raising ELR changes no effective value of min.insync.replicas.
 
     `before_pin`: the run still sets the planned default. Does nothing if ELR is not raised any more. Raises
     TransientError if a value cannot be read, RefusedError if a value would change: the approval is then invalid.
     """
-    if not raises_elr(_pending(ports, plan)):
+    if not raises_elr(_pending(run)):
         return
-    found = observe_min_isr(ports, ports.admin.partitions(), {})
-    pin = before_pin and bool(plan.pinned_defaults)
-    effects = find_min_isr_effects(found, pin=pin, bootstrap_servers=ports.cluster.bootstrap_servers)
+    found = observe_min_isr(run.ports, run.ports.admin.partitions(), {})
+    pin = before_pin and bool(run.plan.pinned_defaults)
+    effects = find_min_isr_effects(found, pin=pin, bootstrap_servers=run.cluster.bootstrap_servers)
     if blockers := [finding for finding in effects.findings if finding.severity is Severity.BLOCKER]:
-        refuse_as_invalid(ports, plan, blockers)
+        refuse_as_invalid(run, blockers)
 
 
-def pin_min_isr(ports: ClusterPorts, plan: Plan, *, needs_approval: bool = True) -> tuple[DefaultChange, ...]:
+def pin_min_isr(run: Run, *, needs_approval: bool = True) -> tuple[DefaultChange, ...]:
     """Set the planned cluster-wide default, and wait until every broker reports it. Return the changes.
 
     A repeated call reads the value first. Raises RefusedError without an approval, or if the default or a value of a
     broker changed since the plan; TransientError if a broker does not report the value yet.
     """
-    plan = check_plan(ports, plan.hash)
-    if not plan.pinned_defaults or not raises_elr(_pending(ports, plan)):
+    run = check_run(run)
+    if not run.plan.pinned_defaults or not raises_elr(_pending(run)):
         return ()
-    refuse_blockers(plan)
+    refuse_blockers(run.plan)
     if needs_approval:
-        require_approval(ports, plan, ApprovalOf.FINALIZE)
-    lock.acquire_lock(ports, f"Pin {MIN_ISR}.")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Pinning {MIN_ISR}"):
-        for change in plan.pinned_defaults:
-            _pin(ports, plan, change)
-    return plan.pinned_defaults
+        require_approval(run, ApprovalOf.FINALIZE)
+    lock.acquire_lock(run.ports, f"Pin {MIN_ISR}.")
+    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Pinning {MIN_ISR}"):
+        for change in run.plan.pinned_defaults:
+            _pin(run, change)
+    return run.plan.pinned_defaults
 
 
-def _pin(ports: ClusterPorts, plan: Plan, change: DefaultChange) -> None:
+def _pin(run: Run, change: DefaultChange) -> None:
     value = str(change.after)
-    now = ports.admin.setting(change.key)
+    now = run.ports.admin.setting(change.key)
     if now.default != value:
         if now.default != change.before:
             raise RefusedError(
@@ -143,19 +144,22 @@ def _pin(ports: ClusterPorts, plan: Plan, change: DefaultChange) -> None:
                 f"was {change.before or 'not set'}: another client changed it.",
                 remedy="Start a new run: it plans from the current state.",
             )
-        refuse_changed_min_isr(ports, plan, before_pin=True)
+        refuse_changed_min_isr(run, before_pin=True)
         if set(now.brokers.values()) != {value}:
             raise RefusedError(
                 f"The brokers do not all have {change.key} = {value} any more: {_listed(now)}.",
                 remedy="Start a new run: it plans from the current state.",
             )
-        ports.admin.set_default_config(change.key, value, validate_only=False)
+        run.ports.admin.set_default_config(change.key, value, validate_only=False)
     seen = until(
-        ports.clock, partial(ports.admin.setting, change.key), lambda one: _applies(one, value), for_s=_PATIENCE_S
+        run.ports.clock,
+        partial(run.ports.admin.setting, change.key),
+        lambda one: _applies(one, value),
+        for_s=_PATIENCE_S,
     )
     if not _applies(seen, value):
         raise TransientError(f"The brokers do not report the default {change.key} = {value} yet: {_listed(seen)}.")
-    ports.run.record(DefaultSet(key=change.key, value=value, before=change.before))
+    run.history.record(DefaultSet(key=change.key, value=value, before=change.before))
 
 
 def _applies(seen: SettingValues, value: str) -> bool:
@@ -166,6 +170,6 @@ def _listed(seen: SettingValues) -> str:
     return ", ".join(f"broker {node_id}: {value}" for node_id, value in sorted(seen.brokers.items()))
 
 
-def _pending(ports: ReadPorts, plan: Plan) -> tuple[FeatureChange, ...]:
-    finalized = levels_now(ports).finalized
-    return tuple(c for c in plan.feature_changes if finalized.get(c.feature, 0) != c.target)
+def _pending(run: ReadRun) -> tuple[FeatureChange, ...]:
+    finalized = levels_now(run.ports).finalized
+    return tuple(c for c in run.plan.feature_changes if finalized.get(c.feature, 0) != c.target)

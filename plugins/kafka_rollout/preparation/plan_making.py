@@ -20,6 +20,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, read_registrations
 from kafka_rollout.observation.node_registrations import observe_registrations
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
 from kafka_rollout.planning.findings.configuration import planned_configs
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
@@ -73,17 +74,23 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     observed = observe_files(ports, observe(ports), request, run_of)
     ports = replace(ports, catalogue=observed.catalogue)
     plan = make_plan(observed, request, run_of)
-    plan = plan.with_checked(check_files(ports, plan, observed, request), unknown_values(observed, plan.path))
+    plan = plan.with_checked(check_files(Run(ports, plan), observed, request), unknown_values(observed, plan.path))
     if run_of is RunOf.UPGRADE:
-        effects = min_isr_effects(ports, plan, observed, request)
-        logs = check_logs(ports, plan) if request.scan else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
-        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(ports, plan)])
+        effects = min_isr_effects(Run(ports, plan), observed, request)
+        logs = (
+            check_logs(Run(ports, plan))
+            if request.scan
+            else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+        )
+        plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(Run(ports, plan))])
         plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
         plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
-    plan = replace(plan, terms=terms).with_checked([_windows(ports, plan, request), _outside(ports, plan, request)])
+    plan = replace(plan, terms=terms).with_checked(
+        [_windows(Run(ports, plan), request), _outside(Run(ports, plan), request)]
+    )
     ports.run.record(observed_of(observed.state))
-    freeze(ports, plan, run_of)
+    freeze(Run(ports, plan), run_of)
     return plan
 
 
@@ -113,24 +120,26 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
     )
 
 
-def check_files(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> tuple[Checked, ...]:
+def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[Checked, ...]:
     """Return the checks of hosts, JVMs, ACLs and configuration for the releases of the plan."""
-    ahead = plan.path[1:]
-    planned = planned_configs(plan.path, observed.configs, plan.config_changes)
-    finalizes = request.finalizes(rolls=plan.changes_release)
+    ahead = run.plan.path[1:]
+    planned = planned_configs(run.plan.path, observed.configs, run.plan.config_changes)
+    finalizes = request.finalizes(rolls=run.plan.changes_release)
     return (
-        check_pending(ports, plan, observed.configs, observed.state),
+        check_pending(run, observed.configs, observed.state),
         SNAPSHOT_CHECK.ran(
-            snapshot_findings(ports.cluster, plan, planned, finalizes=finalizes),
-            unless="" if plan.feature_changes or plan.direction is Direction.DOWNGRADE else "No level is changed.",
+            snapshot_findings(run.cluster, run.plan, planned, finalizes=finalizes),
+            unless=""
+            if run.plan.feature_changes or run.plan.direction is Direction.DOWNGRADE
+            else "No level is changed.",
         ),
-        check_hosts(ports, ahead, changes=plan.config_changes),
-        check_jvm(ports, ahead, observed.configs, plan.config_changes),
-        check_certificates(ports, observed.configs, lasts_s=_expected_s(plan)),
-        check_acls(ports, plan, observed.configs),
-        check_authentication(ports, plan, observed.configs),
-        check_new_settings(ports, plan, observed.configs, observed.state.finalized),
-        *check_dynamic_configs(ports, plan, observed.configs, observed.state.partitions),
+        check_hosts(run.ports, ahead, changes=run.plan.config_changes),
+        check_jvm(run.ports, ahead, observed.configs, run.plan.config_changes),
+        check_certificates(run.ports, observed.configs, lasts_s=_expected_s(run.plan)),
+        check_acls(run, observed.configs),
+        check_authentication(run, observed.configs),
+        check_new_settings(run, observed.configs, observed.state.finalized),
+        *check_dynamic_configs(run, observed.configs, observed.state.partitions),
     )
 
 
@@ -139,70 +148,68 @@ def _expected_s(plan: Plan) -> float:
     return sum(expected_s(len(step.order), plan.terms.soak_s if plan.terms else 0.0) for step in plan.release_steps)
 
 
-def _windows(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
+def _windows(run: ReadRun, request: Request) -> Checked:
     maintenance = parse_maintenance(request.window, request.freeze_days)
     if maintenance is None:
         return WINDOWS_CHECK.ran(unless="The run has no maintenance window.")
-    if not plan.release_steps:
-        refuse_never_open(maintenance, ports.clock.now())
+    if not run.plan.release_steps:
+        refuse_never_open(maintenance, run.ports.clock.now())
         return WINDOWS_CHECK.ran(unless="The run stops no node.")
-    soak_s = request.at_least(ports.cluster).soak_s
-    return WINDOWS_CHECK.ran(window_findings(plan, ports.cluster, maintenance, soak_s, ports.clock.now()))
+    soak_s = request.at_least(run.cluster).soak_s
+    return WINDOWS_CHECK.ran(window_findings(run.plan, run.cluster, maintenance, soak_s, run.ports.clock.now()))
 
 
-def _outside(ports: ReadPorts, plan: Plan, request: Request) -> Checked:
-    if not plan.release_steps:
+def _outside(run: ReadRun, request: Request) -> Checked:
+    if not run.plan.release_steps:
         return OUTSIDE_CHECK.ran(unless="The run stops no node.")
-    return find_outside(ports, request.skip_conditions)
+    return find_outside(run.ports, request.skip_conditions)
 
 
-def min_isr_effects(ports: ClusterPorts, plan: Plan, observed: PlanObservation, request: Request) -> MinIsrEffects:
+def min_isr_effects(run: Run, observed: PlanObservation, request: Request) -> MinIsrEffects:
     """Return what raising eligible.leader.replicas.version changes, in this run or in a later one."""
-    next_start = planned_configs(plan.path, observed.configs, plan.config_changes)[plan.path[-1]]
-    configs = next_start if plan.release_steps else {}
+    next_start = planned_configs(run.plan.path, observed.configs, run.plan.config_changes)[run.plan.path[-1]]
+    configs = next_start if run.plan.release_steps else {}
     partitions = observed.state.partitions
-    effects = plan_min_isr(ports, plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
-    return effects.of_later_run() if plan.changes_release and not request.finalizes(rolls=True) else effects
+    effects = plan_min_isr(run.ports, run.plan.feature_changes, partitions, pin=request.pin_min_isr, configs=configs)
+    return effects.of_later_run() if run.plan.changes_release and not request.finalizes(rolls=True) else effects
 
 
 def check_min_isr(plan: Plan, effects: MinIsrEffects) -> Checked:
     return MIN_ISR_CHECK.ran(effects.findings, unless="" if raises_elr(plan.feature_changes) else NOT_RAISED)
 
 
-def freeze(ports: ClusterPorts, plan: Plan, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
+def freeze(run: Run, run_of: RunOf, *, requests: Sequence[FeatureRequest] = ()) -> None:
     """Keep the plan in the run's record. `requests`: those of a plan of features alone."""
-    ports.run.save_plan(plan)
-    ports.run.record(
+    run.history.save_plan(run.plan)
+    run.history.record(
         Planned(
             run_of=run_of,
-            plan_hash=plan.hash,
-            source=plan.source,
-            target=plan.target,
-            release_steps=tuple(release_step.key for release_step in plan.release_steps),
-            release_overrides=None if run_of is RunOf.FEATURES else planned_overrides(ports, plan),
+            plan_hash=run.plan.hash,
+            source=run.plan.source,
+            target=run.plan.target,
+            release_steps=tuple(release_step.key for release_step in run.plan.release_steps),
+            release_overrides=None if run_of is RunOf.FEATURES else planned_overrides(run.plan, run.cluster),
             requests=tuple(str(request) for request in requests),
-            unsafe=plan.unsafe,
-            lowering=plan.lowering,
-            blockers=tuple(str(finding) for finding in plan.blockers),
+            unsafe=run.plan.unsafe,
+            lowering=run.plan.lowering,
+            blockers=tuple(str(finding) for finding in run.plan.blockers),
         )
     )
 
 
-def rehearse_plan(
-    ports: ClusterPorts, plan: Plan, request: Request, on_progress: Callable[[str], None]
-) -> RehearsalResult:
+def rehearse_plan(run: Run, request: Request, on_progress: Callable[[str], None]) -> RehearsalResult:
     """Rehearse the plan; add the findings to it and the result to the run.
 
     Raises SkippedStepError where no rehearsal is possible, with the reason.
     """
-    releases = (plan.source, *(release_step.to_release for release_step in plan.release_steps))
-    job = order_rehearsal(request, plan.cluster, plan.direction, releases, gate_timeout_s=GATE_TIMEOUT_S)
+    releases = (run.plan.source, *(release_step.to_release for release_step in run.plan.release_steps))
+    job = order_rehearsal(request, run.plan.cluster, run.plan.direction, releases, gate_timeout_s=GATE_TIMEOUT_S)
     try:
-        result = ports.rehearsals.rehearse(job, on_progress)
+        result = run.ports.rehearsals.rehearse(job, on_progress)
     except (RefusedError, UserError) as error:
         raise SkippedStepError(error.sentence) from error
-    ports.run.attach(REHEARSAL_RESULT, result)
-    ports.run.record(
+    run.history.attach(REHEARSAL_RESULT, result)
+    run.history.record(
         Rehearsed(
             outcome=result.outcome,
             sentence=result.sentence,
@@ -212,7 +219,7 @@ def rehearse_plan(
         )
     )
     shown = (passed(result), *result.findings) if result.outcome is RehearsalOutcome.PASSED else result.findings
-    replace_findings(ports, REHEARSAL_CHECK.ran(shown))
+    replace_findings(run.ports, REHEARSAL_CHECK.ran(shown))
     return result
 
 

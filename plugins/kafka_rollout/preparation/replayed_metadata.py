@@ -12,9 +12,10 @@ from kafka_rollout.base.errors import RefusedError, RolloutError
 from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.metadata_log.losses import ACCESS, LossReport
 from kafka_rollout.metadata_log.metadata_scan import MetadataScan
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts, named_directories
+from kafka_rollout.observation.run import ReadRun
 from kafka_rollout.planning.findings.downgrade_scans import (
     METADATA_LOGS_CHECK,
     loss_findings,
@@ -26,33 +27,33 @@ from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.releases.facts import Release
 
 
-def check_metadata(ports: ReadPorts, plan: Plan) -> Checked:
+def check_metadata(run: ReadRun) -> Checked:
     """Check whether each release of an upgrade can start with the metadata, on the log of one controller, and what a
     rollback would lose of it.
 
     Unknown if no controller's log can be read.
     """
-    if not plan.release_steps:
+    if not run.plan.release_steps:
         return METADATA_LOGS_CHECK.ran(unless=NO_RESTART)
     try:
-        node = _readable_controller(ports)
-        scans = [scan_log(ports, plan, node, release_step.to_release) for release_step in plan.release_steps]
+        node = _readable_controller(run.ports)
+        scans = [scan_log(run, node, release_step.to_release) for release_step in run.plan.release_steps]
     except RolloutError as error:
         return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
     found = upgrade_metadata_findings(scans)
     if found:
         return METADATA_LOGS_CHECK.ran(found)  # what a release does not read cannot be compared with it
-    after, unknown = rollback_settings_findings(ports.catalogue, plan.source, plan.target), ""
+    after, unknown = rollback_settings_findings(run.ports.catalogue, run.plan.source, run.plan.target), ""
     try:
-        back = tuple(dict.fromkeys(reversed(plan.path[:-1])))
-        report = read_losses(ports, plan, None, {}, source=plan.target, targets=back)
-        after = (*rollback_loss_findings(report, plan.source), *after)
+        back = tuple(dict.fromkeys(reversed(run.plan.path[:-1])))
+        report = read_losses(run, None, {}, source=run.plan.target, targets=back)
+        after = (*rollback_loss_findings(report, run.plan.source), *after)
     except RolloutError as error:
-        unknown = f"What a rollback to {plan.source} would lose is unknown: {error.sentence}"
+        unknown = f"What a rollback to {run.plan.source} would lose is unknown: {error.sentence}"
     return METADATA_LOGS_CHECK.ran(after, unknown=unknown)
 
 
-def unkept_metadata(ports: ReadPorts, plan: Plan, release_step: ReleaseStep) -> tuple[Finding, ...]:
+def unkept_metadata(run: ReadRun, release_step: ReleaseStep) -> tuple[Finding, ...]:
     """Return why a release to roll back to cannot start with the metadata, or what it does not keep of it.
 
     By the log of one controller.
@@ -61,37 +62,34 @@ def unkept_metadata(ports: ReadPorts, plan: Plan, release_step: ReleaseStep) -> 
     and `unkept_acls` reports what the brokers know.
     """
     try:
-        scan = scan_log(ports, plan, _readable_controller(ports), release_step.to_release)
+        scan = scan_log(run, _readable_controller(run.ports), release_step.to_release)
         if found := upgrade_metadata_findings([scan]):
             return found  # nothing could be compared with it
-        report = read_losses(
-            ports, plan, None, {}, source=release_step.from_release, targets=(release_step.to_release,)
-        )
+        report = read_losses(run, None, {}, source=release_step.from_release, targets=(release_step.to_release,))
     except RolloutError:
         return ()
-    return loss_findings(plan, replace(report, losses=tuple(one for one in report.losses if one.kind != ACCESS)))
+    return loss_findings(run.plan, replace(report, losses=tuple(one for one in report.losses if one.kind != ACCESS)))
 
 
 def read_losses(
-    ports: ReadPorts,
-    plan: Plan,
+    run: ReadRun,
     level: int | None,
     features: Mapping[str, int],
     *,
     source: Release,
     targets: Sequence[Release],
 ) -> LossReport:
-    node = _readable_controller(ports)
-    report = ports.metadata_logs.losses(
+    node = _readable_controller(run.ports)
+    report = run.ports.metadata_logs.losses(
         node,
         level,
         source=source,
         targets=targets,
         features=features,
-        settings=ports.runtime.config(node),
-        cluster_id=plan.cluster_id,
+        settings=run.ports.runtime.config(node),
+        cluster_id=run.plan.cluster_id,
     )
-    named = (named_directories(ports, report.losses), named_directories(ports, report.default_only))
+    named = (named_directories(run.ports, report.losses), named_directories(run.ports, report.default_only))
     return replace(report, losses=named[0], default_only=named[1])
 
 
@@ -110,5 +108,7 @@ def _readable_controller(ports: ReadPorts) -> NodeSpec:
     )
 
 
-def scan_log(ports: ReadPorts, plan: Plan, node: NodeSpec, release: Release) -> MetadataScan:
-    return ports.metadata_logs.scan(node, release, cluster_id=plan.cluster_id, settings=ports.runtime.config(node))
+def scan_log(run: ReadRun, node: NodeSpec, release: Release) -> MetadataScan:
+    return run.ports.metadata_logs.scan(
+        node, release, cluster_id=run.plan.cluster_id, settings=run.ports.runtime.config(node)
+    )

@@ -23,8 +23,8 @@ from kafka_rollout.model.contents import (
     find_unserved_types,
     new_settings,
 )
-from kafka_rollout.model.plan import Plan
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
+from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, until
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.preparation.acl_meaning import access_differences
 from kafka_rollout.preparation.node_checks import dropped_settings, node_configs
@@ -68,18 +68,18 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
     return inventory
 
 
-def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> tuple[Difference, ...]:
+def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]:
     """Return and record every difference. Those that an approver accepted after the roll are accepted here too.
 
     A stored state that is lost is a difference: what changed is unknown.
     """
-    before: ClusterInventory | None = ports.run.attachment(BEFORE, ClusterInventory)
-    accepted = _accepted(ports, plan) if after is ComparedAfter.LEVELS else frozenset()
-    expected = replace(find_expected_configs(plan, ports.catalogue), dropped=dropped_settings(ports))
+    before: ClusterInventory | None = run.history.attachment(BEFORE, ClusterInventory)
+    accepted = _accepted(run) if after is ComparedAfter.LEVELS else frozenset()
+    expected = replace(find_expected_configs(run.plan, run.ports.catalogue), dropped=dropped_settings(run.ports))
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
         known = before.group_configs if before is not None else ()
-        now = read_inventory(ports.admin, ports.clock, configured_groups=known)
+        now = read_inventory(run.ports.admin, run.ports.clock, configured_groups=known)
         differences = (STATE_LOST,) if before is None else compare_states(before, now, expected)
         return now, tuple(
             replace(difference, accepted=difference.fails and difference.sentence in accepted)
@@ -87,13 +87,17 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
         )
 
     now, differences = until(
-        ports.clock, compare, lambda seen: before is None or not digest(seen[1]), for_s=_PATIENCE_S, every_s=_PAUSE_S
+        run.ports.clock,
+        compare,
+        lambda seen: before is None or not digest(seen[1]),
+        for_s=_PATIENCE_S,
+        every_s=_PAUSE_S,
     )
     differences = (
         *differences,
-        *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(ports, plan, now)),
+        *(replace(difference, accepted=difference.sentence in accepted) for difference in _access(run, now)),
     )
-    ports.run.attach(
+    run.history.attach(
         COMPARED[after],
         {
             "before": before.counts if before is not None else {},
@@ -105,7 +109,7 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
         },
     )
     failing = [difference.sentence for difference in differences if difference.fails]
-    ports.run.record(
+    run.history.record(
         ContentsCompared(
             counts=now.counts,
             differences=len(differences),
@@ -118,15 +122,15 @@ def compare_with_state(ports: ClusterPorts, plan: Plan, after: ComparedAfter) ->
     return differences
 
 
-def _access(ports: ReadPorts, plan: Plan, now: ClusterInventory) -> tuple[Difference, ...]:
+def _access(run: ReadRun, now: ClusterInventory) -> tuple[Difference, ...]:
     """Return what equal ACLs allow or deny otherwise, on the release that runs now."""
-    return access_differences(ports, plan, now.acls, node_configs(ports)) if now.acls else ()
+    return access_differences(run, now.acls, node_configs(run.ports)) if now.acls else ()
 
 
-def _accepted(ports: ReadPorts, plan: Plan) -> frozenset[str]:
+def _accepted(run: ReadRun) -> frozenset[str]:
     """Return the sentences of the differences after the roll that an approver accepted."""
-    compared = ports.run.attachment(COMPARED[ComparedAfter.ROLL])
-    if compared is None or compared["digest"] not in RunView.of(ports.run.events()).accepted_digests(plan.hash):
+    compared = run.history.attachment(COMPARED[ComparedAfter.ROLL])
+    if compared is None or compared["digest"] not in RunView.of(run.history.events()).accepted_digests(run.plan.hash):
         return frozenset()
     return frozenset(difference["sentence"] for difference in compared["differences"] if counts(difference))
 
@@ -136,27 +140,27 @@ def counts(difference: Mapping[str, Any]) -> bool:
     return not (difference["foretold"] or difference["by_clients"] or difference["accepted"])
 
 
-def needs_no_acceptance(ports: ReadPorts, plan: Plan, after: ComparedAfter) -> str | None:
+def needs_no_acceptance(run: ReadRun, after: ComparedAfter) -> str | None:
     """Return why no approver is needed; None if the newest comparison found a difference that counts."""
-    events = ports.run.events()
+    events = run.history.events()
     compared = newest_comparison(events, after)
     if compared is None or not compared.digest:
         return NOTHING_TO_ACCEPT
-    if compared.digest in RunView.of(events).accepted_digests(plan.hash):
+    if compared.digest in RunView.of(events).accepted_digests(run.plan.hash):
         return "An approver has accepted exactly these differences in this run."
     return None
 
 
-def refuse_unaccepted_differences(ports: ClusterPorts, plan: Plan) -> None:
+def refuse_unaccepted_differences(run: Run) -> None:
     """Raise RefusedError if the newest comparison found differences that no approver accepted.
 
     The approver and the channel of the answer are checked again, as for every approval before an action.
     """
-    events = ports.run.events()
-    given = newest_decision(events, ApprovalOf.DIFFERENCES, plan.hash)
+    events = run.history.events()
+    given = newest_decision(events, ApprovalOf.DIFFERENCES, run.plan.hash)
     if given is not None and given.decision == Decision.APPROVED:
-        refuse_unproved(ports, given)
-    if unaccepted := RunView.of(events).unaccepted(plan.hash):
+        refuse_unproved(run.ports, given)
+    if unaccepted := RunView.of(events).unaccepted(run.plan.hash):
         raise RefusedError(
             f"The cluster differs from its state before the run: {few(unaccepted.first)}",
             remedy="Correct the cause and repeat the comparison, or ask an approver to accept the differences.",
@@ -191,7 +195,7 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     after = ports.admin.inventory(configured_groups=before.group_configs)
     unserved = find_unserved_types(levels_now(ports).finalized)
     differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
-    differences = (*differences, *_access(ports, ports.run.load_plan(), after))
+    differences = (*differences, *_access(Run(ports, ports.run.load_plan()), after))
     ports.run.attach(
         CONTENTS_COMPARED,
         {

@@ -20,6 +20,7 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.observation.node_steps import previous_release
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.preparation import pinned_min_isr, plan_making, state_comparison
@@ -93,7 +94,7 @@ def rehearse(call: StepCall) -> dict[str, Any]:
     """Try the planned change on a copy of the cluster; its findings become part of the plan."""
 
     on_progress = call.on_progress or (lambda line: _log(call, [line]))
-    result = plan_making.rehearse_plan(call.ports, call.plan, call.request, on_progress)
+    result = plan_making.rehearse_plan(call.run, call.request, on_progress)
     _log(call, result.findings)
     return {"outcome": result.outcome.value, "seconds": result.seconds, "findings": [str(f) for f in result.findings]}
 
@@ -134,7 +135,7 @@ def planned(call: StepCall, plan: Plan) -> dict[str, Any]:
 def check_features(call: StepCall) -> dict[str, Any]:
     """Check that every broker and controller supports the levels to be finalized (KIP-584)."""
     later = not call.request.finalizes(rolls=call.plan.changes_release)
-    verdict = levels.check_support(call.ports, call.plan, later=later)
+    verdict = levels.check_support(call.run, later=later)
     _log(call, verdict.findings)
     levels.refuse(verdict)
     return {"question": verdict.question, "findings": [str(finding) for finding in verdict.findings]}
@@ -143,7 +144,7 @@ def check_features(call: StepCall) -> dict[str, Any]:
 def evaluate_scan(call: StepCall) -> dict[str, Any]:
     """Check that the previous release could still load the coordinator logs as they are now."""
     ports = call.ports
-    previous = previous_release(ports, call.plan)
+    previous = previous_release(Run(ports, call.plan))
     result: ScanResult | None = ports.run.attachment(SCAN_VERDICT, ScanResult)
     verdict = check_rollback(result, previous)
     records = 0 if result is None else result.records
@@ -178,9 +179,9 @@ def record_rolled(call: StepCall) -> None:
 def pin_min_isr(call: StepCall) -> dict[str, str]:
     """Set the planned default of min.insync.replicas. A repeated call reads the value first."""
     is_upgrade = run_of(call.ports.run.events()) is not RunOf.FEATURES
-    state_comparison.refuse_unaccepted_differences(call.ports, call.plan)
+    state_comparison.refuse_unaccepted_differences(call.run)
     needs_approval = is_upgrade or update.requires_approval(call.plan)
-    changes = pinned_min_isr.pin_min_isr(call.ports, call.plan, needs_approval=needs_approval)
+    changes = pinned_min_isr.pin_min_isr(call.run, needs_approval=needs_approval)
     for change in changes:
         call.log.info("The cluster-wide default of %s is %s.", change.key, change.after)
     return {change.key: str(change.after) for change in changes}
@@ -189,8 +190,8 @@ def pin_min_isr(call: StepCall) -> dict[str, str]:
 def finalize(call: StepCall) -> list[dict[str, Any]]:
     """Finalize the planned levels. A repeated call reads the levels first and sends nothing twice."""
     if call.plan.direction is Direction.UPGRADE:
-        state_comparison.refuse_unaccepted_differences(call.ports, call.plan)
-    results = levels.finalize(call.ports, call.plan)
+        state_comparison.refuse_unaccepted_differences(call.run)
+    results = levels.finalize(call.run)
     for result in results:
         call.log.info("%s: %s %s", result.feature, result.error, result.message)
     return [asdict(result) for result in results]
@@ -198,7 +199,7 @@ def finalize(call: StepCall) -> list[dict[str, Any]]:
 
 def prove_snapshot(call: StepCall) -> dict[str, Any]:
     """Load one snapshot with the target release's own classes."""
-    summary = levels.prove_snapshot(call.ports, call.plan)
+    summary = levels.prove_snapshot(call.run)
     if summary is None:
         call.log.info("No node has written a metadata snapshot, and the plan changes no level.")
         return {}
@@ -208,7 +209,7 @@ def prove_snapshot(call: StepCall) -> dict[str, Any]:
 
 def update_features(call: StepCall) -> dict[str, str]:
     """Change the levels. A repeated call reads the levels first and sends nothing twice."""
-    outcomes = update.apply_features(call.ports, call.plan)
+    outcomes = update.apply_features(call.run)
     call.results["update"] = outcomes
     _log(call, outcomes)
     failed = " ".join(str(outcome).strip() for outcome in outcomes if not outcome.result.ok)
@@ -229,15 +230,15 @@ def check_narrower_nodes(call: StepCall) -> dict[str, Any]:
 
 def scan_metadata_logs(call: StepCall) -> dict[str, Any]:
     """Replay every node's metadata log and snapshot by the older releases; adds the coordinator logs' findings."""
-    plan = metadata_logs.scan_metadata_logs(call.ports, call.plan)
-    plan = replace_coordinator_log_findings(call.ports, plan)
+    plan = metadata_logs.scan_metadata_logs(call.run)
+    plan = replace_coordinator_log_findings(Run(call.ports, plan))
     _log(call, plan.findings)
     return {"findings": [str(finding) for finding in plan.findings], "blockers": len(plan.blockers)}
 
 
 def report_losses(call: StepCall) -> dict[str, Any]:
     """Report what the lower metadata.version loses (KIP-1155), by Kafka's own image classes on a copy of a log."""
-    plan, report = report_metadata_losses(call.ports, call.plan)
+    plan, report = report_metadata_losses(call.run)
     if report is None:
         call.log.info("metadata.version is not lowered, or the loss report failed: see the plan's findings.")
         return {"losses": None, "blockers": len(plan.blockers)}
@@ -279,7 +280,7 @@ def compare_after_levels(call: StepCall) -> dict[str, int]:
 
 
 def _compare(call: StepCall, after: ComparedAfter) -> dict[str, int]:
-    found = state_comparison.compare_with_state(call.ports, call.plan, after)
+    found = state_comparison.compare_with_state(call.run, after)
     for difference in found:
         if difference.fails:
             call.log.warning("Not in the plan: %s", difference.sentence)
@@ -303,20 +304,20 @@ def compare_inventory(call: StepCall) -> dict[str, int]:
 
 def list_batches(call: StepCall) -> list[dict[str, Any]]:
     """List the batches of the roll. The parts of a batch find it by its place in the plan."""
-    return _listed(loop.roll_of(call.ports, call.plan))
+    return _listed(loop.roll_of(call.run))
 
 
 def begin_rollback(call: StepCall) -> list[dict[str, Any]]:
     """List the batches of the rollback, after the decision of an approver."""
     if not is_rollback_decided(call.ports.run.events()):
         raise SkippedStepError("No approver decided to roll back.")
-    require_approval(call.ports, call.plan, ApprovalOf.ROLL_BACK)
-    return _listed(loop.begin_rollback(call.ports, call.plan))
+    require_approval(call.run, ApprovalOf.ROLL_BACK)
+    return _listed(loop.begin_rollback(call.run))
 
 
 def _listed(roll: loop.Roll) -> list[dict[str, Any]]:
     of = len(roll.batches)
     return [
-        {"nodes": list(one.node_ids), "name": f"{one.index + 1} of {of}: {loop.short_name_of(roll.ports.cluster, one)}"}
+        {"nodes": list(one.node_ids), "name": f"{one.index + 1} of {of}: {loop.short_name_of(roll.run.cluster, one)}"}
         for one in roll.batches
     ]

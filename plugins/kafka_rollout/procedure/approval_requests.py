@@ -17,6 +17,7 @@ from kafka_rollout.feature_updates.update import requires_approval
 from kafka_rollout.lowering.outage_facts import shown_facts, shown_level_undos, shown_live_facts
 from kafka_rollout.model.plan import FeatureChange, Lowering, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.planning.request import ApprovalPolicy
@@ -36,43 +37,45 @@ _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
 
 
-def levels_body(ports: ClusterPorts, plan: Plan, support: Verdict) -> str:
+def levels_body(run: Run, support: Verdict) -> str:
     """Return the Markdown text: losses first, then the levels, then the findings."""
     parts = [
         (
-            f"**Downgrade of cluster {plan.cluster}: {plan.source} → {plan.target}. First the feature levels are "
-            "lowered.**"
+            f"**Downgrade of cluster {run.plan.cluster}: {run.plan.source} → {run.plan.target}. First the feature "
+            "levels are lowered.**"
         ),
-        *_type(plan),
-        *losses_part(ports, plan),
+        *_type(run.plan),
+        *losses_part(run),
         heading("Levels to lower, metadata.version last"),
-        *features_in_full(plan.online_changes),
-        *_later(plan),
-        *findings_part(_all(plan, support.findings)),
-        _foot(plan, "The binary is replaced after a separate approval. Until then every node runs unchanged."),
+        *features_in_full(run.plan.online_changes),
+        *_later(run.plan),
+        *findings_part(_all(run.plan, support.findings)),
+        _foot(run.plan, "The binary is replaced after a separate approval. Until then every node runs unchanged."),
     ]
     return "\n\n".join(parts)
 
 
-def roll_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
+def roll_body(run: Run, facts: Sequence[str] = ()) -> str:
     """Return the Markdown text: trims, order, findings.
 
     `facts`: of an offline or a live downgrade, with its losses.
     """
     special = (
-        [*_outage(plan, facts), *losses_part(ports, plan)] if plan.lowering is not Lowering.ONLINE else _trims(ports)
+        [*_outage(run.plan, facts), *losses_part(run)]
+        if run.plan.lowering is not Lowering.ONLINE
+        else _trims(run.ports)
     )
-    return "\n\n".join([*_title(plan), *special, *_way(plan)])
+    return "\n\n".join([*_title(run.plan), *special, *_way(run.plan)])
 
 
-def plan_body(ports: ClusterPorts, plan: Plan, facts: Sequence[str] = ()) -> str:
+def plan_body(run: Run, facts: Sequence[str] = ()) -> str:
     """Return the Markdown text of a dry run.
 
     It has no trims, because they are known only after the levels are lowered.
     """
-    levels = [heading("Levels to lower, metadata.version last"), *features_in_full(plan.feature_changes)]
-    outage = _outage(plan, facts) if plan.lowering is not Lowering.ONLINE else []
-    return "\n\n".join([*_title(plan), *levels, *outage, *losses_part(ports, plan), *_way(plan)])
+    levels = [heading("Levels to lower, metadata.version last"), *features_in_full(run.plan.feature_changes)]
+    outage = _outage(run.plan, facts) if run.plan.lowering is not Lowering.ONLINE else []
+    return "\n\n".join([*_title(run.plan), *levels, *outage, *losses_part(run), *_way(run.plan)])
 
 
 def _title(plan: Plan) -> list[str]:
@@ -94,10 +97,10 @@ def _way(plan: Plan) -> list[str]:
     return [*parts, *release_steps_part(plan), *terms_part(plan), *config_part(plan), foot]
 
 
-def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
+def losses_part(run: Run) -> list[str]:
     """Return the loss report: each real loss with its values, and the number of fields with default values."""
-    level = plan.levels.get(METADATA_VERSION)
-    report = ports.run.attachment(LOSSES)
+    level = run.plan.levels.get(METADATA_VERSION)
+    report = run.history.attachment(LOSSES)
     if report is None:
         return [heading("Metadata lost: unknown")]
     losses, defaults = report["losses"], report["default_only"]
@@ -111,7 +114,7 @@ def losses_part(ports: ClusterPorts, plan: Plan) -> list[str]:
             "shown if this process can read the node's files."
         )
     if defaults:
-        where = f"in {plan.target}" if level is None else f"at level {level}"
+        where = f"in {run.plan.target}" if level is None else f"at level {level}"
         parts.append(
             f"{len(defaults)} fields do not exist {where}. All of them hold default values, so nothing is lost."
         )
@@ -434,17 +437,17 @@ def heading(text: str) -> str:
     return f"### {text}"
 
 
-def differences_body(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> str:
+def differences_body(run: Run, after: ComparedAfter) -> str:
     """Return the Markdown text: one line for each difference that counts, then those that clients made.
 
     It has no times and no numbers: a text that Airflow showed before stays valid while it lists every difference.
     """
-    compared = ports.run.attachment(state_comparison.COMPARED[after])
+    compared = run.history.attachment(state_comparison.COMPARED[after])
     found: Sequence[Mapping[str, Any]] = () if compared is None else compared["differences"]
     counting = [one["sentence"] for one in found if state_comparison.counts(one)]
     title = {ComparedAfter.ROLL: "nodes were replaced", ComparedAfter.LEVELS: "levels were changed"}[after]
     parts = [
-        f"**Cluster {plan.cluster} differs from its state before the run, after the {title}.**",
+        f"**Cluster {run.plan.cluster} differs from its state before the run, after the {title}.**",
         heading("Differences that the plan does not name"),
         "\n".join(f"- {escape_markdown(sentence)}" for sentence in counting[:_DIFFERENCES_SHOWN]),
     ]
@@ -456,7 +459,7 @@ def differences_body(ports: ClusterPorts, plan: Plan, after: ComparedAfter) -> s
         "correct the cause, and repeat the comparison (in a DAG: clear its task with all downstream tasks). An "
         "approval accepts exactly these differences, and the run continues."
     )
-    return "\n\n".join([*parts, f"---\n\nPlan `{plan.hash[:12]}`."])
+    return "\n\n".join([*parts, f"---\n\nPlan `{run.plan.hash[:12]}`."])
 
 
 def _check_roll(call: StepCall) -> str | None:
@@ -467,7 +470,7 @@ def _check_roll(call: StepCall) -> str | None:
     if plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
         return f"The run has begun to stop {_stopped(plan)}: it cannot be approved again."
     if not has_stopped_nodes(call.ports.run.events()):  # later each stop checks the findings; a node can be down now
-        frozen_plan.refuse_new_blockers(call.ports, plan, waits=True)
+        frozen_plan.refuse_new_blockers(Run(call.ports, plan), waits=True)
     return None
 
 
@@ -477,41 +480,41 @@ def _stopped(plan: Plan) -> str:
 
 def _check_finalize(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    frozen_plan.refuse_new_blockers(call.ports, call.plan)
-    refuse_changed_min_isr(call.ports, call.plan, before_pin=True)
-    return None if levels.pending_changes(call.ports, call.plan) else "Every planned level is already finalized."
+    frozen_plan.refuse_new_blockers(call.run)
+    refuse_changed_min_isr(call.run, before_pin=True)
+    return None if levels.pending_changes(call.run) else "Every planned level is already finalized."
 
 
 def _finalize_body(call: StepCall) -> str:
-    ports, plan = call.ports, call.plan
-    support = levels.check_support(ports, plan)
+    run = call.run
+    support = levels.check_support(run)
     levels.refuse(support)
-    scan = newest(ports.run.events(), ScanEvaluated)
+    scan = newest(run.history.events(), ScanEvaluated)
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
-    undos = shown_level_undos(ports, plan, levels.undo_by_controller(ports, plan))
-    return approval_body(plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
+    undos = shown_level_undos(run, levels.undo_by_controller(run))
+    return approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
 
 
 def _check_levels(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
     if call.plan.lowering is not Lowering.ONLINE and stop_has_begun(call.ports.run.events()):
         return f"The run has begun to stop {_stopped(call.plan)}: the levels were lowered before."
-    if not levels.pending_changes(call.ports, call.plan):
+    if not levels.pending_changes(call.run):
         return "The controller has no level to lower."
     if not has_stopped_nodes(call.ports.run.events()):
-        frozen_plan.refuse_new_blockers(call.ports, call.plan, waits=True)
+        frozen_plan.refuse_new_blockers(call.run, waits=True)
     return None
 
 
 def _features_body(call: StepCall) -> str:
-    undos = shown_level_undos(call.ports, call.plan, call.plan.feature_changes)
+    undos = shown_level_undos(call.run, call.plan.feature_changes)
     return approval_body(call.plan, what=ApprovalOf.FINALIZE, undos=undos)
 
 
 def _levels_body(call: StepCall) -> str:
-    support = levels.check_support(call.ports, call.plan, waits=True)
+    support = levels.check_support(call.run, waits=True)
     levels.refuse(support)
-    return levels_body(call.ports, call.plan, support)
+    return levels_body(call.run, support)
 
 
 def _roll_down_subject(plan: Plan) -> str:
@@ -527,7 +530,7 @@ def _roll_down_subject(plan: Plan) -> str:
 
 def _check_features(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
-    if not levels.pending_changes(call.ports, call.plan):
+    if not levels.pending_changes(call.run):
         return "Every level is already as requested."
     if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan):
         return "No level is lowered, and Kafka can undo every raise: no approval is needed."
@@ -541,13 +544,13 @@ def upgrade_body(call: StepCall) -> str:
 
 def downgrade_body(call: StepCall) -> str:
     """Markdown of a downgrade's plan."""
-    return plan_body(call.ports, call.plan, _facts(call))
+    return plan_body(call.run, _facts(call))
 
 
 def _facts(call: StepCall) -> Sequence[str]:
     if call.plan.lowering is Lowering.LIVE:
-        return shown_live_facts(call.ports, call.plan)
-    return shown_facts(call.ports, call.plan) if call.plan.lowering is Lowering.OFFLINE else ()
+        return shown_live_facts(call.run)
+    return shown_facts(call.run) if call.plan.lowering is Lowering.OFFLINE else ()
 
 
 def _differences_subject(plan: Plan) -> str:
@@ -601,21 +604,21 @@ LEVELS = ApprovalRequest(
 ROLL_DOWN = ApprovalRequest(
     of=ApprovalOf.ROLL,
     subject=_roll_down_subject,
-    body=lambda call: roll_body(call.ports, call.plan, _facts(call)),
+    body=lambda call: roll_body(call.run, _facts(call)),
     check=_check_roll,
 )
 ROLL_DIFFERENCES = ApprovalRequest(
     of=ApprovalOf.DIFFERENCES,
     subject=_differences_subject,
-    body=lambda call: differences_body(call.ports, call.plan, ComparedAfter.ROLL),
-    check=lambda call: state_comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.ROLL),
+    body=lambda call: differences_body(call.run, ComparedAfter.ROLL),
+    check=lambda call: state_comparison.needs_no_acceptance(call.run, ComparedAfter.ROLL),
     offers_roll_back=True,
 )
 LEVEL_DIFFERENCES = ApprovalRequest(
     of=ApprovalOf.DIFFERENCES,
     subject=_differences_subject,
-    body=lambda call: differences_body(call.ports, call.plan, ComparedAfter.LEVELS),
-    check=lambda call: state_comparison.needs_no_acceptance(call.ports, call.plan, ComparedAfter.LEVELS),
+    body=lambda call: differences_body(call.run, ComparedAfter.LEVELS),
+    check=lambda call: state_comparison.needs_no_acceptance(call.run, ComparedAfter.LEVELS),
 )
 FEATURES = ApprovalRequest(
     of=ApprovalOf.FINALIZE,

@@ -11,9 +11,8 @@ from functools import partial
 
 from kafka_rollout.console.cluster_status import RunState, action_after
 from kafka_rollout.gates.gate import GateKind
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
-from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.fields import fields_of
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions, approval_requests, conditions, parts
@@ -478,30 +477,28 @@ def procedure_of(events: Events) -> Procedure:
     return kind_of(events).procedure
 
 
-def build_report_of_run(
-    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, procedure: Procedure | None = None
-) -> RunReport:
+def build_report_of_run(run: Run, *, dry_run: bool = False, procedure: Procedure | None = None) -> RunReport:
     """Build the report of a run, with the steps of its procedure and the conclusion."""
-    view = RunView.of(event for event in ports.run.events() if event.at)
+    view = RunView.of(event for event in run.history.events() if event.at)
     procedure = procedure or KINDS[view.run_of].procedure
     kind = RunOf(procedure.name)
-    report = KINDS[kind].build_report(ports, plan, dry_run=dry_run, proofs=procedure.proofs)
+    report = KINDS[kind].build_report(run, dry_run=dry_run, proofs=procedure.proofs)
     failed = find_failed_gate(report)
-    steps = step_lines(procedure, view, plan)
-    run = RunState(
-        run_id=ports.run_id,
+    steps = step_lines(procedure, view, run.plan)
+    state = RunState(
+        run_id=run.ports.run_id,
         view=view,
-        plan=plan,
+        plan=run.plan,
         end=RunEnd(outcome=report.outcome, sentence=report.sentence, ended_at=report.ended_at),
         steps=steps,
-        command=continue_words(kind, plan.target),
+        command=continue_words(kind, run.plan.target),
     )
     return replace(
         report,
         steps=steps,
-        next_action=action_after(plan.cluster, run),
+        next_action=action_after(run.plan.cluster, state),
         failed_gate=failed,
-        logs=find_logs(ports, failed, view) if report.outcome in UNFINISHED else (),
+        logs=find_logs(run.ports, failed, view) if report.outcome in UNFINISHED else (),
         proved=tuple(list_proofs(report)),
         not_proved=tuple(list_gaps(report)),
     )

@@ -351,18 +351,18 @@ def _offline_gate(label: str, *, is_rollback: bool = False) -> EachNode:
 
 
 def _install_snapshot(call: StepCall) -> dict[str, str]:
-    installed = offline.install_snapshot(call.ports, call.plan)
+    installed = offline.install_snapshot(call.run)
     return {str(node_id): sentence for node_id, sentence in installed.items()}
 
 
 def _restore_nodes(call: StepCall) -> list[int]:
-    restored = undo_offline(call.ports, call.plan)
+    restored = undo_offline(call.run)
     call.log.info("Restored on nodes %s.", ", ".join(map(str, restored)) or "none: nothing was replaced yet")
     return _nodes_in_order(call, RollOf.OFFLINE_UNDO)
 
 
 def _start_brokers(call: StepCall) -> list[int]:
-    started = offline.start_brokers(call.ports, call.plan)
+    started = offline.start_brokers(call.run)
     call.log.info("Started brokers %s.", ", ".join(map(str, started)) or "none: all were started before")
     return _nodes_in_order(call, RollOf.OFFLINE)
 
@@ -410,17 +410,17 @@ OFFLINE_SECTION = Section(
         _offline(
             "stop_all",
             "Checks everything once more, then stops brokers, then controllers.",
-            lambda call: list(offline.stop_all(call.ports, call.plan)),
+            lambda call: list(offline.stop_all(call.run)),
         ),
         _offline(
             "choose_log",
             "Chooses the longest log of a majority of voters: it has every committed record.",
-            lambda call: asdict(offline.choose(call.ports, call.plan)),
+            lambda call: asdict(offline.choose(call.run)),
         ),
         _offline(
             "write_snapshot",
             "Writes the end of the chosen log at the planned level, and loads it with the target's own classes.",
-            lambda call: offline.write_snapshot(call.ports, call.plan).name,
+            lambda call: offline.write_snapshot(call.run).name,
         ),
         _offline(
             "install_snapshot",
@@ -430,12 +430,12 @@ OFFLINE_SECTION = Section(
         _offline(
             "install_binaries",
             "Every node's next start is on the target release.",
-            lambda call: offline.install_binaries(call.ports, call.plan),
+            lambda call: offline.install_binaries(call.run),
         ),
         _offline(
             "start_controllers",
             "Starts the controllers. They form a quorum at the planned level before any other node starts.",
-            lambda call: list(offline.start_controllers(call.ports, call.plan)),
+            lambda call: list(offline.start_controllers(call.run)),
         ),
         _offline(
             "start_brokers",
@@ -477,7 +477,7 @@ LIVE_SECTION = Section(
             doc="Prepares the snapshot, stops the controllers, replays the end of the log, installs the snapshot and "
             "starts the controllers. After a failure they start on their old logs.",
             progress="lowering metadata.version with the controllers stopped",
-            act=lambda call: lower_live(call.ports, call.plan),
+            act=lambda call: lower_live(call.run),
             limits=CHANGES_LOGS,
             monitored=True,
             changes=True,

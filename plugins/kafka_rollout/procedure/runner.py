@@ -24,6 +24,7 @@ from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differences
@@ -154,8 +155,7 @@ class Runner:
             else:
                 policy = policy_of(self.ports, GateKind.AFTER_START, self.request, plan)
                 self.stopped = not roll_back(
-                    self.ports,
-                    plan,
+                    Run(self.ports, plan),
                     policy,
                     on_progress=self.progress,
                     stop_asked=self.stop_asked,
@@ -319,7 +319,7 @@ class Runner:
         while True:
             try:
                 if changes:
-                    refuse_held(self.ports, self.call.plan)
+                    refuse_held(self.call.run)
                 with lock.keep_lock(self.ports):
                     found = act(self.call)
                 self.results.setdefault(task_id, found)  # an action can have left more than its XCom
@@ -393,7 +393,7 @@ class Runner:
                 remedy="Omit --max-batch-size, or start a new run.",
             )
         if self.results.get("scanned") and plan.release_steps and not has_stopped_nodes(self.ports.run.events()):
-            plan = replace_coordinator_log_findings(self.ports, plan)
+            plan = replace_coordinator_log_findings(Run(self.ports, plan))
         self.plan = plan
 
     def _refuse_other_request(self, plan: Plan) -> None:
@@ -416,9 +416,9 @@ class Runner:
         plan = self.call.plan
         answer = ask(self.ports, self.answers, question, task_id=task_id)
         if answer is None and question.what is ApprovalOf.DIFFERENCES:
-            refuse_unaccepted_differences(self.ports, plan)
+            refuse_unaccepted_differences(Run(self.ports, plan))
         if answer is None:
-            require_approval(self.ports, plan, question.what)
+            require_approval(Run(self.ports, plan), question.what)
             return
         shown: Any = {"responder": answer.responder, "text": question.body}
         record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason, **shown)
@@ -435,8 +435,7 @@ class Runner:
         try:
             self._ask_between(plan)
             self.stopped = not roll_release_steps(
-                self.ports,
-                plan,
+                Run(self.ports, plan),
                 policy_of(self.ports, GateKind.AFTER_START, self.request, plan),
                 on_progress=self.progress,
                 stop_asked=self.stop_asked,
@@ -502,14 +501,14 @@ class Runner:
             self.error = error
 
     def _wait_for_nodes(self, of: RollOf) -> None:
-        roll = roll_of(self.ports, self.call.plan, of)
+        roll = roll_of(self.call.run, of)
         policy = policy_of(self.ports, GateKind.AFTER_START, self.request, self.plan)
         for batch in roll.batches:
             wait_until_back(roll, batch, policy, lambda gate, seen, message: self._on_check(seen, message))
 
     def _wait(self, gate: Gate) -> None:
         policy = policy_of(self.ports, gate.kind, self.request, self.plan)
-        wait_for_gate(self.ports, self.call.plan, gate, policy, self._on_check)
+        wait_for_gate(self.call.run, gate, policy, self._on_check)
 
     def _on_check(self, seen: GateCheck, message: str) -> None:
         self.progress.on_check(seen, message)

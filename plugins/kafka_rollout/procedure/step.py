@@ -14,6 +14,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -104,6 +105,11 @@ class StepCall:
         if self.plan_or_none is None:
             raise UserError(f"Run {self.ports.run_id} has no plan.", remedy="Start a new run.")
         return self.plan_or_none
+
+    @property
+    def run(self) -> Run:
+        """The run with its frozen plan. Raises UserError before the plan is made."""
+        return Run(self.ports, self.plan)
 
 
 Act = Callable[[StepCall], Any]  # the result is plain data: an XCom

@@ -24,6 +24,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe
 from kafka_rollout.observation.node_logs import read_log_excerpt
 from kafka_rollout.observation.node_steps import rollback_release_steps
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.preparation.lost_metadata import LOSSES
@@ -82,60 +83,58 @@ def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> None:
     ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))
 
 
-def build_report(
-    ports: ClusterPorts, plan: Plan, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()
-) -> RunReport:
+def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()) -> RunReport:
     """Build the report from the run history and one last observation of the cluster. It contains no credentials.
 
     `proofs`: gates without which changed levels are not proved.
     """
-    view = RunView.of(event for event in ports.run.events() if event.at)  # without lines cut by a kill
+    view = RunView.of(event for event in run.history.events() if event.at)  # without lines cut by a kill
     try:
-        state: ClusterState | None = observe(ports)
+        state: ClusterState | None = observe(run.ports)
         unanswered = ""
     except TransientError as error:
         state, unanswered = None, error.sentence
-    outcome, sentence = outcome_of(ports, plan, state, view, dry_run=dry_run, proofs=proofs)
-    began = ports.clock.now() if view.first_at is None else view.first_at
+    outcome, sentence = outcome_of(run, state, view, dry_run=dry_run, proofs=proofs)
+    began = run.ports.clock.now() if view.first_at is None else view.first_at
     ended = began if view.last_at is None else view.last_at
     return RunReport(
-        run_id=ports.run_id,
-        cluster=plan.cluster,
-        cluster_id=plan.cluster_id,
-        direction=plan.direction,
-        way=plan.way,
-        source=plan.source,
-        target=plan.target,
-        plan_hash=plan.hash,
+        run_id=run.ports.run_id,
+        cluster=run.plan.cluster,
+        cluster_id=run.plan.cluster_id,
+        direction=run.plan.direction,
+        way=run.plan.way,
+        source=run.plan.source,
+        target=run.plan.target,
+        plan_hash=run.plan.hash,
         outcome=outcome,
         sentence=sentence,
         began_at=began,
         ended_at=ended,
         duration_s=round(ended - began, 3),
-        release_steps=plan.release_steps,
-        findings=plan.findings,
-        accept_unavailable=plan.accept_unavailable,
-        config_changes=plan.config_changes,
-        default_changes=plan.default_changes,
-        nodes=tuple(_node(ports, node, state, view) for node in ports.cluster.nodes),
+        release_steps=run.plan.release_steps,
+        findings=run.plan.findings,
+        accept_unavailable=run.plan.accept_unavailable,
+        config_changes=run.plan.config_changes,
+        default_changes=run.plan.default_changes,
+        nodes=tuple(_node(run.ports, node, state, view) for node in run.cluster.nodes),
         gates=tuple(_gate(gate) for gate in view.gates.values()),
         approvals=view.all(Approval),
-        features=_features(plan, state, view, ports.run.attachment(UNDOS)),
-        current_metadata_version=tuple(_current(ports, node, state) for node in ports.cluster.nodes),
+        features=_features(run.plan, state, view, run.history.attachment(UNDOS)),
+        current_metadata_version=tuple(_current(run.ports, node, state) for node in run.cluster.nodes),
         feature_support=view.newest(FeatureSupport),
-        rehearsal=ports.run.attachment(REHEARSAL_RESULT),
-        scan=ports.run.attachment(SCAN_VERDICT),
+        rehearsal=run.history.attachment(REHEARSAL_RESULT),
+        scan=run.history.attachment(SCAN_VERDICT),
         scan_tails=view.all(IncrementalScan),
-        traffic=ports.run.attachment(TRAFFIC_VERDICT),
+        traffic=run.history.attachment(TRAFFIC_VERDICT),
         state_comparisons=tuple(
             {"after": after.value, **_shortened(compared)}
             for after, name in COMPARED.items()
-            if (compared := ports.run.attachment(name)) is not None
+            if (compared := run.history.attachment(name)) is not None
         ),
-        groups=ports.run.attachment(GROUPS_WATCHED),
+        groups=run.history.attachment(GROUPS_WATCHED),
         snapshot=view.newest(SnapshotLoaded),
         unanswered=(unanswered,) if unanswered else tuple(state.unanswered if state else ()),
-        batches=find_batches(plan, view),
+        batches=find_batches(run.plan, view),
     )
 
 
@@ -258,8 +257,7 @@ def _source(ports: ClusterPorts, seen: NodeState | None) -> str:
 
 
 def outcome_of(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     state: ClusterState | None,
     view: RunView,
     *,
@@ -268,41 +266,41 @@ def outcome_of(
 ) -> tuple[Outcome, str]:
     """Return the outcome and a sentence."""
     if dry_run:
-        return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(plan.blockers)} blocker(s)."
+        return Outcome.DRY_RUN, f"Dry run: nothing was changed. The plan has {len(run.plan.blockers)} blocker(s)."
     started = view.newest(Started)
     if state is None:
         return Outcome.STOPPED, "The cluster did not respond when the report was written. See the last gate."
-    back = {release_step.key for release_step in rollback_release_steps(plan)}
+    back = {release_step.key for release_step in rollback_release_steps(run.plan)}
     if started is not None and (started.release_step in back or view.is_rollback_refused):
-        if _all_run(ports, state, plan.source):
-            return Outcome.ROLLED_BACK, f"Every node runs {plan.source} again."
+        if _all_run(run.ports, state, run.plan.source):
+            return Outcome.ROLLED_BACK, f"Every node runs {run.plan.source} again."
         closed = view.newest(RollbackClosed)
         why = "" if closed is None else f" {closed.sentence}"
-        return Outcome.STOPPED, f"The rollback to {plan.source} is not finished: {_running(state)}.{why}"
-    if _all_run(ports, state, plan.target):
-        if found := view.unaccepted(plan.hash):
-            sentence = f"Every node runs {plan.target}, but the cluster differs from its state before the run"
+        return Outcome.STOPPED, f"The rollback to {run.plan.source} is not finished: {_running(state)}.{why}"
+    if _all_run(run.ports, state, run.plan.target):
+        if found := view.unaccepted(run.plan.hash):
+            sentence = f"Every node runs {run.plan.target}, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-        return _after_the_roll(ports, plan, state, view, proofs)
+        return _after_the_roll(run, state, view, proofs)
     if started is None:
-        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
-    return Outcome.STOPPED, f"The change to {plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(run.plan, view)}"
+    return Outcome.STOPPED, f"The change to {run.plan.target} stopped: {_running(state)}. {view.last_failure}".strip()
 
 
-def _after_the_roll(
-    ports: ClusterPorts, plan: Plan, state: ClusterState, view: RunView, proofs: Sequence[GateKind]
-) -> tuple[Outcome, str]:
-    left = feature_changes(ports.catalogue, state, plan.target)
+def _after_the_roll(run: Run, state: ClusterState, view: RunView, proofs: Sequence[GateKind]) -> tuple[Outcome, str]:
+    left = feature_changes(run.ports.catalogue, state, run.plan.target)
     if left:
         levels = ", ".join(f"{change.feature} {change.current} → {change.target}" for change in left)
         return (
             Outcome.ROLLED_NOT_FINALIZED,
-            f"Every node runs {plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
+            f"Every node runs {run.plan.target}. Not finalized yet: {levels}. Start a new run to finalize.",
         )
-    if plan.feature_changes and (missing := missing_proofs(view, proofs)):
-        sentence = f"Every node runs {plan.target} at the finalized levels, but these checks are missing: {missing}."
+    if run.plan.feature_changes and (missing := missing_proofs(view, proofs)):
+        sentence = (
+            f"Every node runs {run.plan.target} at the finalized levels, but these checks are missing: {missing}."
+        )
         return Outcome.STOPPED, sentence
-    return Outcome.FINISHED, f"Every node runs {plan.target}, and all its features are finalized."
+    return Outcome.FINISHED, f"Every node runs {run.plan.target}, and all its features are finalized."
 
 
 def missing_proofs(view: RunView, proofs: Sequence[GateKind]) -> str:
@@ -370,30 +368,28 @@ def _report(step: ReleaseStep, batch: Batch, view: RunView) -> BatchReport:
     )
 
 
-def build_downgrade_report(
-    ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
-) -> DowngradeReport:
-    view = RunView.of(ports.run.events())
+def build_downgrade_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind]) -> DowngradeReport:
+    view = RunView.of(run.history.events())
     report = extended(
-        build_report(ports, plan, dry_run=dry_run, proofs=proofs),
+        build_report(run, dry_run=dry_run, proofs=proofs),
         DowngradeReport,
-        scan=ports.run.attachment(SCAN_BEFORE_ROLL),
-        unsafe=plan.unsafe,
-        lowering=plan.lowering,
-        losses=ports.run.attachment(LOSSES),
+        scan=run.history.attachment(SCAN_BEFORE_ROLL),
+        unsafe=run.plan.unsafe,
+        lowering=run.plan.lowering,
+        losses=run.history.attachment(LOSSES),
         metadata_logs=view.all(MetadataScanned),
         trims=view.all(Trimmed),
         bootstraps=view.all(BootstrapReplaced),
-        inventory=ports.run.attachment(CONTENTS_COMPARED),
-        outage=outage_report(view, expected_outage_s(ports)) if plan.lowering is Lowering.OFFLINE else None,
+        inventory=run.history.attachment(CONTENTS_COMPARED),
+        outage=outage_report(view, expected_outage_s(run.ports)) if run.plan.lowering is Lowering.OFFLINE else None,
         offline_steps=view.all(OfflineEvent),
     )
     if dry_run:
         return report
-    outcome, sentence = _downgrade_outcome(plan, report, missing_proofs(view, proofs), acted=view.has_acted)
-    if plan.lowering is Lowering.OFFLINE and (took := outage_sentence(view, expected_outage_s(ports))):
+    outcome, sentence = _downgrade_outcome(run.plan, report, missing_proofs(view, proofs), acted=view.has_acted)
+    if run.plan.lowering is Lowering.OFFLINE and (took := outage_sentence(view, expected_outage_s(run.ports))):
         sentence = f"{sentence} {took}"
-    if plan.lowering is Lowering.LIVE and (lowered := view.newest(LiveLowered)) is not None:
+    if run.plan.lowering is Lowering.LIVE and (lowered := view.newest(LiveLowered)) is not None:
         sentence = f"{sentence} {lowered.sentence}"
     return replace(report, outcome=outcome, sentence=sentence)
 
@@ -443,25 +439,23 @@ def _levels(plan: Plan, report: RunReport) -> str:
     )
 
 
-def build_feature_report(
-    ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]
-) -> FeatureReport:
-    outcome, sentence = _feature_outcome(ports, plan, dry_run=dry_run)
+def build_feature_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind]) -> FeatureReport:
+    outcome, sentence = _feature_outcome(run, dry_run=dry_run)
     return extended(
-        build_report(ports, plan, dry_run=dry_run, proofs=proofs),
+        build_report(run, dry_run=dry_run, proofs=proofs),
         FeatureReport,
         outcome=outcome,
         sentence=sentence,
-        results=RunView.of(ports.run.events()).newest(FeatureResults),
+        results=RunView.of(run.history.events()).newest(FeatureResults),
     )
 
 
-def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple[Outcome, str]:
+def _feature_outcome(run: Run, *, dry_run: bool) -> tuple[Outcome, str]:
     """The observed state has priority over the history."""
     if dry_run:
-        return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(plan.blockers)} blocker(s)."
-    finalized, view = levels_now(ports).finalized, RunView.of(ports.run.events())
-    left = [c for c in plan.feature_changes if finalized.get(c.feature, 0) != c.target]
+        return Outcome.DRY_RUN, f"A dry run: nothing was changed; the plan has {len(run.plan.blockers)} blocker(s)."
+    finalized, view = levels_now(run.ports).finalized, RunView.of(run.history.events())
+    left = [c for c in run.plan.feature_changes if finalized.get(c.feature, 0) != c.target]
     if not left:
         race = view.newest(FeatureRace)
         if race is not None and not race.ok:
@@ -469,36 +463,36 @@ def _feature_outcome(ports: ClusterPorts, plan: Plan, *, dry_run: bool) -> tuple
                 Outcome.STOPPED,
                 f"Every level is as requested, but not every node supports it: {' '.join(race.findings)}",
             )
-        if found := view.unaccepted(plan.hash):
+        if found := view.unaccepted(run.plan.hash):
             sentence = "Every level is as requested, but the cluster differs from its state before the run"
             return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
         return Outcome.FINISHED, "Every level is as requested, on every node."
     missing = ", ".join(f"{c.feature} {finalized.get(c.feature, 0)} instead of {c.target}" for c in left)
     if view.has(Finalizing):
         return Outcome.STOPPED, f"Some levels are not as requested: {missing}."
-    why = "; ".join(finding.sentence for finding in plan.blockers)
+    why = "; ".join(finding.sentence for finding in run.plan.blockers)
     return Outcome.REFUSED, f"Nothing was changed: {why or view.locked_out or missing}"
 
 
-def build_restart_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool, proofs: Sequence[GateKind]) -> RunReport:
+def build_restart_report(run: Run, *, dry_run: bool, proofs: Sequence[GateKind]) -> RunReport:
     """As the report of an upgrade, with an outcome by the gates: the release does not show that a node restarted."""
-    report = build_report(ports, plan, dry_run=dry_run, proofs=proofs)
+    report = build_report(run, dry_run=dry_run, proofs=proofs)
     if dry_run:
         return report
-    outcome, sentence = _restart_outcome(ports, plan)
+    outcome, sentence = _restart_outcome(run)
     return replace(report, outcome=outcome, sentence=sentence)
 
 
-def _restart_outcome(ports: ClusterPorts, plan: Plan) -> tuple[Outcome, str]:
-    view = RunView.of(ports.run.events())
+def _restart_outcome(run: Run) -> tuple[Outcome, str]:
+    view = RunView.of(run.history.events())
     if not view.has(Started):
-        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(plan, view)}"
+        return Outcome.REFUSED, f"Nothing was changed: {refusal_of(run.plan, view)}"
     after = (one for one in view.gates.values() if one.ref.kind is GateKind.AFTER_START)
     passed = {one.ref.node_id for one in after if one.is_passed}
-    order = [node_step for release_step in plan.release_steps for node_step in release_step.order]
+    order = [node_step for release_step in run.plan.release_steps for node_step in release_step.order]
     if left := [f"{one.name} ({one.node_id})" for one in order if one.node_id not in passed]:
         return Outcome.STOPPED, f"The restart stopped. The gate after the start has not passed of: {', '.join(left)}."
-    if found := view.unaccepted(plan.hash):
+    if found := view.unaccepted(run.plan.hash):
         sentence = "All planned nodes were restarted, but the cluster differs from its state before the run"
         return Outcome.STOPPED, f"{sentence}: {few(found.first)}"
-    return Outcome.FINISHED, f"{count(len(order), 'node')} restarted on {plan.target}."
+    return Outcome.FINISHED, f"{count(len(order), 'node')} restarted on {run.plan.target}."

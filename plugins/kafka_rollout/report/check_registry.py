@@ -31,11 +31,12 @@ from kafka_rollout.gates.gate import GateCheck
 from kafka_rollout.gates.remote_storage import REMOTE_STORAGE_CHECK
 from kafka_rollout.groups.findings import GROUPS_CHECK
 from kafka_rollout.groups.migration import MIGRATION_CHECK
-from kafka_rollout.model.plan import Direction, Plan
+from kafka_rollout.model.plan import Direction
 from kafka_rollout.model.rights import RIGHTS_CHECK, find_rights_of_checks
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, around_calls, observe
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
 from kafka_rollout.planning.findings.acls import ACLS_CHECK
@@ -239,9 +240,9 @@ def check_release(
         plan, checked = decide_plan(observed, request, run_of)
         rights = RIGHTS_CHECK.ran(find_rights_of_checks(ports.cluster, missing))
         checked = (*(one for one in checked if one.check is not RIGHTS_CHECK), rights)
-        checked = (*checked, _check_runs(run_in_progress), *_more(ports, plan, observed, request, chosen))
+        checked = (*checked, _check_runs(run_in_progress), *_more(Run(ports, plan), observed, request, chosen))
         if LOGS_CHECK in chosen and plan.direction is not Direction.RESTART:
-            checked = (*checked, _check_logs(ports, plan, scan))
+            checked = (*checked, _check_logs(Run(ports, plan), scan))
     unknown = unknown_values(observed, plan.path)
     entries = tuple(
         CheckEntry.of(
@@ -285,25 +286,24 @@ def direction_to(target: Release, state: ClusterState) -> RunOf:
 
 
 def _more(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     observed: PlanObservation,
     request: Request,
     chosen: Collection[Check],
 ) -> Iterator[Checked]:
     """Yield the checks that `decide_plan` does not have, as far as the brokers can answer them."""
-    yield from check_files(ports, plan, observed, request)
-    if plan.direction is Direction.RESTART:
+    yield from check_files(run, observed, request)
+    if run.plan.direction is Direction.RESTART:
         return
-    if plan.direction is Direction.UPGRADE:
-        yield check_min_isr(plan, min_isr_effects(ports, plan, observed, request))
+    if run.plan.direction is Direction.UPGRADE:
+        yield check_min_isr(run.plan, min_isr_effects(run, observed, request))
         if METADATA_LOGS_CHECK in chosen:
-            yield check_metadata(ports, plan)
+            yield check_metadata(run)
     else:
         if METADATA_LOGS_CHECK in chosen:
-            yield find_metadata_logs(ports, plan)
+            yield find_metadata_logs(run)
         if LOSSES_CHECK in chosen:
-            yield find_losses(ports, plan)
+            yield find_losses(run)
 
 
 def _check_runs(read: Callable[[], RunInProgress | None] | None) -> Checked:
@@ -315,17 +315,17 @@ def _check_runs(read: Callable[[], RunInProgress | None] | None) -> Checked:
         return RUNS_CHECK.ran(unknown=f"The stored runs cannot be read: {error}")
 
 
-def _check_logs(ports: ReadPorts, plan: Plan, scanned: ScanResult | None) -> Checked:
-    if not plan.changes_release:
+def _check_logs(run: ReadRun, scanned: ScanResult | None) -> Checked:
+    if not run.plan.changes_release:
         return LOGS_CHECK.ran(unless=NO_RESTART)
-    if scanned is not None and not scanned.standing.keys() >= set(plan.path[1:]):
+    if scanned is not None and not scanned.standing.keys() >= set(run.plan.path[1:]):
         scanned = None  # it did not evaluate these releases
     try:
-        scan = ports.logs.scan_small() if scanned is None else scanned
+        scan = run.ports.logs.scan_small() if scanned is None else scanned
     except RolloutError as error:
         return LOGS_CHECK.ran(unknown=str(error))
-    found = logs_findings(ports, scan, plan)
-    if scanned is None and plan.direction is Direction.DOWNGRADE:
+    found = logs_findings(run.ports, scan, run.plan)
+    if scanned is None and run.plan.direction is Direction.DOWNGRADE:
         return LOGS_CHECK.ran(found, unknown=_NO_TAGS)
     return LOGS_CHECK.ran(found)
 

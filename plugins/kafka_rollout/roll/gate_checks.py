@@ -47,6 +47,7 @@ from kafka_rollout.observation.node_steps import (
     node_step_state,
 )
 from kafka_rollout.observation.outage import check_service, nothing_was_stopped
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
@@ -59,21 +60,21 @@ from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
 GATE = "groups"
 
 
-def check_groups(ports: ReadPorts, plan: Plan) -> GateCheck:
+def check_groups(run: ReadRun) -> GateCheck:
     """Check what the plan's next step needs of groups.
 
     An upgrade lowers no feature. But a release can require a feature that is not finalized before all nodes run it:
     groups of an earlier release's preview then lose their coordinator when the first node starts.
     """
-    releases = [release_step.to_release for release_step in plan.release_steps]
-    if plan.direction is Direction.DOWNGRADE:
-        lowered = [c for c in plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
-        kinds = frozenset() if plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
-        return check_conversion(ports, kinds, releases)
-    finalized = read_current_levels(ports) if releases else {}
-    unserved = find_unserved_on_path(ports.catalogue, finalized, releases)
-    conditions = (no_members_condition(ports.admin.groups(), unserved),) if unserved else ()
-    return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
+    releases = [release_step.to_release for release_step in run.plan.release_steps]
+    if run.plan.direction is Direction.DOWNGRADE:
+        lowered = [c for c in run.plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
+        kinds = frozenset() if run.plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
+        return check_conversion(run.ports, kinds, releases)
+    finalized = read_current_levels(run.ports) if releases else {}
+    unserved = find_unserved_on_path(run.ports.catalogue, finalized, releases)
+    conditions = (no_members_condition(run.ports.admin.groups(), unserved),) if unserved else ()
+    return GateCheck(gate=GATE, at=run.ports.clock.now(), conditions=conditions)
 
 
 def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
@@ -130,8 +131,7 @@ RECENT = RecentChecks()
 
 
 def check_gate(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gate: Gate,
     observed: Callable[[], ClusterState] | None = None,
     *,
@@ -146,28 +146,28 @@ def check_gate(
     response of the cluster is an unmet condition, not an error: only LockHeldError, RefusedError and UserError are
     raised.
     """
-    lock.acquire_lock(ports, f"Gate {gate.ref} of the {plan.direction.value} to {plan.target}.")
+    lock.acquire_lock(run.ports, f"Gate {gate.ref} of the {run.plan.direction.value} to {run.plan.target}.")
     try:
         if gate.kind is GateKind.BEFORE_STOP:
-            seen = _before_stop(ports, plan, gate, observed, not_before)
+            seen = _before_stop(run, gate, observed, not_before)
         else:
-            seen = CHECKS[gate.kind](ports, plan, gate)
+            seen = CHECKS[gate.kind](run, gate)
     except TransientError as error:
         condition = GateCondition(name="the cluster responds", is_met=False, evidence=error.sentence)
-        begin = _begins_without_response(ports, plan, gate)
+        begin = _begins_without_response(run, gate)
         seen = replace(begin, conditions=(*begin.conditions, condition))
-    RECENT.record(ports, gate.ref, seen)
+    RECENT.record(run.ports, gate.ref, seen)
     return seen
 
 
-def load_before_stop(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
+def load_before_stop(run: ReadRun, release_step: ReleaseStep, node_id: int) -> BeforeStop | None:
     """Return the state of the node before this run stopped it.
 
     In a rollback, the state before the upgrade counts too, because a node that failed to start was in no ISR.
     """
-    before = ports.run.load_before_stop(release_step.key, node_id)
-    if is_rollback_step(plan, release_step):
-        return ports.run.load_before_stop(release_step.reversed().key, node_id) or before
+    before = run.history.load_before_stop(release_step.key, node_id)
+    if is_rollback_step(run.plan, release_step):
+        return run.history.load_before_stop(release_step.reversed().key, node_id) or before
     return before
 
 
@@ -177,123 +177,120 @@ def observe_all(ports: ReadPorts, *, min_isr_age_s: float = 0.0) -> ClusterState
 
 
 def _before_stop(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gate: Gate,
     observed: Callable[[], ClusterState] | None = None,
     not_before: float = 0.0,
 ) -> GateCheck:
     release_step, node = gate.subject
-    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
+    if node_step_state(run, release_step, node) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
-            ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
+            run.ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
         )
-    before = load_before_stop(ports, plan, release_step, node.node_id)
-    if before is not None and ports.runtime.process(node).pid is None:
+    before = load_before_stop(run, release_step, node.node_id)
+    if before is not None and run.ports.runtime.process(node).pid is None:
         return _nothing_to_wait_for(
-            ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
+            run.ports, gate, f"this run already stopped node {node.node_id}; the next action is its start"
         )
-    begin = check_begin(ports, plan, gate, not_before=not_before)
+    begin = check_begin(run, gate, not_before=not_before)
     if begin.is_held:
         return begin
-    state = observe_all(ports) if observed is None else observed()
-    seen = _check_stop(ports, plan, state, node, gate.together)
+    state = observe_all(run.ports) if observed is None else observed()
+    seen = _check_stop(run, state, node, gate.together)
     return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 
 
-def _begins_without_response(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _begins_without_response(run: Run, gate: Gate) -> GateCheck:
     """Return what holds the stop while its nodes do not respond: the gate timeout does not run in a pause."""
-    nothing = GateCheck(gate=gate.name, at=ports.clock.now(), conditions=())
+    nothing = GateCheck(gate=gate.name, at=run.ports.clock.now(), conditions=())
     if gate.kind not in {GateKind.BEFORE_STOP, GateKind.CONTROLLERS_STOP}:
         return nothing
     try:
-        return check_begin(ports, plan, gate)
+        return check_begin(run, gate)
     except TransientError:  # of the planned pause, which reads the racks from the hosts
         return nothing
 
 
-def check_stop_is_safe(ports: ReadPorts, plan: Plan, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
+def check_stop_is_safe(run: ReadRun, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> GateCheck:
     """Check whether the rest of the cluster can spare the node, whatever the node itself runs; not recorded.
 
     `together`: the other nodes that stop at the same time.
     """
-    return _check_stop(ports, plan, observe_all(ports), node, together)
+    return _check_stop(run, observe_all(run.ports), node, together)
 
 
 def check_stops_are_safe(
-    ports: ReadPorts, plan: Plan, nodes: Sequence[NodeSpec], state: ClusterState | None = None
+    run: ReadRun, nodes: Sequence[NodeSpec], state: ClusterState | None = None
 ) -> tuple[GateCheck, ...]:
     """Check whether the nodes can be stopped together, one check for each, from one observation; not recorded."""
-    seen = state or observe_all(ports)
-    return tuple(_check_stop(ports, plan, seen, node, [one for one in nodes if one != node]) for node in nodes)
+    seen = state or observe_all(run.ports)
+    return tuple(_check_stop(run, seen, node, [one for one in nodes if one != node]) for node in nodes)
 
 
-def _check_stop(
-    ports: ReadPorts, plan: Plan, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]
-) -> GateCheck:
+def _check_stop(run: ReadRun, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]) -> GateCheck:
     # A node that is down or hangs can be stopped, even if it does not respond.
     return node_gates.check_before_stop(
-        ports.cluster,
+        run.cluster,
         state,
         node,
-        accept_unavailable=plan.accept_unavailable,
-        unchecked=plan.unchecked,
+        accept_unavailable=run.plan.accept_unavailable,
+        unchecked=run.plan.unchecked,
         together=[one.node_id for one in together],
-        max_under_replicated=None if plan.terms is None else plan.terms.max_under_replicated,
+        max_under_replicated=None if run.plan.terms is None else run.plan.terms.max_under_replicated,
     )
 
 
-def _after_start(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _after_start(run: Run, gate: Gate) -> GateCheck:
     release_step, node = gate.subject
-    if _is_past(ports, plan, release_step, node):
-        return _nothing_to_wait_for(ports, gate, f"node {node.node_id} runs the release of a later release step")
-    outside = check_outside(ports, plan, release_step, "after_start")
-    seen = _is_back(ports, plan, gate)
+    if _is_past(run, release_step, node):
+        return _nothing_to_wait_for(run.ports, gate, f"node {node.node_id} runs the release of a later release step")
+    outside = check_outside(run, release_step, "after_start")
+    seen = _is_back(run, gate)
     return replace(seen, conditions=(*seen.conditions, *outside))
 
 
-def _is_back(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
+def _is_back(run: Run, gate: Gate) -> GateCheck:
     release_step, node = gate.subject
-    before = load_before_stop(ports, plan, release_step, node.node_id)
+    before = load_before_stop(run, release_step, node.node_id)
     # What the node must have again is in these topics. Without a record of it, all its partitions count. After the last
     # start no gate before a stop compares the counts of all partitions.
     is_last = node.node_id == release_step.order[-1].node_id
     topics = None if before is None or is_last else before.topics
-    state = observe_some(ports, (node,), metrics=True, topics=topics, min_isr_age_s=MIN_ISR_AGE_S)
+    state = observe_some(run.ports, (node,), metrics=True, topics=topics, min_isr_age_s=MIN_ISR_AGE_S)
     # At each check, from the first one on: what the start has logged can be rotated away later.
-    log, accepted = _log_of(ports, node), accepted_doubts(ports, plan)
+    log, accepted = _log_of(run.ports, node), accepted_doubts(run)
     seen = node_gates.check_after_start(
-        ports.cluster,
+        run.cluster,
         state,
         node,
         before=before,
         expected=release_step.to_release,
         restarts=release_step.restarts,
-        unchecked=plan.unchecked,
+        unchecked=run.plan.unchecked,
         expected_errors=ExpectedErrors(
-            settings=expected_errors(plan, release_step.to_release),
+            settings=expected_errors(run.plan, release_step.to_release),
             logs={} if log is None else {node.node_id: log},
             accepted=accepted,
         ),
         together=[one.node_id for one in gate.together],
     )
-    if plan.lowering is Lowering.OFFLINE:
-        check_service(ports)
+    if run.plan.lowering is Lowering.OFFLINE:
+        check_service(run.ports)
     process = state.nodes[node.node_id].process
     if process.pid is None or process.restarts:
-        seen = _with_last_error(ports, plan, node, seen)
+        seen = _with_last_error(run, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
     if not elsewhere:
         if not (seen.passes and node.is_broker):
             return seen
-        loaded = check_coordinators(ports, state, node, before, log=log, accepted=accepted)
+        loaded = check_coordinators(run.ports, state, node, before, log=log, accepted=accepted)
         tiered = check_remote_storage(
-            ports, state, node, release_step.to_release, unchecked=plan.unchecked, log=log, accepted=accepted
+            run.ports, state, node, release_step.to_release, unchecked=run.plan.unchecked, log=log, accepted=accepted
         )
         return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
-        ports.admin.elect_preferred_leaders(elsewhere)
+        run.ports.admin.elect_preferred_leaders(elsewhere)
     except TransientError as error:
         asked = f"{asked}: {error.sentence}"  # the next check requests it again
     return replace(seen, details={**seen.details, "elected": asked})
@@ -307,12 +304,12 @@ def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
         return None
 
 
-def _with_last_error(ports: ReadPorts, plan: Plan, node: NodeSpec, seen: GateCheck) -> GateCheck:
+def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck:
     """The log of an exited process shows the reason, which the decision request needs."""
-    shown = read_last_error(ports, node)
-    events = ports.run.events()
-    if plan.lowering is Lowering.OFFLINE and (
-        advice := describe_lost_disk(events, plan, node.node_id) or describe_unreached(events, node.node_id)
+    shown = read_last_error(run.ports, node)
+    events = run.history.events()
+    if run.plan.lowering is Lowering.OFFLINE and (
+        advice := describe_lost_disk(events, run.plan, node.node_id) or describe_unreached(events, node.node_id)
     ):
         shown = f"{advice}; {shown}"
     conditions = tuple(
@@ -322,40 +319,40 @@ def _with_last_error(ports: ReadPorts, plan: Plan, node: NodeSpec, seen: GateChe
     return replace(seen, conditions=conditions)
 
 
-def _is_past(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def _is_past(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
     try:
-        return node_step_state(ports, plan, release_step, node) is NodeStepState.PAST
+        return node_step_state(run, release_step, node) is NodeStepState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions show what runs
 
 
-def _finalized(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
-    asked = finalization(ports.run.events())
+def _finalized(run: ReadRun, gate: Gate) -> GateCheck:
+    asked = finalization(run.history.events())
     # The quorum too: older controllers report no levels, so their logs are compared.
-    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())
-    targets = {change.feature: change.target for change in plan.online_changes}
+    state = replace(_nodes_alone(run.ports, metrics=False), quorum=run.ports.admin.quorum())
+    targets = {change.feature: change.target for change in run.plan.online_changes}
     return cluster_gates.check_finalized(
-        ports.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
+        run.cluster, state, targets, after_epoch=asked.epoch_before if asked is not None else None
     )
 
 
-def _all_levels(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
-    state = replace(_nodes_alone(ports, metrics=False), quorum=ports.admin.quorum())  # as in _finalized
-    return replace(cluster_gates.check_finalized(ports.cluster, state, plan.levels), gate=gate.name)
+def _all_levels(run: ReadRun, gate: Gate) -> GateCheck:
+    state = replace(_nodes_alone(run.ports, metrics=False), quorum=run.ports.admin.quorum())  # as in _finalized
+    return replace(cluster_gates.check_finalized(run.cluster, state, run.plan.levels), gate=gate.name)
 
 
-def _snapshot(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
-    events = ports.run.events()
+def _snapshot(run: ReadRun, gate: Gate) -> GateCheck:
+    events = run.history.events()
     asked = finalization(events)
     behind = [offset for offset in (asked.epoch_after if asked else None, last_failing_offset(events)) if offset]
-    if plan.direction is Direction.DOWNGRADE and plan.release_steps and asked is None and not behind:
-        return _nothing_to_wait_for(ports, gate, "no level was changed, and every log can be read")
-    configs = {node.node_id: ports.runtime.config(node) for node in ports.cluster.nodes}
+    if run.plan.direction is Direction.DOWNGRADE and run.plan.release_steps and asked is None and not behind:
+        return _nothing_to_wait_for(run.ports, gate, "no level was changed, and every log can be read")
+    configs = {node.node_id: run.ports.runtime.config(node) for node in run.cluster.nodes}
     intervals = {node_id: snapshot_interval_ms(config) for node_id, config in configs.items()}
     seen = cluster_gates.check_snapshots(
-        ports.cluster,
-        _nodes_alone(ports, metrics=True),
-        {node.node_id: ports.runtime.checkpoints(node) for node in ports.cluster.nodes},
+        run.cluster,
+        _nodes_alone(run.ports, metrics=True),
+        {node.node_id: run.ports.runtime.checkpoints(node) for node in run.cluster.nodes},
         finalized_at=asked.asked_at if asked else 0.0,
         after_offset=max(behind, default=None),
         interval_ms={node_id: interval for node_id, interval in intervals.items() if interval > 0},
@@ -370,7 +367,7 @@ def _snapshot(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
         "due": f"{datetime.fromtimestamp(due, UTC):%Y-%m-%d %H:%M:%S} UTC",
     }
     expected = f"expected by {details['due']} at the latest"
-    if any(writes_nothing_when_idle(configs[node.node_id]) for node in ports.cluster.controllers):
+    if any(writes_nothing_when_idle(configs[node.node_id]) for node in run.cluster.controllers):
         expected = f"needs a change of the metadata after {details['due']} ({IDLE_INTERVAL} is 0)"
     conditions = (
         c if c.is_met else replace(c, evidence=f"{c.evidence}, {_NEVER if c.name in never else expected}")
@@ -382,43 +379,43 @@ def _snapshot(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
 _NEVER = f"not expected: {SNAPSHOT_INTERVAL} is 0, so no snapshot is written by time"
 
 
-def _metadata_version(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
-    state = replace(_nodes_alone(ports, metrics=True), quorum=ports.admin.quorum())  # as in _finalized
-    level = plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
-    seen = cluster_gates.check_metadata_version(ports.cluster, ports.catalogue, state, level)
-    ignored = expected_errors(plan, plan.target)
-    logs = {node.node_id: _log_of(ports, node) for node in ports.cluster.brokers} if ignored else {}
+def _metadata_version(run: Run, gate: Gate) -> GateCheck:
+    state = replace(_nodes_alone(run.ports, metrics=True), quorum=run.ports.admin.quorum())  # as in _finalized
+    level = run.plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
+    seen = cluster_gates.check_metadata_version(run.cluster, run.ports.catalogue, state, level)
+    ignored = expected_errors(run.plan, run.plan.target)
+    logs = {node.node_id: _log_of(run.ports, node) for node in run.cluster.brokers} if ignored else {}
     expected = ExpectedErrors(
         settings=ignored,
         logs={node_id: log for node_id, log in logs.items() if log is not None},
-        accepted=accepted_doubts(ports, plan),
+        accepted=accepted_doubts(run),
     )
-    errors = no_metadata_errors(ports.cluster.nodes, state, plan.unchecked, expected=expected)
+    errors = no_metadata_errors(run.cluster.nodes, state, run.plan.unchecked, expected=expected)
     return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
 
 
-def _controllers_stop(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
-    if not nothing_was_stopped(ports):
-        return _nothing_to_wait_for(ports, gate, "this run has already stopped the controllers")
-    begin = check_begin(ports, plan, gate)
+def _controllers_stop(run: Run, gate: Gate) -> GateCheck:
+    if not nothing_was_stopped(run.ports):
+        return _nothing_to_wait_for(run.ports, gate, "this run has already stopped the controllers")
+    begin = check_begin(run, gate)
     if begin.is_held:
         return begin
-    state = observe_some(ports, ports.cluster.nodes, metrics=False)
-    seen = check_before_controllers_stop(ports.cluster, state, ports.admin.movements())
+    state = observe_some(run.ports, run.cluster.nodes, metrics=False)
+    seen = check_before_controllers_stop(run.cluster, state, run.ports.admin.movements())
     return replace(seen, conditions=(*begin.conditions, *seen.conditions))
 
 
-def _begins(ports: ClusterPorts, plan: Plan, gate: Gate) -> GateCheck:
-    seen = check_begin(ports, plan, gate)
-    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "nothing holds the run")
+def _begins(run: Run, gate: Gate) -> GateCheck:
+    seen = check_begin(run, gate)
+    return seen if seen.conditions else _nothing_to_wait_for(run.ports, gate, "nothing holds the run")
 
 
-def _groups(ports: ReadPorts, plan: Plan, gate: Gate) -> GateCheck:
-    seen = check_groups(ports, plan)
-    return seen if seen.conditions else _nothing_to_wait_for(ports, gate, "no group loses its type by this plan")
+def _groups(run: ReadRun, gate: Gate) -> GateCheck:
+    seen = check_groups(run)
+    return seen if seen.conditions else _nothing_to_wait_for(run.ports, gate, "no group loses its type by this plan")
 
 
-CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
+CHECKS: Mapping[GateKind, Callable[[Run, Gate], GateCheck]] = {
     GateKind.BEFORE_STOP: _before_stop,
     GateKind.AFTER_START: _after_start,
     GateKind.FINALIZED: _finalized,
@@ -429,7 +426,7 @@ CHECKS: Mapping[GateKind, Callable[[ClusterPorts, Plan, Gate], GateCheck]] = {
     GateKind.CONTROLLERS_STOP: _controllers_stop,
     GateKind.NODES_STOP: _begins,
     GateKind.NEXT_CHANGE: _begins,
-    GateKind.METADATA_LOG: lambda ports, plan, gate: check_metadata_logs(ports, plan),
+    GateKind.METADATA_LOG: lambda run, gate: check_metadata_logs(run),
     GateKind.LEVELS: _all_levels,
 }
 
@@ -466,15 +463,14 @@ def policy_of(ports: ReadPorts, kind: GateKind, request: Request, plan: Plan | N
     )
 
 
-def watch_of(ports: ReadPorts, plan: Plan, gate: Gate, policy: GatePolicy) -> GateWatch:
+def watch_of(run: ReadRun, gate: Gate, policy: GatePolicy) -> GateWatch:
     """Return a new watch of a gate. Every check passes at least as long as the conditions from outside require."""
-    times = [one.for_s for one in outside_conditions(ports, plan, gate)]
+    times = [one.for_s for one in outside_conditions(run, gate)]
     return GateWatch(policy=replace(policy, soak_s=max(policy.soak_s, *times, 0.0)))
 
 
 def wait_for_gate(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gate: Gate,
     policy: GatePolicy,
     on_check: Callable[[GateCheck, str], None] | None = None,
@@ -488,12 +484,11 @@ def wait_for_gate(
         if on_check is not None:
             on_check(seen, message)
 
-    wait_for_gates(ports, plan, (gate,), policy, on_check_of)
+    wait_for_gates(run, (gate,), policy, on_check_of)
 
 
 def wait_for_gates(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gates: Sequence[Gate],
     policy: GatePolicy,
     on_check: Callable[[Gate, GateCheck, str], None],
@@ -502,12 +497,12 @@ def wait_for_gates(
 
     A gate that fails does not end the wait for the others. Raises RefusedError if one has failed.
     """
-    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
-    while not check_gates(ports, plan, gates, watches, on_check).done:
+    watches = [watch_of(run, gate, policy) for gate in gates]
+    while not check_gates(run, gates, watches, on_check).done:
         held = any(watch.is_held for watch in watches)
-        ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
+        run.ports.clock.sleep(HELD_INTERVAL_S if held else policy.interval_s)
     if any(watch.status is not None and watch.status.state is WatchState.FAILED for watch in watches):
-        raise gate_failure(plan, gates, watches)
+        raise gate_failure(run.plan, gates, watches)
 
 
 def gate_failure(plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]) -> RefusedError:
@@ -529,8 +524,7 @@ def log_of(node_id: int) -> str:
 
 
 def check_gates(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gates: Sequence[Gate],
     watches: Sequence[GateWatch],
     on_check: Callable[[Gate, GateCheck, str], None] | None = None,
@@ -541,15 +535,15 @@ def check_gates(
     """
     # The gates before the stops of a batch are of one moment. Older values can only make a gate pass or wait: the check
     # right before the stop reads all of them again.
-    observed = cache(lambda: observe_all(ports, min_isr_age_s=MIN_ISR_AGE_S))
+    observed = cache(lambda: observe_all(run.ports, min_isr_age_s=MIN_ISR_AGE_S))
     for gate, watch in zip(gates, watches, strict=True):
         if watch.is_done:
             continue
-        seen = check_gate(ports, plan, gate, observed)
-        status = watch.add(seen, ports.clock.now())
+        seen = check_gate(run, gate, observed)
+        status = watch.add(seen, run.ports.clock.now())
         if on_check is not None:
             on_check(gate, seen, status.message)
-        record_outcome(ports, gate.ref, seen, status)
+        record_outcome(run.ports, gate.ref, seen, status)
     return _joined(gates, watches)
 
 

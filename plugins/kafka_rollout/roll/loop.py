@@ -54,7 +54,7 @@ from kafka_rollout.gates.gate import (
     WatchStatus,
     gates_of_nodes,
 )
-from kafka_rollout.model.plan import BatchStep, Plan, ReleaseStep
+from kafka_rollout.model.plan import BatchStep, ReleaseStep
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.node_steps import (
@@ -64,6 +64,7 @@ from kafka_rollout.observation.node_steps import (
     rollback_release_steps,
     running_release,
 )
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.gate_checks import check_gates, watch_of
 from kafka_rollout.roll.node import (
     find_down_first,
@@ -98,8 +99,7 @@ OnCheck = Callable[[Gate, GateCheck, str], None]
 class Roll:
     """Batches of a run in their order. `roll_of` makes it."""
 
-    ports: ClusterPorts
-    plan: Plan
+    run: Run
     batches: tuple[BatchStep, ...]
     of: RollOf
 
@@ -108,34 +108,34 @@ class Roll:
         return self.of is RollOf.ROLLBACK
 
     def nodes(self, batch: BatchStep) -> tuple[NodeSpec, ...]:
-        return tuple(self.ports.cluster.node(node_id) for node_id in batch.node_ids)
+        return tuple(self.run.cluster.node(node_id) for node_id in batch.node_ids)
 
 
-def roll_of(ports: ClusterPorts, plan: Plan, of: RollOf = RollOf.PLAN) -> Roll:
+def roll_of(run: Run, of: RollOf = RollOf.PLAN) -> Roll:
     """Return the batches of a plan; those of a rollback are the ones that `begin_rollback` has recorded."""
-    return Roll(ports=ports, plan=plan, batches=batches_of(of, ports.run.events(), plan), of=of)
+    return Roll(run=run, batches=batches_of(of, run.history.events(), run.plan), of=of)
 
 
-def begin_rollback(ports: ClusterPorts, plan: Plan) -> Roll:
+def begin_rollback(run: Run) -> Roll:
     """Record the batches of the rollback, from the one where the run stopped, and return it. Observes every node.
 
     It has the nodes that this run touched or that run a newer release of the plan, and no node that kept its release.
     Nodes that a second restart left without a process are first, because the gates of all others would wait for them.
     Raises RefusedError if the run changes no release.
     """
-    refuse_restart(plan)
-    first = find_down_first(ports, plan)
+    refuse_restart(run.plan)
+    first = find_down_first(run)
     found = [
         (step, node_step.node_id)
-        for step in rollback_release_steps(plan)
+        for step in rollback_release_steps(run.plan)
         for node_step in step.order
-        if must_roll_back(ports, plan, step, ports.cluster.node(node_step.node_id))
+        if must_roll_back(run, step, run.cluster.node(node_step.node_id))
     ]
     found.sort(key=lambda one: one[1] not in first)
     batches = groupby(found, key=lambda one: (one[0].key, one[0].batch_of(one[1])))
     planned = tuple((key, tuple(node_id for _, node_id in nodes)) for (key, _), nodes in batches)
-    ports.run.record(RollbackPlanned(batches=planned))
-    return roll_of(ports, plan, RollOf.ROLLBACK)
+    run.history.record(RollbackPlanned(batches=planned))
+    return roll_of(run, RollOf.ROLLBACK)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -159,7 +159,7 @@ class BatchWatch:
 
     def wait_for_response(self, roll: Roll, kind: GateKind, error: TransientError) -> BatchStatus:
         """Return the status of a gate that cannot be checked now: it fails after the gate timeout."""
-        now = roll.ports.clock.monotonic()
+        now = roll.run.ports.clock.monotonic()
         self.silent_since = now if self.silent_since is None else self.silent_since
         is_over = now - self.silent_since > self.policy(kind).timeout_s
         message = f"waits for a response: {error}"
@@ -169,8 +169,8 @@ class BatchWatch:
         """Check the gates once; begin a new watch if they are others than before, or if the watch is over."""
         if gates != self.gates or all(watch.is_done for watch in self.watches):
             self.gates = gates
-            self.watches = tuple(watch_of(roll.ports, roll.plan, gate, self.policy(gate.kind)) for gate in gates)
-        return check_gates(roll.ports, roll.plan, self.gates, self.watches, on_check)
+            self.watches = tuple(watch_of(roll.run, gate, self.policy(gate.kind)) for gate in gates)
+        return check_gates(roll.run, self.gates, self.watches, on_check)
 
     @property
     def interval_s(self) -> float:
@@ -203,7 +203,7 @@ def recorded(part: BatchPart) -> Callable[[CheckGate], CheckGate]:
         @wraps(check)
         def gate(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnCheck | None = None) -> BatchStatus:
             follows = part is BatchPart.GATE_AFTER and not roll.of.is_offline  # its replacement had its turn
-            if not follows and (turn := find_turn(roll, batch, roll.ports.run.events())):
+            if not follows and (turn := find_turn(roll, batch, roll.run.history.events())):
                 return BatchStatus(state=WatchState.WAITING, message=turn)
             was_done = _is_done(roll, batch, part)
             if not was_done:
@@ -229,11 +229,11 @@ def record_failure(roll: Roll, batch: BatchStep, reason: str) -> None:
     """Record that the part of a batch that has begun failed, and that no approver was asked."""
     began = (part for part in reversed(BatchPart) if isinstance(_newest(roll, batch, part), StepBegan))
     part = next(began, BatchPart.GATE_BEFORE)
-    roll.ports.run.record(_ended(roll, batch, part, StepOutcome.FAILED, reason))
+    roll.run.history.record(_ended(roll, batch, part, StepOutcome.FAILED, reason))
 
 
 def _newest(roll: Roll, batch: BatchStep, part: BatchPart) -> StepBegan | StepEnded | None:
-    return find_part_event(roll.ports.run.events(), roll.of.step_of(part), batch.index)
+    return find_part_event(roll.run.history.events(), roll.of.step_of(part), batch.index)
 
 
 def _is_done(roll: Roll, batch: BatchStep, part: BatchPart) -> bool:
@@ -243,12 +243,12 @@ def _is_done(roll: Roll, batch: BatchStep, part: BatchPart) -> bool:
 
 def _record_begin(roll: Roll, batch: BatchStep, part: BatchPart) -> None:
     if not isinstance(_newest(roll, batch, part), StepBegan):
-        roll.ports.run.record(StepBegan(step=roll.of.step_of(part), batch=batch.index))
+        roll.run.history.record(StepBegan(step=roll.of.step_of(part), batch=batch.index))
 
 
 def _record_done(roll: Roll, batch: BatchStep, part: BatchPart) -> None:
     if not _is_done(roll, batch, part):
-        roll.ports.run.record(_ended(roll, batch, part, StepOutcome.DONE))
+        roll.run.history.record(_ended(roll, batch, part, StepOutcome.DONE))
 
 
 def _ended(roll: Roll, batch: BatchStep, part: BatchPart, outcome: StepOutcome, reason: str = "") -> StepEnded:
@@ -263,7 +263,7 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
     after the first node or first batch, the end of a pause of the plan. Then the conditions before the stop must hold
     for all nodes that stop together. Of a batch that restarts in parts, the gates of the begun nodes pass first.
     """
-    ports, plan, events = roll.ports, roll.plan, roll.ports.run.events()
+    run, events = roll.run, roll.run.history.events()
     part, nodes = _next_of(roll, batch)
     if part is Part.GATE_AFTER and has_nodes_left(roll, batch):
         status = watch.check(roll, gates_of_nodes(GateKind.AFTER_START, batch.release_step, nodes), on_check)
@@ -275,7 +275,7 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
     if (what := due_approval(roll, batch)) is not None:
         why = f"The {what.noun()} has passed, and the next nodes need an approval."
         return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
-    if why := ask_at_pause(ports, plan, batch.release_step, nodes[0], events):
+    if why := ask_at_pause(run, batch.release_step, nodes[0], events):
         return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
     if part is not Part.GATE_BEFORE:
         return BatchStatus(state=WatchState.PASSED, message="its stop was requested")
@@ -291,7 +291,7 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
     them. Raises HeldError if the batch must wait in `gate_before` again: an earlier batch has not passed, an approval
     between batches is missing or not confirmed, or something holds its stop. Raises as `replace_nodes`.
     """
-    ports, plan, events = roll.ports, roll.plan, roll.ports.run.events()
+    run, events = roll.run, roll.run.history.events()
     part, nodes = _next_of(roll, batch)
     needs_replacement = part in {Part.GATE_BEFORE, Part.REPLACEMENT}
     if needs_replacement and (turn := find_turn(roll, batch, events)):
@@ -303,7 +303,7 @@ def replace(roll: Roll, batch: BatchStep) -> bool:
             _refuse_unapproved(roll, batch, nodes[0], events)
         if part is Part.GATE_BEFORE:
             nodes = _nodes_to_stop(events, batch, nodes)
-        replace_nodes(ports, plan, batch.release_step, nodes)
+        replace_nodes(run, batch.release_step, nodes)
     if has_nodes_left(roll, batch):
         return True
     _record_done(roll, batch, BatchPart.REPLACE)
@@ -329,9 +329,9 @@ def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChec
 
 def due_approval(roll: Roll, batch: BatchStep) -> ApprovalOf | None:
     """Return the approval that the batch needs and that is not given, by the history alone."""
-    events = roll.ports.run.events()
-    for what in () if roll.is_rollback else approvals_between(events, roll.plan, batch):
-        given = newest_decision(events, what, roll.plan.hash)
+    events = roll.run.history.events()
+    for what in () if roll.is_rollback else approvals_between(events, roll.run.plan, batch):
+        given = newest_decision(events, what, roll.run.plan.hash)
         if given is None or given.decision != Decision.APPROVED or find_invalidity(events, given):
             return what
         if is_refuted(events, given):
@@ -345,14 +345,14 @@ def split(roll: Roll, batch: BatchStep) -> str:
     Return the reason why they are not one part.
     """
     nodes = _next_of(roll, batch)[1]
-    parts, why = find_parts(roll.ports, roll.plan, nodes)
-    roll.ports.run.record(BatchSplit(parts=parts, sentence=why, release_step=batch.release_step.key))
+    parts, why = find_parts(roll.run, nodes)
+    roll.run.history.record(BatchSplit(parts=parts, sentence=why, release_step=batch.release_step.key))
     return why
 
 
 def open_nodes(roll: Roll, batch: BatchStep) -> tuple[NodeSpec, ...]:
     """Return the nodes that this run has stopped or started, and whose gate after the start has not passed since."""
-    events = roll.ports.run.events()
+    events = roll.run.history.events()
     passed = passed_node_steps(events)
     return tuple(
         node
@@ -366,11 +366,11 @@ def start_again(roll: Roll, batch: BatchStep) -> bool:
 
     Return False if this run has stopped none of them, so that the batch only begins again.
     """
-    ports, events, acted = roll.ports, roll.ports.run.events(), open_nodes(roll, batch)
+    run, events, acted = roll.run, roll.run.history.events(), open_nodes(roll, batch)
     if len(batch.node_ids) > 1:
-        acted = tuple(node for node in acted if has_failed(ports, batch.release_step, node, events))
+        acted = tuple(node for node in acted if has_failed(run.ports, batch.release_step, node, events))
     for node in acted:
-        restart_node(ports, roll.plan, batch.release_step, node, [one for one in acted if one != node])
+        restart_node(run, batch.release_step, node, [one for one in acted if one != node])
     return bool(acted)
 
 
@@ -387,14 +387,14 @@ def name_of(batch: BatchStep) -> str:
 
 def has_nodes_left(roll: Roll, batch: BatchStep) -> bool:
     """Return whether a node of the batch must still be stopped or started."""
-    ports, events = roll.ports, roll.ports.run.events()
-    parts = {next_part(ports, roll.plan, batch.release_step, node, events) for node in roll.nodes(batch)}
+    run, events = roll.run, roll.run.history.events()
+    parts = {next_part(run, batch.release_step, node, events) for node in roll.nodes(batch)}
     return bool(parts & {Part.GATE_BEFORE, Part.REPLACEMENT})
 
 
 def _next_of(roll: Roll, batch: BatchStep) -> tuple[Part, tuple[NodeSpec, ...]]:
-    ports = roll.ports
-    return next_part_of_batch(ports, roll.plan, batch.release_step, roll.nodes(batch), ports.run.events())
+    run = roll.run
+    return next_part_of_batch(run, batch.release_step, roll.nodes(batch), run.history.events())
 
 
 def _begins(roll: Roll, batch: BatchStep, part: Part) -> bool:
@@ -403,7 +403,7 @@ def _begins(roll: Roll, batch: BatchStep, part: Part) -> bool:
     A stop that only the history shows has begun nothing.
     """
     if part is Part.REPLACEMENT:
-        return not has_begun(roll.ports, roll.plan, batch.release_step, batch.node_ids, roll.ports.run.events())
+        return not has_begun(roll.run, batch.release_step, batch.node_ids, roll.run.history.events())
     return part is Part.GATE_BEFORE
 
 
@@ -415,14 +415,14 @@ def _refuse_unapproved(roll: Roll, batch: BatchStep, node: NodeSpec, events: Seq
     """
     if roll.is_rollback:
         return
-    ports, plan = roll.ports, roll.plan
+    run = roll.run
     try:
-        refuse_unproved_pause(ports, plan)
-        for what in approvals_between(events, plan, batch):
-            require_approval(ports, plan, what)
+        refuse_unproved_pause(run)
+        for what in approvals_between(events, run.plan, batch):
+            require_approval(run, what)
     except RefusedError as error:  # it is due again
         raise HeldError(error.sentence, remedy=error.remedy) from error
-    if why := due_pause(ports, plan, batch.release_step, node, ports.run.events()):
+    if why := due_pause(run, batch.release_step, node, run.history.events()):
         raise HeldError(f"The plan pauses before node {node.node_id}: {why}")
 
 
@@ -434,17 +434,17 @@ def _nodes_to_stop(events: Sequence[Event], batch: BatchStep, nodes: Sequence[No
 
 def _watched_nodes(roll: Roll, batch: BatchStep) -> tuple[NodeSpec, ...]:
     """Return the nodes whose gate after the start is open; record that it passed for those with nothing left."""
-    events, key, found = roll.ports.run.events(), batch.release_step.key, list[NodeSpec]()
+    events, key, found = roll.run.history.events(), batch.release_step.key, list[NodeSpec]()
     passed = passed_node_steps(events)
     if roll.of.is_offline:
         return tuple(node for node in roll.nodes(batch) if (key, node.node_id) not in passed)
     for node in roll.nodes(batch):
-        if next_part(roll.ports, roll.plan, batch.release_step, node, events) is not Part.NOTHING:
+        if next_part(roll.run, batch.release_step, node, events) is not Part.NOTHING:
             found.append(node)
         elif (key, node.node_id) not in passed:
             ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node.node_id)
             message = f"nothing was left to do on node {node.node_id} in this release step"
-            roll.ports.run.record(GatePassed(ref=ref, gate=f"after node {node.node_id}", message=message))
+            roll.run.history.record(GatePassed(ref=ref, gate=f"after node {node.node_id}", message=message))
     return tuple(found)
 
 
@@ -455,16 +455,14 @@ class Part(StrEnum):
     NOTHING = "nothing"
 
 
-def next_part(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]
-) -> Part:
+def next_part(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> Part:
     """Return what is left of a node step. `events`: of the run, with all of this node.
 
     After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
     started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
     RefusedError for a release outside the release step, TransientError if the node does not respond.
     """
-    state = node_step_state(ports, plan, release_step, node)
+    state = node_step_state(run, release_step, node)
     if state is NodeStepState.PAST:
         return Part.NOTHING
     after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id)
@@ -474,13 +472,13 @@ def next_part(
     last = last_act_on_node(events, release_step.key, node.node_id)
     if isinstance(last, Started):
         # With another release after a passed gate, an operator has started it: its node step begins again.
-        reverted = passed and running_release(ports, node) is not None
+        reverted = passed and running_release(run.ports, node) is not None
         return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
     return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
 
 
 def next_part_of_batch(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], events: Sequence[Event]
+    run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], events: Sequence[Event]
 ) -> tuple[Part, tuple[NodeSpec, ...]]:
     """Return the next part of the node steps of a batch, and its nodes. What this run has begun is finished first.
 
@@ -489,12 +487,12 @@ def next_part_of_batch(
     """
     of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
     for node in nodes:
-        part = next_part(ports, plan, release_step, node, events)
-        if part is Part.GATE_BEFORE and is_under_way(ports, plan, release_step, node):
+        part = next_part(run, release_step, node, events)
+        if part is Part.GATE_BEFORE and is_under_way(run, release_step, node):
             part = Part.REPLACEMENT
         of_part[part].append(node)
     if replaced := of_part[Part.REPLACEMENT]:
-        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(ports, plan, release_step, one)]
+        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(run, release_step, one)]
         return Part.REPLACEMENT, (*replaced, *started)
     for part in (Part.GATE_AFTER, Part.GATE_BEFORE):
         if of_part[part]:
@@ -518,13 +516,13 @@ def _node_of(event: Started | GateFailed) -> int | None:
     return event.node_id if isinstance(event, Started) else event.ref.node_id
 
 
-def is_under_way(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def is_under_way(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Return whether this run has stopped or started the node in the release step, so that it must be finished first.
 
     In a rollback, this is a node that the run stopped in either direction and that has no process.
     """
-    if node_step_state(ports, plan, release_step, node) is not NodeStepState.NEEDED:
+    if node_step_state(run, release_step, node) is not NodeStepState.NEEDED:
         return True
-    if ports.runtime.process(node).pid is None:
-        return was_stopped(ports, plan, release_step, node.node_id)
-    return stop_is_under_way(ports, release_step, node)
+    if run.ports.runtime.process(node).pid is None:
+        return was_stopped(run, release_step, node.node_id)
+    return stop_is_under_way(run.ports, release_step, node)

@@ -21,8 +21,9 @@ from kafka_rollout.metadata_log.metadata_scan import (
 )
 from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
+from kafka_rollout.observation.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.observation.node_steps import is_rollback_step
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.downgrade_scans import (
     METADATA_LOGS_CHECK,
     metadata_findings,
@@ -43,41 +44,41 @@ from kafka_rollout.run.step_events import (
 _AT_ONCE = 2  # each starts a JVM
 
 
-def scan_metadata_logs(ports: ClusterPorts, plan: Plan) -> Plan:
+def scan_metadata_logs(run: Run) -> Plan:
     """Scan every node's log for every release of the path, and add the findings to the plan."""
-    scans, unreadable = _scan_all(ports, plan)
-    _record(ports, ScanStage.BEFORE, scans)
-    logs, with_backup = ports.metadata_logs, nodes_with_backup(ports.cluster, plan, scans) - set(unreadable)
+    scans, unreadable = _scan_all(run)
+    _record(run.ports, ScanStage.BEFORE, scans)
+    logs, with_backup = run.ports.metadata_logs, nodes_with_backup(run.cluster, run.plan, scans) - set(unreadable)
     spaces = [
         LogSpace(node_id=node.node_id, log_bytes=logs.log_bytes(node), free_bytes=logs.free_bytes(node))
-        for node in ports.cluster.nodes
+        for node in run.cluster.nodes
         if node.node_id in with_backup
     ]
     found = (
-        *unreadable_log_findings(unreadable, ports.cluster),
-        *metadata_findings(plan, scans),
+        *unreadable_log_findings(unreadable, run.cluster),
+        *metadata_findings(run.plan, scans),
         *backup_space_findings(spaces),
     )
-    return replace_findings(ports, METADATA_LOGS_CHECK.ran(found))
+    return replace_findings(run.ports, METADATA_LOGS_CHECK.ran(found))
 
 
-def find_metadata_logs(ports: ReadPorts, plan: Plan) -> Checked:
+def find_metadata_logs(run: ReadRun) -> Checked:
     """Check every node's log for every release of a downgrade that is not begun. Unknown for those not readable."""
     try:
-        scans, unreadable = _scan_all(ports, plan)
+        scans, unreadable = _scan_all(run)
     except RolloutError as error:
         return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
-    unseen = f"The runtime {ports.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
-    return METADATA_LOGS_CHECK.ran(metadata_findings(plan, scans), unknown=unseen)
+    unseen = f"The runtime {run.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
+    return METADATA_LOGS_CHECK.ran(metadata_findings(run.plan, scans), unknown=unseen)
 
 
-def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
+def check_metadata_logs(run: Run) -> GateCheck:
     """Check whether every node can start on every release of the path, if needed after a trim.
 
     The check is recorded.
     """
-    scans, unreadable = _scan_all(ports, plan)
-    _record(ports, ScanStage.READY, scans)
+    scans, unreadable = _scan_all(run)
+    _record(run.ports, ScanStage.READY, scans)
     conditions = [
         GateCondition(
             name=f"node {node_id}'s metadata log", is_met=False, evidence="the runtime cannot read files on the node"
@@ -96,21 +97,21 @@ def check_metadata_logs(ports: ClusterPorts, plan: Plan) -> GateCheck:
         conditions.append(
             GateCondition(name=f"node {node_id}'s metadata log for {scan.release}", is_met=is_met, evidence=evidence)
         )
-    return GateCheck(gate="metadata-log", at=ports.clock.now(), conditions=tuple(conditions))
+    return GateCheck(gate="metadata-log", at=run.ports.clock.now(), conditions=tuple(conditions))
 
 
-def refuse_unreadable(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def refuse_unreadable(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Check the log before the stop; does nothing in an upgrade.
 
     Raises RefusedError if the release cannot start on this log, or only after a trim that was not approved. Raises
     TransientError if a snapshot must be written first.
     """
-    if not starts_older_release(plan, release_step):
+    if not starts_older_release(run.plan, release_step):
         return
-    scan = scan_log(ports, plan, node, release_step.to_release)
+    scan = scan_log(run, node, release_step.to_release)
     needs = scan.readiness
     if needs is LogReadiness.READY or (
-        needs is LogReadiness.TRIM and node.node_id in planned_trims(ports.run.events())
+        needs is LogReadiness.TRIM and node.node_id in planned_trims(run.history.events())
     ):
         return
     if needs is LogReadiness.SNAPSHOT:
@@ -127,20 +128,20 @@ def refuse_unreadable(ports: ReadPorts, plan: Plan, release_step: ReleaseStep, n
     )
 
 
-def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def make_readable(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Make the metadata log of a stopped node readable for the release of the release step.
 
     Idempotent: the log shows what was done. Raises FatalError if it is not possible; the node is then stopped.
     """
-    if not starts_older_release(plan, release_step):
+    if not starts_older_release(run.plan, release_step):
         return
     try:
-        scan = scan_log(ports, plan, node, release_step.to_release)
+        scan = scan_log(run, node, release_step.to_release)
         if scan.fails_at_bootstrap:
-            _replace_bootstrap(ports, plan, release_step, node)
+            _replace_bootstrap(run, release_step, node)
         if scan.readiness is LogReadiness.TRIM:
-            result = ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=plan.cluster_id)
-            ports.run.record(
+            result = run.ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=run.plan.cluster_id)
+            run.history.record(
                 Trimmed(
                     node_id=node.node_id,
                     release_step=release_step.key,
@@ -160,13 +161,13 @@ def make_readable(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, no
         ) from error
 
 
-def _replace_bootstrap(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    highest = ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
-    level = min(highest, plan.levels.get(METADATA_VERSION, highest))
-    backup = ports.metadata_logs.replace_bootstrap(
-        node, level=level, release=release_step.to_release, cluster_id=plan.cluster_id
+def _replace_bootstrap(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
+    highest = run.ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
+    level = min(highest, run.plan.levels.get(METADATA_VERSION, highest))
+    backup = run.ports.metadata_logs.replace_bootstrap(
+        node, level=level, release=release_step.to_release, cluster_id=run.plan.cluster_id
     )
-    ports.run.record(
+    run.history.record(
         BootstrapReplaced(
             node_id=node.node_id,
             release_step=release_step.key,
@@ -181,16 +182,16 @@ def starts_older_release(plan: Plan, release_step: ReleaseStep) -> bool:
     return plan.direction is Direction.DOWNGRADE and not is_rollback_step(plan, release_step)
 
 
-def _scan_all(ports: ReadPorts, plan: Plan) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
+def _scan_all(run: ReadRun) -> tuple[list[tuple[int, MetadataScan]], list[int]]:
     """Return (node id, scan) for every node and release of the path, and the nodes that cannot be read."""
-    unreadable = [node.node_id for node in ports.cluster.nodes if ports.runtime.metadata_log_dir(node) is None]
+    unreadable = [node.node_id for node in run.cluster.nodes if run.ports.runtime.metadata_log_dir(node) is None]
     asked = [
         (node, release_step.to_release)
-        for release_step in plan.release_steps
-        for node in ports.cluster.nodes
+        for release_step in run.plan.release_steps
+        for node in run.cluster.nodes
         if node.node_id not in unreadable
     ]
-    scans = at_once(lambda one: scan_log(ports, plan, *one), asked, most=_AT_ONCE)
+    scans = at_once(lambda one: scan_log(run, *one), asked, most=_AT_ONCE)
     return [(node.node_id, found) for (node, _), found in zip(asked, scans, strict=True)], unreadable
 
 

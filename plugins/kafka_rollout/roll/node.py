@@ -31,6 +31,7 @@ from kafka_rollout.observation.node_steps import (
     running_release,
     stop_node,
 )
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop, observe_all
@@ -41,19 +42,17 @@ from kafka_rollout.run.events import ApprovalOf
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
 
-def needs_replacement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def needs_replacement(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
-    return node_step_state(ports, plan, release_step, node) is NodeStepState.NEEDED
+    return node_step_state(run, release_step, node) is NodeStepState.NEEDED
 
 
-def replace_node(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def replace_node(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Replace the binary of one node, as `replace_nodes`. Return whether it was started now."""
-    return bool(replace_nodes(ports, plan, release_step, (node,)))
+    return bool(replace_nodes(run, release_step, (node,)))
 
 
-def replace_nodes(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
-) -> tuple[int, ...]:
+def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> tuple[int, ...]:
     """Replace the binary of the nodes of a batch: check findings and gates, record their states, stop, install, start.
 
     Returns the ids of the nodes that were started now.
@@ -64,39 +63,39 @@ def replace_nodes(
     (a gate before the stop does not pass now, or no response: call again), FatalError (a process is gone after the
     start: retry or roll back).
     """
-    if plan.lowering is Lowering.OFFLINE:
+    if run.plan.lowering is Lowering.OFFLINE:
         raise RefusedError(
-            f"The plan of cluster {plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
+            f"The plan of cluster {run.plan.cluster} is an offline downgrade, so nodes are not replaced one by one.",
             remedy="Use the offline steps. To undo, run `kafka-rollout rollback`.",
         )
     what = words.nodes(node.node_id for node in nodes)
-    _begin(ports, plan, release_step, what, "Replace")
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Replacing {what}"):
+    _begin(run, release_step, what, "Replace")
+    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Replacing {what}"):
         needed: list[NodeSpec] = []
         stopping: list[NodeSpec] = []
         for node in nodes:
-            process = ports.runtime.process(node)
-            if not needs_replacement(ports, plan, release_step, node):
+            process = run.ports.runtime.process(node)
+            if not needs_replacement(run, release_step, node):
                 continue
-            _refuse_other_release(ports, release_step, node)
+            _refuse_other_release(run.ports, release_step, node)
             needed.append(node)
             if process.pid is not None:
                 stopping.append(node)
             else:
-                _refuse_unexplained_absence(ports, release_step, node)
+                _refuse_unexplained_absence(run.ports, release_step, node)
         begun = False  # a pause does not begin between the drains of a batch
-        whole, gates = cache(lambda: observe(ports)), cache(lambda: observe_all(ports))
+        whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
             shared = (whole, gates) if others and not begun else None  # a drain changes the cluster
-            begun |= prepare_stop(ports, plan, release_step, node, others, has_begun=begun, shared=shared)
+            begun |= prepare_stop(run, release_step, node, others, has_begun=begun, shared=shared)
         if len(nodes) > 1 and stopping:
-            check_batch(ports, plan, release_step, nodes, stopping)
+            check_batch(run, release_step, nodes, stopping)
 
         def act(node: NodeSpec) -> None:
             if node in stopping:
-                _stop(ports, release_step, node)
-            _start(ports, plan, release_step, node)
+                _stop(run.ports, release_step, node)
+            _start(run, release_step, node)
 
         _at_the_same_time(act, needed)
         return tuple(node.node_id for node in needed)
@@ -114,63 +113,61 @@ def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]
         raise min(errors, key=lambda error: isinstance(error, TransientError))
 
 
-def restart_node(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec, together: Sequence[NodeSpec] = ()
-) -> None:
+def restart_node(run: Run, release_step: ReleaseStep, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> None:
     """Start the node on the release of the release step again; kill a hanging process first.
 
     `together`: nodes of its batch that are down too. Raises TransientError if the rest of the cluster cannot spare a
     process that still runs.
     """
-    _begin(ports, plan, release_step, words.nodes([node.node_id]), "Retry")
-    if not was_stopped(ports, plan, release_step, node.node_id):
+    _begin(run, release_step, words.nodes([node.node_id]), "Retry")
+    if not was_stopped(run, release_step, node.node_id):
         raise RefusedError(
             f"Node {node.node_id} was not stopped by this run in release step {release_step.key}, so it cannot be "
             "started again.",
             remedy="Wait for its node step.",
         )
-    with ports.lock.acting(ports.cluster.name, ports.run_id, f"Restarting node {node.node_id}"):
-        _refuse_other_release(ports, release_step, node)
-        if ports.runtime.process(node).pid is not None:
-            run_commands_before_stop(ports, release_step, node)
-            refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
+    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Restarting node {node.node_id}"):
+        _refuse_other_release(run.ports, release_step, node)
+        if run.ports.runtime.process(node).pid is not None:
+            run_commands_before_stop(run.ports, release_step, node)
+            refuse_unsafe_node_stop(run.ports, release_step, node, check_stop_is_safe(run, node, together))
             # *Retry* comes from a named approver, which is required for a kill.
-            _stop(ports, release_step, node, force=True)
-        _start(ports, plan, release_step, node)
+            _stop(run.ports, release_step, node, force=True)
+        _start(run, release_step, node)
 
 
-def was_stopped(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node_id: int) -> bool:
+def was_stopped(run: Run, release_step: ReleaseStep, node_id: int) -> bool:
     """Return whether this run stopped the node in this release step (for a rollback: in either direction)."""
-    return load_before_stop(ports, plan, release_step, node_id) is not None
+    return load_before_stop(run, release_step, node_id) is not None
 
 
-def find_down_first(ports: ClusterPorts, plan: Plan) -> frozenset[int]:
+def find_down_first(run: Run) -> frozenset[int]:
     """Return the nodes that a rollback takes first: those without a process after a second restart.
 
     A node that failed in its only restart is the first of the reversed order. One that failed in its second restart is
     not, and the gates of the nodes before it would wait for it.
     """
-    again = plan.registration_step
+    again = run.plan.registration_step
     if again is None:
         return frozenset()
     ids = [one.node_id for one in again.order]
-    return frozenset(one for one in ids if ports.runtime.process(ports.cluster.node(one)).pid is None)
+    return frozenset(one for one in ids if run.ports.runtime.process(run.cluster.node(one)).pid is None)
 
 
-def must_roll_back(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def must_roll_back(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
     """Return whether the rollback has the node in this release step, which is one of `rollback_release_steps`."""
-    before = rollback_release_steps(plan)
+    before = rollback_release_steps(run.plan)
     # A node with one of these releases is rolled back through the release steps before this one, and then this one.
     beyond = {earlier.from_release for earlier in before[: before.index(release_step)]}
-    if running_release(ports, node) in beyond:
+    if running_release(run.ports, node) in beyond:
         return True
-    state = node_step_state(ports, plan, release_step, node)
-    ours = was_stopped(ports, plan, release_step, node.node_id)
+    state = node_step_state(run, release_step, node)
+    ours = was_stopped(run, release_step, node.node_id)
     if state is not NodeStepState.NEEDED:
         return state is NodeStepState.RUNS_TARGET and ours
     # A node that failed to start on the via release never reached the last release step: nothing is to roll back there.
-    is_down = ports.runtime.process(node).pid is None
-    return ours or not (is_down and any(was_stopped(ports, plan, one, node.node_id) for one in plan.release_steps))
+    is_down = run.ports.runtime.process(node).pid is None
+    return ours or not (is_down and any(was_stopped(run, one, node.node_id) for one in run.plan.release_steps))
 
 
 def refuse_restart(plan: Plan) -> None:
@@ -182,11 +179,11 @@ def refuse_restart(plan: Plan) -> None:
         )
 
 
-def _begin(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: str, verb: str) -> None:
-    check_plan(ports, plan.hash)
-    what = ApprovalOf.ROLL_BACK if is_rollback_step(plan, release_step) else ApprovalOf.ROLL
-    require_approval(ports, plan, what)
-    lock.acquire_lock(ports, f"{verb} {nodes} ({release_step.from_release} to {release_step.to_release}).")
+def _begin(run: Run, release_step: ReleaseStep, nodes: str, verb: str) -> None:
+    check_plan(run.ports, run.plan.hash)
+    what = ApprovalOf.ROLL_BACK if is_rollback_step(run.plan, release_step) else ApprovalOf.ROLL
+    require_approval(run, what)
+    lock.acquire_lock(run.ports, f"{verb} {nodes} ({release_step.from_release} to {release_step.to_release}).")
 
 
 def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
@@ -235,13 +232,13 @@ def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, for
     stop_node(ports, release_step, node, deadline_s=STOP_S, force=force)
 
 
-def _start(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
-    began = ports.clock.monotonic()
+def _start(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
+    began = run.ports.clock.monotonic()
     with _METADATA_LOGS:
-        make_readable(ports, plan, release_step, node)
+        make_readable(run, release_step, node)
     release = release_step.to_release
-    _refuse_other_release(ports, release_step, node)  # again: the stop can have taken minutes
+    _refuse_other_release(run.ports, release_step, node)  # again: the stop can have taken minutes
     if not release_step.restarts:
-        ports.runtime.install(node, release, plan.config_changes_of(node.node_id, release))
-    ports.runtime.start(node)
-    record_start(ports, release_step, node, seconds=ports.clock.monotonic() - began)
+        run.ports.runtime.install(node, release, run.plan.config_changes_of(node.node_id, release))
+    run.ports.runtime.start(node)
+    record_start(run.ports, release_step, node, seconds=run.ports.clock.monotonic() - began)

@@ -13,11 +13,12 @@ from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
-from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.plan import ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, run_commands_before_stop
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
@@ -53,17 +54,17 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 _CHECKED_S = 3600.0
 
 
-def find_parts(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> tuple[tuple[tuple[int, ...], ...], str]:
+def find_parts(run: Run, nodes: Sequence[NodeSpec]) -> tuple[tuple[tuple[int, ...], ...], str]:
     """Return the parts of a batch that can be stopped together with the placement and the ISRs of now, and the reason.
 
     The first part passes the gates of all its nodes, or every part is one node, whose gate waits.
     """
     alone = tuple((node.node_id,) for node in nodes)
     try:
-        state = observe_some(ports, ports.cluster.nodes, metrics=False)
-        batches = split_batch([node.node_id for node in nodes], state.partitions, plan.accept_unavailable)
-        first = [ports.cluster.node(node_id) for node_id in batches[0].node_ids]
-        checks = check_stops_are_safe(ports, plan, first, state)
+        state = observe_some(run.ports, run.cluster.nodes, metrics=False)
+        batches = split_batch([node.node_id for node in nodes], state.partitions, run.plan.accept_unavailable)
+        first = [run.cluster.node(node_id) for node_id in batches[0].node_ids]
+        checks = check_stops_are_safe(run, first, state)
     except TransientError as error:
         return alone, error.sentence
     if len(first) > 1 and (waits := [seen.waits_for for seen in checks if not seen.passes]):
@@ -72,8 +73,7 @@ def find_parts(ports: ClusterPorts, plan: Plan, nodes: Sequence[NodeSpec]) -> tu
 
 
 def prepare_stop(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     release_step: ReleaseStep,
     node: NodeSpec,
     together: tuple[NodeSpec, ...] = (),
@@ -88,26 +88,25 @@ def prepare_stop(
     first checks of a batch, which `check_batch` makes again before a node stops. Raises TransientError if the gate does
     not pass; a repeated call runs the commands again.
     """
-    if stop_is_under_way(ports, release_step, node):
+    if stop_is_under_way(run.ports, release_step, node):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        refuse_unsafe_node_stop(ports, release_step, node, check_stop_is_safe(ports, plan, node, together))
+        refuse_unsafe_node_stop(run.ports, release_step, node, check_stop_is_safe(run, node, together))
         return False
-    if not is_rollback_step(plan, release_step):
-        refuse_unproved_pause(ports, plan)
+    if not is_rollback_step(run.plan, release_step):
+        refuse_unproved_pause(run)
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
-    _record_before_stop(ports, release_step, node, _check_stop(ports, plan, gate, shared=shared))
-    has_commands = run_commands_before_stop(ports, release_step, node)
+    _record_before_stop(run.ports, release_step, node, _check_stop(run, gate, shared=shared))
+    has_commands = run_commands_before_stop(run.ports, release_step, node)
     if has_commands:
         gate = replace(gate, has_begun=bool(together), is_prepared=True)  # check_batch checks a batch again
-        state = _check_stop(ports, plan, gate, within_s=SAFE_AGAIN_WITHIN_S)
-        _record_before_stop(ports, release_step, node, state)
+        state = _check_stop(run, gate, within_s=SAFE_AGAIN_WITHIN_S)
+        _record_before_stop(run.ports, release_step, node, state)
     return has_commands
 
 
 def _check_stop(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     gate: Gate,
     *,
     within_s: float = 0.0,
@@ -117,55 +116,53 @@ def _check_stop(
     must pass; `shared`: as in `prepare_stop`."""
     release_step, node = gate.subject
     whole, observed = shared or (None, None)
-    events, key = ports.run.events(), release_step.key
-    if is_rollback_step(plan, release_step):
-        since = ports.clock.now() - _CHECKED_S
-        refuse_closed(ports, plan, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
-        _refuse_disagreement(ports, plan, release_step, node)
+    events, key = run.history.events(), release_step.key
+    if is_rollback_step(run.plan, release_step):
+        since = run.ports.clock.now() - _CHECKED_S
+        refuse_closed(run, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
+        _refuse_disagreement(run, release_step, node)
     else:
-        refuse_new_blockers(ports, plan, (release_step, node), state=whole() if whole else None)
-        refuse_unready(ports, plan, release_step, node)
+        refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
+        refuse_unready(run, release_step, node)
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
-            refuse_new_in_logs(ports, plan, release_step)
-        if not has_stopped_in_step(events, key, since=ports.clock.now() - _CHECKED_S):
-            refuse_new_losses(ports, plan)
-    ports.runtime.bring(node, release_step.to_release)
+            refuse_new_in_logs(run, release_step)
+        if not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S):
+            refuse_new_losses(run)
+    run.ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
-    began = ports.clock.now()  # a value from outside of an earlier gate does not count
+    began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
 
     def observe_again() -> ClusterState:
-        states.append(observed() if observed and not states else observe_all(ports))
+        states.append(observed() if observed and not states else observe_all(run.ports))
         return states[-1]
 
     seen = until(
-        ports.clock,
-        lambda: check_gate(ports, plan, gate, observe_again, not_before=began),
+        run.ports.clock,
+        lambda: check_gate(run, gate, observe_again, not_before=began),
         lambda seen: seen.passes or seen.is_held,
         for_s=within_s,
     )
-    refuse_unsafe_node_stop(ports, release_step, node, seen)
+    refuse_unsafe_node_stop(run.ports, release_step, node, seen)
     return states[-1] if states else observe_again()
 
 
-def check_batch(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, nodes: Sequence[NodeSpec], stopping: Sequence[NodeSpec]
-) -> None:
+def check_batch(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], stopping: Sequence[NodeSpec]) -> None:
     """Check right before the stops that the nodes of a batch can be stopped together, and record the states of now.
 
     The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
     run. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
     """
-    prepared = [node for node in stopping if not stop_is_under_way(ports, release_step, node)]
-    if prepared and not is_rollback_step(plan, release_step):
-        refuse_new_blockers(ports, plan)
-    state = observe_all(ports)
-    for node, seen in zip(nodes, check_stops_are_safe(ports, plan, nodes, state), strict=True):
-        refuse_unsafe_node_stop(ports, release_step, node, seen)
+    prepared = [node for node in stopping if not stop_is_under_way(run.ports, release_step, node)]
+    if prepared and not is_rollback_step(run.plan, release_step):
+        refuse_new_blockers(run)
+    state = observe_all(run.ports)
+    for node, seen in zip(nodes, check_stops_are_safe(run, nodes, state), strict=True):
+        refuse_unsafe_node_stop(run.ports, release_step, node, seen)
     if prepared:
         gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=prepared[0])
-        refuse_held(ports, plan, gate, "The stop of this batch", is_prepared=True)
+        refuse_held(run, gate, "The stop of this batch", is_prepared=True)
     for node in prepared:
-        _record_before_stop(ports, release_step, node, state)
+        _record_before_stop(run.ports, release_step, node, state)
 
 
 def refuse_unsafe_node_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, seen: GateCheck) -> None:
@@ -185,13 +182,13 @@ def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: No
     ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)
 
 
-def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *, first_stop: bool) -> None:
+def refuse_closed(run: Run, release_step: ReleaseStep, *, first_stop: bool) -> None:
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
 
     Before the first stop of the release step, and after a long pause, settings are read and validated. The coordinator
     logs are read if a release that this run started writes records that the older release cannot load.
     """
-    levels = range_findings(ports.catalogue, observe(ports), release_step.to_release)
+    levels = range_findings(run.ports.catalogue, observe(run.ports), release_step.to_release)
     if not levels.ok:
         raise RefusedError(
             f"{release_step.to_release} can no longer run this cluster: "
@@ -200,24 +197,24 @@ def refuse_closed(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, *,
         )
     if not first_stop:
         return
-    _refuse_settings(ports, release_step)
+    _refuse_settings(run.ports, release_step)
     source, target = release_step.from_release, release_step.to_release
-    unkept = (*unkept_acls(ports, source, target, node_configs(ports)), *unkept_metadata(ports, plan, release_step))
-    _refuse_found(ports, release_step, unkept)
-    java = check_java(ports, release_step.to_release)
-    configs = recheck_dynamic_configs(ports, plan, release_step.to_release)
-    _refuse_found(ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
-    if closing := _closing(ports, plan, release_step):
-        _refuse_unloadable(ports, plan, release_step, closing)
+    unkept = (*unkept_acls(run.ports, source, target, node_configs(run.ports)), *unkept_metadata(run, release_step))
+    _refuse_found(run.ports, release_step, unkept)
+    java = check_java(run.ports, release_step.to_release)
+    configs = recheck_dynamic_configs(run, release_step.to_release)
+    _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
+    if closing := _closing(run, release_step):
+        _refuse_unloadable(run, release_step, closing)
 
 
-def _refuse_disagreement(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def _refuse_disagreement(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
-    state = observe(ports)
+    state = observe(run.ports)
     found = (
-        *recheck_agreement(ports, plan, state, release_step.to_release, node),
-        *unapproved_changes(ports, plan, node, state),
-        *check_start_paths(ports, release_step.to_release, node),
+        *recheck_agreement(run, state, release_step.to_release, node),
+        *unapproved_changes(run, node, state),
+        *check_start_paths(run.ports, release_step.to_release, node),
     )
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
@@ -249,26 +246,24 @@ def _refuse_found(ports: ClusterPorts, release_step: ReleaseStep, found: Sequenc
     raise RefusedError(sentence, remedy=f"{found[0].remedy} Then roll back again.")
 
 
-def _closing(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
+def _closing(run: Run, release_step: ReleaseStep) -> tuple[ClosingRecord, ...]:
     """Return the records that releases of this run write and the older one cannot load; usually none (KIP-915)."""
-    begun = started_release_steps(ports.run.events())
-    levels = levels_now(ports).finalized
+    begun = started_release_steps(run.history.events())
+    levels = levels_now(run.ports).finalized
     return tuple(
         record
-        for rolled in plan.release_steps
+        for rolled in run.plan.release_steps
         if rolled.key in begun
-        for record in find_closing_records(ports.catalogue, release_step.to_release, rolled.to_release, levels)
+        for record in find_closing_records(run.ports.catalogue, release_step.to_release, rolled.to_release, levels)
     )
 
 
-def _refuse_unloadable(
-    ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]
-) -> None:
-    scanned = scan_before_roll(ports)
+def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[ClosingRecord, ...]) -> None:
+    scanned = scan_before_roll(run.ports)
     if scanned is None:
-        why = f"{closing[0].record} records of {plan.target} stop it, and no scan shows whether such records exist"
+        why = f"{closing[0].record} records of {run.plan.target} stop it, and no scan shows whether such records exist"
     else:
-        scan = ports.logs.scan_new_records(scanned)
+        scan = run.ports.logs.scan_new_records(scanned)
         if scan.is_proved_loadable(release_step.to_release):
             return
         if failing := scan.failing(release_step.to_release):
@@ -280,7 +275,7 @@ def _refuse_unloadable(
             reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
             why = f"it is unknown whether it can load the coordinator logs, because {reason}"
     sentence = f"A rollback to {release_step.to_release} is not possible: {why}."
-    ports.run.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
+    run.history.record(RollbackClosed(release_step=release_step.key, sentence=sentence))
     raise RefusedError(
         sentence,
         remedy=f"Keep {release_step.from_release}, which can load the logs, and run kafka_downgrade from there: "
@@ -288,17 +283,17 @@ def _refuse_unloadable(
     )
 
 
-def refuse_unready(ports: ClusterPorts, plan: Plan, release_step: ReleaseStep, node: NodeSpec) -> None:
+def refuse_unready(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
     """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
-    if not starts_older_release(plan, release_step):
+    if not starts_older_release(run.plan, release_step):
         return
-    if left := pending_changes(ports, plan):
+    if left := pending_changes(run):
         raise RefusedError(
             f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
             remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
         )
-    refuse_unreadable(ports, plan, release_step, node)
+    refuse_unreadable(run, release_step, node)
 
 
 def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:

@@ -9,8 +9,9 @@ from dataclasses import dataclass, field, replace
 from kafka_rollout.base.errors import RolloutError, StoppedError, TransientError
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind, GatePolicy, WatchState
-from kafka_rollout.model.plan import BatchStep, Plan
+from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.gate_checks import gate_failure
 from kafka_rollout.roll.loop import BatchStatus, BatchWatch, Roll
@@ -41,8 +42,7 @@ class _StopAskedError(Exception):
 
 
 def roll_release_steps(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     policy: GatePolicy,
     *,
     on_progress: Callable[[RollProgress], None] | None = None,
@@ -58,20 +58,19 @@ def roll_release_steps(
     where it stopped.
     """
     walk = _Walk(
-        roll=loop.roll_of(ports, plan),
+        roll=loop.roll_of(run),
         policy=policy,
         on_progress=on_progress,
         stop_asked=stop_asked,
         continues=continues,
     )
     done = walk.go()
-    _record_end(ports, Rolled(target=plan.target) if done else StoppedByOperator(target=plan.target))
+    _record_end(run.ports, Rolled(target=run.plan.target) if done else StoppedByOperator(target=run.plan.target))
     return done
 
 
 def roll_back(
-    ports: ClusterPorts,
-    plan: Plan,
+    run: Run,
     policy: GatePolicy,
     *,
     on_progress: Callable[[RollProgress], None] | None = None,
@@ -80,14 +79,14 @@ def roll_back(
 ) -> bool:
     """Return the nodes that the run stopped to the release the plan came from, from the node where the run stopped."""
     walk = _Walk(
-        roll=loop.begin_rollback(ports, plan),
+        roll=loop.begin_rollback(run),
         policy=policy,
         on_progress=on_progress,
         stop_asked=stop_asked,
         continues=continues,
     )
     done = walk.go()
-    _record_end(ports, RolledBack(target=plan.source) if done else StoppedByOperator(target=plan.source))
+    _record_end(run.ports, RolledBack(target=run.plan.source) if done else StoppedByOperator(target=run.plan.source))
     return done
 
 
@@ -98,13 +97,13 @@ def wait_until_back(roll: Roll, batch: BatchStep, policy: GatePolicy, on_check: 
         while (status := loop.gate_after(roll, batch, watch, on_check)).state is not WatchState.PASSED:
             if status.state is WatchState.FAILED:
                 raise _failure(roll, batch, watch, status)
-            roll.ports.clock.sleep(watch.interval_s)
+            roll.run.ports.clock.sleep(watch.interval_s)
 
 
 def _failure(roll: Roll, batch: BatchStep, watch: BatchWatch, status: BatchStatus) -> RolloutError:
     """Return the error of a gate that failed, or that could not be checked for its timeout."""
     if watch.silent_since is None:
-        return gate_failure(roll.plan, watch.gates, watch.watches)
+        return gate_failure(roll.run.plan, watch.gates, watch.watches)
     remedy = "Start the node or its host, then continue the run."
     return TransientError(f"The gate of {loop.name_of(batch)} {status.message}", remedy=remedy)
 
@@ -141,10 +140,10 @@ class _Walk:
     has_replaced: bool = False
 
     def __post_init__(self) -> None:
-        ports = self.roll.ports
-        self.began = ports.clock.monotonic()
+        run = self.roll.run
+        self.began = run.ports.clock.monotonic()
         self.left = len(self.roll.batches)
-        rehearsed = newest(ports.run.events(), Rehearsed)
+        rehearsed = newest(run.history.events(), Rehearsed)
         self.rehearsed = [] if rehearsed is None else list(rehearsed.node_seconds.values())
 
     def go(self) -> bool:
@@ -157,7 +156,7 @@ class _Walk:
         return False
 
     def _batch(self, batch: BatchStep) -> None:
-        clock, refused = self.roll.ports.clock, 0
+        clock, refused = self.roll.run.ports.clock, 0
         began, watch, has_acted = clock.monotonic(), BatchWatch(policy=self._policy), False
         is_left = True
         while is_left:
@@ -200,7 +199,7 @@ class _Walk:
             else:
                 if watch.silent_since is not None and status.message != said:
                     self._say(batch, said := status.message)
-                self.roll.ports.clock.sleep(watch.interval_s)
+                self.roll.run.ports.clock.sleep(watch.interval_s)
             self._refuse_stop()
 
     def _ask(self, what: ApprovalOf, why: str) -> None:
@@ -222,7 +221,7 @@ class _Walk:
         took = self.took or self.rehearsed
         steps = [(one.release_step.key, found) for one in self.roll.batches for found in one.node_ids]
         for one in batch.node_ids if node_id is None else (node_id,):
-            node = self.roll.ports.cluster.node(one)
+            node = self.roll.run.cluster.node(one)
             self.on_progress(
                 RollProgress(
                     release_step=batch.release_step.key,
@@ -230,7 +229,7 @@ class _Walk:
                     n=len(steps),
                     node=f"{node.name} ({one})",
                     message=message,
-                    elapsed_s=self.roll.ports.clock.monotonic() - self.began,
+                    elapsed_s=self.roll.run.ports.clock.monotonic() - self.began,
                     remaining_s=self.left * sum(took) / len(took) if took else None,
                 )
             )

@@ -27,6 +27,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
 from kafka_rollout.procedure.kinds import KINDS, build_report_of_run, continue_words, kind_of
 from kafka_rollout.procedure.step_lines import step_lines
@@ -293,6 +294,6 @@ def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) 
     """Build, render and store the report of a run. Return it with the locations of report.html and report.json."""
     from kafka_rollout.report.page.pages import render_run
 
-    report = build_report_of_run(ports, plan, dry_run=dry_run)
+    report = build_report_of_run(Run(ports, plan), dry_run=dry_run)
     page, data = ports.run.write_report(render_run(report), report)
     return report, page, data

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.airflow.views import records
 from kafka_rollout.airflow.views.drawings import Drawings, samples_of
-from kafka_rollout.airflow.views.records import ReadRun
+from kafka_rollout.airflow.views.records import ShownRun
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.background import BackgroundKey, BackgroundKind, BackgroundProcess, BackgroundState
 from kafka_rollout.run.events import Begun
@@ -84,7 +84,7 @@ def test_a_damaged_run_is_read_again_so_that_a_restored_document_is_seen(tmp_pat
 
 
 def test_the_elapsed_time_of_a_run_in_progress_is_not_the_one_that_was_read() -> None:
-    read = ReadRun(shown={"run_id": "r", "began_at": 1_000.0}, last_at=1_010.0)
+    read = ShownRun(shown={"run_id": "r", "began_at": 1_000.0}, last_at=1_010.0)
     for now, elapsed, state in ((1_050.0, 50, "in progress"), (9_000.0, 10, "ended without a report")):
         card = read.card(holder="", now=now)
         assert (card["elapsed_s"], card["state"]) == (elapsed, state)

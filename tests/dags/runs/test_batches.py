@@ -12,6 +12,7 @@ from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.loop import replace, roll_of
 from kafka_rollout.run.events import ApprovalOf, CanaryAsked, Decision, StepBegan, events_of
 from kafka_rollout.run.step_events import BatchSplit, GatePassed
@@ -176,7 +177,7 @@ def test_the_nodes_after_the_first_batch_need_its_approval_also_if_its_gate_is_m
     plan = plan_upgrade(ports, R431, finalize=False, max_batch_size=3)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     ports.run.record(CanaryAsked(what=ApprovalOf.FIRST_BATCH))
-    roll = roll_of(ports, plan)
+    roll = roll_of(Run(ports, plan))
     for batch in roll.batches[:6]:
         for key, node_id in batch.key:
             ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node_id)

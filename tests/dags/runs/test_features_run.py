@@ -199,8 +199,8 @@ def test_a_narrower_broker_that_joined_meanwhile_fails_the_run_that_finalized(
 
     apply = feature_update.apply_features
 
-    def and_a_broker_joins(ports: Any, plan: Any) -> Any:
-        outcomes = apply(ports, plan)
+    def and_a_broker_joins(run: Any) -> Any:
+        outcomes = apply(run)
         world.nodes[13].running = Release(4, 2, 1)
         return outcomes
 

@@ -17,6 +17,7 @@ from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import Procedure
 from kafka_rollout.roll import loop
@@ -135,7 +136,7 @@ def test_a_gate_that_is_marked_as_passed_lets_no_stop_through(ports: ClusterPort
     """`replace` proves the order and the approvals between batches by itself."""
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     ports.run.record(CanaryAsked())
-    roll = loop.roll_of(ports, plan)
+    roll = loop.roll_of(Run(ports, plan))
     with pytest.raises(HeldError, match=r"waits for the batches before it: batch 1 of 6 \(node \d+\) has not passed"):
         loop.replace(roll, roll.batches[1])
     key, node_id = roll.batches[0].key[0]

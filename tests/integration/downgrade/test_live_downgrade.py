@@ -23,6 +23,7 @@ from kafka_rollout.metadata_log import log_choice
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, newest
@@ -68,7 +69,7 @@ def approved_plan(ports: ClusterPorts) -> Plan:
         {METADATA_VERSION: 29},
     )
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
-    wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
+    wait_for_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
     return plan
 
 
@@ -104,16 +105,16 @@ def test_running_brokers_take_over_the_lower_level_and_every_node_can_restart(
         plan = approved_plan(ports)
         broker_pids = {node.node_id: ports.runtime.process(node).pid for node in ports.cluster.brokers}
         leaders = led(ports)
-        sentence = live.lower_live(ports, plan)
+        sentence = live.lower_live(Run(ports, plan))
         print(sentence)
-        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert set(levels(ports).values()) == {29}
         registered = ports.admin.registered()
         assert (registered.brokers, registered.fenced) == ({1, 2, 3}, frozenset())
         assert led(ports) == leaders, "no leader and no ISR has changed"
         assert {node.node_id: ports.runtime.process(node).pid for node in ports.cluster.brokers} == broker_pids
         create_topic(ports, "after")
-        assert live.lower_live(ports, plan) == sentence, "a repeated step changes nothing"
+        assert live.lower_live(Run(ports, plan)) == sentence, "a repeated step changes nothing"
         for node in (cluster.spec.controllers[0], cluster.spec.brokers[0]):
             cluster.runtime.stop(node, deadline_s=60)
             cluster.runtime.start(node)
@@ -131,11 +132,10 @@ def test_a_snapshot_that_ends_with_the_log_is_not_taken_over_by_running_brokers(
     cluster = make_cluster(str(NEW), layout="separate")
     with opened(cluster, tmp_path / "home") as ports:
         plan = approved_plan(ports)
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
         with pytest.raises(RefusedError):
             wait_for_gate(
-                ports,
-                plan,
+                Run(ports, plan),
                 Gate(kind=GateKind.METADATA_VERSION),
                 GatePolicy(checks=1, interval_s=0.5, timeout_s=20, soak_s=0),
             )
@@ -165,14 +165,14 @@ def test_after_a_failure_with_the_controllers_stopped_they_serve_again_on_their_
             with pytest.raises(
                 RefusedError, match=r"The disk does not respond\. The controllers run on their old logs"
             ):
-                live.lower_live(ports, plan)
+                live.lower_live(Run(ports, plan))
         assert newest(ports.run.events(), OfflineUndone) is not None
         assert newest(ports.run.events(), LiveLowered) is None
         wait_until(lambda: set(levels(ports).values()) == {30}, 60)
         create_topic(ports, "between")
-        wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
-        live.lower_live(ports, plan)
-        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
+        live.lower_live(Run(ports, plan))
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
         written = newest(ports.run.events(), OfflineSnapshotWritten)
         assert written is not None
         assert (written.from_level, written.to_level) == (30, 29)
@@ -196,7 +196,7 @@ def test_a_reassignment_in_progress_holds_the_controllers_back(make_cluster: Mak
         plan = plan_downgrade(ports, OLD, lowering=Lowering.LIVE)
         reassign(cluster, "moved", [3])
         wait_until(lambda: ports.admin.movements().reassigned == ("moved-0",), 60)
-        seen = check_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP))
+        seen = check_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP))
         assert "no reassignment: moved-0" in seen.waits_for
         throttle(admin, AlterConfigOpType.DELETE)
         wait_until(lambda: ports.admin.movements() == Movements(), 120)

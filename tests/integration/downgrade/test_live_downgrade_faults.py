@@ -19,6 +19,7 @@ from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.lowering import live
 from kafka_rollout.lowering.lowered_snapshot import write_once
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import events_of
@@ -111,12 +112,12 @@ def lower_with(ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, fault: Call
         return write_once(*given)  # type: ignore[arg-type]
 
     monkeypatch.setattr(live, "write_once", write_after_the_fault)
-    print(live.lower_live(ports, plan))
+    print(live.lower_live(Run(ports, plan)))
     assert len(events_of(ports.run.events(), LiveLowered)) == 1
 
 
 def is_whole(ports: ClusterPorts) -> None:
-    wait_for_gate(ports, ports.run.load_plan(), Gate(kind=GateKind.METADATA_VERSION), GATE)
+    wait_for_gate(Run(ports, ports.run.load_plan()), Gate(kind=GateKind.METADATA_VERSION), GATE)
     wait_until(lambda: set(levels(ports).values()) == {29}, 60)
     wait_until(lambda: all(len(one.isr) == len(one.replicas) for one in ports.admin.partitions()), 120)
     assert ports.admin.registered().fenced == frozenset()

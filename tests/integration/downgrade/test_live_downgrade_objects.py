@@ -24,6 +24,7 @@ from kafka_rollout.metadata_log.disk.folder import open_folder
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.jvm import run_jvm
@@ -84,9 +85,9 @@ def test_running_brokers_hold_the_same_metadata_as_a_broker_that_starts_from_the
         lowered = {name: to for name, to in plan.levels.items() if name != METADATA_VERSION}
         with KafkaAdmin(cluster.spec) as admin:
             assert all(one.accepted for one in admin.update_features(lowered, validate_only=False))
-        wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
-        print(live.lower_live(ports, plan))
-        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP), GATE)
+        print(live.lower_live(Run(ports, plan)))
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
         cluster.runtime.stop(started, deadline_s=60)
         cluster.runtime.start(started)
         wait_until(lambda: set(levels(ports).values()) == {level}, 120)

@@ -29,6 +29,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import freeze
 from kafka_rollout.procedure.parts import OFFLINE_SECTION
@@ -59,27 +60,26 @@ GATE = GatePolicy(checks=2, interval_s=0.5, timeout_s=240, soak_s=0)
 def approved_plan(ports: ClusterPorts) -> Plan:
     """Offline also where the controllers are separate, and a live downgrade would be planned."""
     plan = replace(plan_downgrade(ports, OLD, lowering=Lowering.OFFLINE), lowering=Lowering.OFFLINE)
-    freeze(ports, plan, RunOf.DOWNGRADE)
+    freeze(Run(ports, plan), RunOf.DOWNGRADE)
     assert (plan.levels, [step.key for step in plan.release_steps]) == ({METADATA_VERSION: 29}, [RELEASE_STEP])
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     return plan
 
 
 def go_down(ports: ClusterPorts, plan: Plan) -> None:
-    steps.stop_all(ports, plan)
-    steps.install_snapshot(ports, plan)
-    steps.install_binaries(ports, plan)
-    steps.start_controllers(ports, plan)
-    steps.start_brokers(ports, plan)
+    steps.stop_all(Run(ports, plan))
+    steps.install_snapshot(Run(ports, plan))
+    steps.install_binaries(Run(ports, plan))
+    steps.start_controllers(Run(ports, plan))
+    steps.start_brokers(Run(ports, plan))
     all_are_back(ports, plan, RELEASE_STEP)
-    wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+    wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
 
 
 def all_are_back(ports: ClusterPorts, plan: Plan, release_step: str) -> None:
     for node in ports.cluster.nodes:
         wait_for_gate(
-            ports,
-            plan,
+            Run(ports, plan),
             gate_of(ports, plan, GateKind.AFTER_START, release_step, node.node_id),
             GATE,
         )
@@ -120,7 +120,7 @@ def install_and_die_everywhere(ports: ClusterPorts, plan: Plan, monkeypatch: pyt
                 metadata_places, "DiskChanges", lambda dies_at=at, **_: CountedFiles(dies_at, half=dies_at % 2 == 0)
             )
             try:
-                steps.install_snapshot(ports, plan)
+                steps.install_snapshot(Run(ports, plan))
             except KilledError:
                 continue
         return len(deaths)
@@ -146,14 +146,14 @@ def refuse_what_is_not_enough_or_not_ours(ports: ClusterPorts, plan: Plan) -> No
     for root, aside in away:
         root.rename(aside)
     with pytest.raises(RefusedError, match=r"1 of 3 voters are available\. 2 are needed"):
-        steps.choose(ports, plan)
+        steps.choose(Run(ports, plan))
     for root, aside in away:
         aside.rename(root)
     meta = third / "meta.properties"
     ours = meta.read_bytes()
     meta.write_bytes(ours.replace(plan.cluster_id.encode(), b"AnotherClustersIdIsHere"))
     with pytest.raises(UserError, match="is of cluster AnotherClustersIdIsHere"):
-        steps.choose(ports, plan)
+        steps.choose(Run(ports, plan))
     meta.write_bytes(ours)
     assert bytes_of(ports) == before
 
@@ -170,20 +170,20 @@ def test_combined_nodes_killed_at_every_change_of_the_disk_end_on_the_older_rele
         plan = approved_plan(ports)
         estimated = estimate_outage(ports).total_s
         began = time.monotonic()
-        steps.stop_all(ports, plan)
+        steps.stop_all(Run(ports, plan))
         refuse_what_is_not_enough_or_not_ours(ports, plan)
-        assert steps.choose(ports, plan).voters == (1, 2, 3)
-        steps.write_snapshot(ports, plan)
+        assert steps.choose(Run(ports, plan)).voters == (1, 2, 3)
+        steps.write_snapshot(Run(ports, plan))
         assert install_and_die_everywhere(ports, plan, monkeypatch) > 15
-        steps.install_binaries(ports, plan)
-        steps.start_controllers(ports, plan)
+        steps.install_binaries(Run(ports, plan))
+        steps.start_controllers(Run(ports, plan))
         all_are_back(ports, plan, RELEASE_STEP)
         print(f"outage {time.monotonic() - began:.0f} s, estimated {estimated:.0f} s")
-        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node_id: {**finalized, METADATA_VERSION: 29} for node_id in (1, 2, 3)}
         record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "too late")
         with pytest.raises(RefusedError, match="so the downgrade cannot be undone"):
-            undo_offline(ports, plan)
+            undo_offline(Run(ports, plan))
     assert contents(cluster.spec) == before
 
 
@@ -199,7 +199,7 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
         finalized = levels(ports)[1]
         wait_until(lambda: all(ports.runtime.checkpoints(node) for node in cluster.spec.nodes), 240)
         plan = approved_plan(ports)
-        steps.stop_all(ports, plan)
+        steps.stop_all(Run(ports, plan))
         first, *others = cluster.spec.nodes
         trim_and_die_everywhere(ports, first)
         for node in others:
@@ -210,10 +210,10 @@ def test_separate_nodes_are_trimmed_and_taken_back_from_controllers_on_the_new_l
             out = tmp_path / f"of-{node.node_id}"
             assert metadata("snapshot", ports, node, "--to-level", 29, "--release", OLD, "--out", out) == 0
         assert bytes_of(ports) == stopped
-        assert steps.choose(ports, plan).voters == (101, 102, 103)
-        steps.install_snapshot(ports, plan)
-        steps.install_binaries(ports, plan)
-        steps.start_controllers(ports, plan)
+        assert steps.choose(Run(ports, plan)).voters == (101, 102, 103)
+        steps.install_snapshot(Run(ports, plan))
+        steps.install_binaries(Run(ports, plan))
+        steps.start_controllers(Run(ports, plan))
         for node in ports.cluster.controllers:  # two of them are a quorum: the third may be later
             wait_until(lambda node=node: release_of(ports, node) == OLD, 240)  # type: ignore[misc]
     seen: list[dict[str, bytes]] = []
@@ -256,33 +256,33 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_fetches_everything_o
         lost = ports.cluster.node(ports.admin.quorum().leader_id)
         others = [node for node in ports.cluster.nodes if node != lost]
         controllers = [node for node in ports.cluster.controllers if node != lost]
-        steps.stop_all(ports, plan)
+        steps.stop_all(Run(ports, plan))
         directory = Path(str(ports.runtime.metadata_log_dir(lost)))
         old_id = directory_id(directory)
         shutil.rmtree(directory)
         second = Path(str(ports.runtime.metadata_log_dir(controllers[0])))
         second.rename(second.with_name("away"))
         with pytest.raises(RefusedError, match=r"1 of 3 voters are available\. 2 are needed") as refused:
-            steps.choose(ports, plan)
+            steps.choose(Run(ports, plan))
         assert f"node {lost.node_id}: " in refused.value.sentence
         second.with_name("away").rename(second)
-        chosen = steps.choose(ports, plan)
+        chosen = steps.choose(Run(ports, plan))
         assert (set(chosen.read), len(chosen.not_read)) == ({node.node_id for node in others}, 1)
-        assert steps.install_snapshot(ports, plan)[lost.node_id].startswith("Left as it is: ")
-        steps.install_binaries(ports, plan)
-        steps.start_controllers(ports, plan, ready_within_s=600.0)
-        steps.start_brokers(ports, plan, ready_within_s=600.0)
+        assert steps.install_snapshot(Run(ports, plan))[lost.node_id].startswith("Left as it is: ")
+        steps.install_binaries(Run(ports, plan))
+        steps.start_controllers(Run(ports, plan), ready_within_s=600.0)
+        steps.start_brokers(Run(ports, plan), ready_within_s=600.0)
         for node in others:
             wait_until(lambda node=node: levels_of(ports, node).get(METADATA_VERSION) == 29, 240)  # type: ignore[misc]
         wait_until(lambda: ports.runtime.process(lost).pid is None, 240)
         # A person puts a new disk in, formats it, and goes on with the same run.
         format_anew(cluster, lost, *(("--no-initial-controllers",) if quorum == "dynamic" else ()))
-        assert lost.node_id in steps.start_controllers(ports, plan, ready_within_s=600.0)
+        assert lost.node_id in steps.start_controllers(Run(ports, plan), ready_within_s=600.0)
         if quorum == "dynamic":
             wait_until(lambda: lost.node_id in {one.replica_id for one in ports.admin.quorum().observers}, 240)
             vote_by_the_new_directory(cluster, lost, old_id, directory_id(directory))
         all_are_back(ports, plan, RELEASE_STEP)
-        wait_for_gate(ports, plan, Gate(kind=GateKind.METADATA_VERSION), GATE)
+        wait_for_gate(Run(ports, plan), Gate(kind=GateKind.METADATA_VERSION), GATE)
         assert levels(ports) == {node.node_id: {**finalized, METADATA_VERSION: 29} for node in ports.cluster.nodes}
         assert RunView.of(ports.run.events()).outages[0].served_at is not None
     assert contents(cluster.spec) == before
@@ -300,7 +300,7 @@ def test_a_release_that_cannot_read_the_bootstrap_file_of_the_newest_level_start
         plan = plan_downgrade(ports, Release(3, 9, 1), unsafe=True, lowering=Lowering.OFFLINE)
         assert (plan.lowering is Lowering.OFFLINE, plan.levels[METADATA_VERSION], plan.blockers) == (True, 21, ())
         record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a test")
-        finalize(ports, plan)
+        finalize(Run(ports, plan))
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         call = StepCall(ports=ports, request=Request(), plan_or_none=plan)
         for step in OFFLINE_SECTION.parts:

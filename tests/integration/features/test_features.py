@@ -27,6 +27,7 @@ from kafka_rollout.features.requests import (
     RequestKind,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.faults.proxy import Proxy
@@ -157,12 +158,12 @@ class Test431:
             deletion = FeatureRequest(feature="streams.version", level=-1, kind=RequestKind.DELETE)
             order = FeatureOrder(action=FeatureAction.UPDATE, named=(deletion,))
             plan = plan_features(ports, order, unsafe=False)
-            assert [str(o.result) for o in apply_features(ports, approved(ports, plan))] == ["OK"]
-            assert [o.result for o in apply_features(ports, plan)] == [FeatureUpdateStatus.ALREADY_THERE]
+            assert [str(o.result) for o in apply_features(Run(ports, approved(ports, plan)))] == ["OK"]
+            assert [o.result for o in apply_features(Run(ports, plan))] == [FeatureUpdateStatus.ALREADY_THERE]
             assert check_for_narrower_nodes(ports).ok
         with opened(cluster, tmp_path, "again") as ports:
             plan = planned(ports, up="streams.version:1")
-            assert [o.action for o in apply_features(ports, approved(ports, plan))] == ["Add"]
+            assert [o.action for o in apply_features(Run(ports, approved(ports, plan)))] == ["Add"]
 
     def test_groups_and_producers_that_a_lower_level_would_end_are_named(
         self, cluster: LocalCluster, tmp_path: Path
@@ -200,7 +201,7 @@ class Test431:
             emptied = planned(ports, down="group.version:0")
             assert emptied.blockers == ()
             assert "GROUPS-KEEP-THEIR-RECORDS" in codes(emptied)
-            assert [o.result for o in apply_features(ports, approved(ports, emptied))] == [FeatureUpdateStatus.OK]
+            assert [o.result for o in apply_features(Run(ports, approved(ports, emptied)))] == [FeatureUpdateStatus.OK]
             assert ports.admin.features(cluster.spec.nodes[0]).finalized.get("group.version", 0) == 0
 
     def test_a_lost_answer_is_looked_up_and_the_update_is_sent_once(
@@ -209,7 +210,7 @@ class Test431:
         with opened(cluster, tmp_path) as ports, losing_answers(cluster.spec) as (behind, sent):
             plan = approved(ports, planned(ports, up="group.version:1"))
             with KafkaAdmin(behind) as admin:
-                outcomes = apply_features(replace(ports, admin=admin), plan)
+                outcomes = apply_features(Run(replace(ports, admin=admin), plan))
             assert [o.result for o in outcomes] == [FeatureUpdateStatus.OK]
             assert len(sent) == 1, "sent once, and nobody heard the answer"
 

@@ -13,6 +13,7 @@ from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.roll.gate_checks import check_gate
@@ -69,13 +70,13 @@ def test_the_higher_epoch_wins_while_a_broker_has_not_heard_of_the_level(
     assert (code, "Result: OK (already there)" in told) == (0, True)
     with opened(cluster, tmp_path / "gate") as ports:
         plan = planned(ports, up=f"{METADATA_VERSION}:8")
-        waits = check_gate(ports, plan, Gate(kind=GateKind.FINALIZED))
+        waits = check_gate(Run(ports, plan), Gate(kind=GateKind.FINALIZED))
         assert not waits.passes
         assert "node 2" in waits.waits_for
 
         cable.mend()
 
-        wait_until(lambda: check_gate(ports, plan, Gate(kind=GateKind.FINALIZED)).passes, 240)
+        wait_until(lambda: check_gate(Run(ports, plan), Gate(kind=GateKind.FINALIZED)).passes, 240)
     _, told, _ = command(cluster, "features describe")
     assert "instead of" not in told
 

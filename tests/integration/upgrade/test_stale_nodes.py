@@ -13,6 +13,7 @@ from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.gate_checks import check_gate
 from tests.fakes.ports import gate_of
@@ -116,7 +117,6 @@ def test_a_voter_that_does_not_fetch_is_no_spare_one_although_no_record_is_missi
 def before_stop(ports: ClusterPorts, plan: Plan, node_id: int) -> GateCheck:
     (release_step,) = plan.release_steps
     return check_gate(
-        ports,
-        plan,
+        Run(ports, plan),
         gate_of(ports, plan, GateKind.BEFORE_STOP, release_step.key, node_id),
     )

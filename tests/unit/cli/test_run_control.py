@@ -13,6 +13,7 @@ from kafka_rollout.control.lock import acquire_lock, release_lock
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.step import StepCall
@@ -70,7 +71,7 @@ def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.Cap
     assert call("pause", "--run", "run-1", "--reason", " ") == 2
     assert call("pause", "--run", "run-9", "--reason", "unknown") == 2
     plan = ports.run.load_plan()
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1))
+    assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1))
     write_run_report(ports, plan)
     release_lock(ports)
     before = ports.run.events()

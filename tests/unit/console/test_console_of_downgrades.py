@@ -14,6 +14,7 @@ from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy
 from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
 from kafka_rollout.procedure.progress import Progress
 from kafka_rollout.procedure.step_lines import step_lines
@@ -64,7 +65,7 @@ def states(console: Console) -> dict[str, StepState]:
 def go(ports: ClusterPorts, plan: Plan, steps: int) -> None:
     """The first steps of an offline downgrade, as their tasks record them."""
     for act in FORWARD[:steps]:
-        act(ports, plan)
+        act(Run(ports, plan))
         name = "choose_log" if act.__name__ == "choose" else act.__name__  # type: ignore[attr-defined]
         ports.run.record(StepEnded(step=f"offline.{name}", outcome=StepOutcome.DONE))
 
@@ -125,11 +126,11 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     assert reasons["offline.choose_log"] == "Failed; the run is rolled back."
     assert reasons["offline.write_snapshot"] == "The run is rolled back."
     assert not any(one.startswith("roll_back") for one in seen)
-    roll = roll_of(ports, offline_plan, RollOf.OFFLINE_UNDO)
+    roll = roll_of(Run(ports, offline_plan), RollOf.OFFLINE_UNDO)
     for batch in roll.batches:
         wait_until_back(roll, batch, SOON, lambda *_: None)
     assert states(console_of(ports, offline_plan))["offline.undo.nodes"] is StepState.DONE
-    report = build_report_of_run(ports, offline_plan, procedure=DOWNGRADE)
+    report = build_report_of_run(Run(ports, offline_plan), procedure=DOWNGRADE)
     for spans in (spans_of_run(RunView.of(ports.run.events()), {}), spans_of_report(report)):
         assert len(spans) == 12
         assert all(span.started_at is not None and span.ended_at is not None for span in spans)
@@ -137,8 +138,8 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
 
 def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowered(ports: ClusterPorts) -> None:
     plan = approved_live(ports)
-    wait_for_gate(ports, plan, Gate(kind=GateKind.CONTROLLERS_STOP), SOON)
-    lower_live(ports, plan)
+    wait_for_gate(Run(ports, plan), Gate(kind=GateKind.CONTROLLERS_STOP), SOON)
+    lower_live(Run(ports, plan))
     for step in ("live.gate_controllers", "live.lower_level"):
         ports.run.record(StepEnded(step=step, outcome=StepOutcome.DONE))
     events = ports.run.events()
@@ -156,7 +157,7 @@ def test_the_controllers_of_a_live_downgrade_are_stopped_until_the_level_is_lowe
     assert states(lowered)["offline.stop_all"] is StepState.SKIPPED
     for spans in (
         spans_of_run(RunView.of(events), {}),
-        spans_of_report(build_report_of_run(ports, plan, procedure=DOWNGRADE)),
+        spans_of_report(build_report_of_run(Run(ports, plan), procedure=DOWNGRADE)),
     ):
         assert [(span.name, span.ended_at is not None) for span in spans] == [("all controllers", True)]
     reason = next(step.reason for step in lowered.steps if step.id == "offline.stop_all")

@@ -13,6 +13,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.control.approval import record_approval, record_shell_start, require_approval, take_over_run
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import (
     CONTROLS,
     Approval,
@@ -54,7 +55,7 @@ def test_an_approval_says_who_answered_where_and_what_was_shown(tmp_path: Path) 
     ports = ports_of(tmp_path)
     approve(ports)
     (given,) = events_of(ports.run.events(), Approval)
-    assert given == require_approval(ports, ports.run.load_plan(), ROLL)
+    assert given == require_approval(Run(ports, ports.run.load_plan()), ROLL)
     assert (given.responder, given.text) == (AIRFLOW, "Roll fake?\n\nPlan.")
     assert given.text_sha256 == hashlib.sha256(given.text.encode()).hexdigest()
     assert str(given.responder) == "Airflow user Alice (alice)"
@@ -65,7 +66,7 @@ def test_who_is_no_approver_any_more_has_approved_nothing(tmp_path: Path) -> Non
     approve(ports)
     edited = replace(ports, cluster=replace(ports.cluster, approvers=("ben",)))
     with pytest.raises(RefusedError, match="alice is not an approver of cluster fake"):
-        require_approval(edited, ports.run.load_plan(), ROLL)
+        require_approval(Run(edited, ports.run.load_plan()), ROLL)
 
 
 @pytest.mark.parametrize("responder", [None, SHELL, replace(AIRFLOW, record_id="")])
@@ -73,16 +74,16 @@ def test_a_dag_s_run_accepts_no_answer_from_elsewhere(tmp_path: Path, responder:
     ports = ports_of(tmp_path)
     approve(ports, responder=responder)
     with pytest.raises(RefusedError, match="was not given in Airflow"):
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
     approve(ports)
-    require_approval(ports, ports.run.load_plan(), ROLL)
+    require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 def test_a_run_that_was_taken_over_accepts_the_shell_s_answers(tmp_path: Path) -> None:
     ports = ports_of(tmp_path)
     take_over_run(ports, "alice", SHELL, wanted=True)
     approve(ports, responder=SHELL)
-    require_approval(ports, ports.run.load_plan(), ROLL)
+    require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 @pytest.mark.parametrize(
@@ -103,7 +104,7 @@ def test_with_four_eyes_the_starter_approves_nothing(
     ports = ports_of(tmp_path, dag=dag, triggered_by=triggered_by, four_eyes=True)
     if not why:
         approve(ports, responder=responder)
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
         return
     with pytest.raises(RefusedError, match=why):
         approve(ports, responder=responder)
@@ -111,7 +112,7 @@ def test_with_four_eyes_the_starter_approves_nothing(
     without = replace(ports, cluster=replace(ports.cluster, four_eyes=False))
     approve(without, responder=responder)
     with pytest.raises(RefusedError):  # asked for since
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 def test_with_four_eyes_the_starter_ends_no_pause(tmp_path: Path) -> None:
@@ -152,7 +153,7 @@ def test_with_four_eyes_a_user_triggered_the_run_by_hand_and_nobody_cleared_its_
     without = replace(ports, cluster=replace(ports.cluster, four_eyes=False))
     approve(without, "alice")  # added to the history
     with pytest.raises(RefusedError, match=why):
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 @pytest.mark.parametrize("four_eyes", [True, False])
@@ -164,7 +165,7 @@ def test_with_four_eyes_an_approver_cannot_bring_a_rejected_plan_back(tmp_path: 
         approve(ports, "alice")
     approve(replace(ports, cluster=replace(ports.cluster, four_eyes=False)), "alice")
     with pytest.raises(RefusedError, match="alice rejected") if four_eyes else nullcontext():
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}
@@ -199,7 +200,7 @@ def test_with_four_eyes_a_shell_s_user_approves_only_as_the_approver_that_the_in
     ports = four_eyes_at_a_shell(tmp_path, starter)
     if not why:
         approve(ports, by, responder)
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
         return
     with pytest.raises(RefusedError, match=why):
         approve(ports, by, responder)
@@ -212,7 +213,7 @@ def test_with_four_eyes_an_approval_that_was_added_to_the_history_of_a_shell_s_r
     without = replace(ports, cluster=replace(ports.cluster, four_eyes=False, shell_approvers={}))
     approve(without, "alice", MALLORY_S)
     with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
-        require_approval(ports, ports.run.load_plan(), ROLL)
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
 def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: Path) -> None:
@@ -223,7 +224,7 @@ def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: 
     named = replace(ports, cluster=replace(ports.cluster, shell_approvers=SHELL_APPROVERS))
     take_over_run(named, "alice", ALICE_S, wanted=True)
     approve(named, "alice", ALICE_S)
-    require_approval(named, ports.run.load_plan(), ROLL)
+    require_approval(Run(named, ports.run.load_plan()), ROLL)
 
 
 @pytest.mark.parametrize("what", list(ApprovalOf))
@@ -245,7 +246,7 @@ def test_no_answer_that_was_written_into_the_history_is_used_in_a_claimed_name(
     without = replace(ports, cluster=replace(ports.cluster, four_eyes=False, shell_approvers={}))
     record_approval(without, what, "alice", Decision.APPROVED, "because", responder=MALLORY_S)
     with pytest.raises(RefusedError, match="alice is a name that the user mallory claims"):
-        require_approval(ports, ports.run.load_plan(), what)
+        require_approval(Run(ports, ports.run.load_plan()), what)
 
 
 @pytest.mark.parametrize("action", CONTROLS)
@@ -267,4 +268,4 @@ def test_a_run_is_started_at_a_shell_once(tmp_path: Path) -> None:
 def test_the_starter_may_roll_back_alone(tmp_path: Path) -> None:
     ports = ports_of(tmp_path, triggered_by="alice", four_eyes=True)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start", responder=AIRFLOW)
-    require_approval(ports, ports.run.load_plan(), ApprovalOf.ROLL_BACK)
+    require_approval(Run(ports, ports.run.load_plan()), ApprovalOf.ROLL_BACK)

@@ -18,10 +18,10 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.lowering.offline import install_snapshot, stop_all, undo_offline
 from kafka_rollout.lowering.outage_facts import shown_facts
-from kafka_rollout.model.plan import Lowering, Plan
+from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.run.events import (
     ApprovalOf,
@@ -69,7 +69,7 @@ class World:
         terms = request.terms(self.ports.cluster)
         self.plan = plan_change(self.ports, request, RunOf.DOWNGRADE, terms=terms)
         record_approval(self.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-        self.act: Callable[[ClusterPorts, Plan], object] = stop_all if where is OFFLINE else lower_live
+        self.act: Callable[[Run], object] = stop_all if where is OFFLINE else lower_live
 
     def set(self, now: str) -> None:
         self.cluster.clock.set(at(now), reading_s=0.001)
@@ -78,7 +78,7 @@ class World:
         self.ports.run.record(kind(by="bob", reason="errors", responder=Responder(channel=Channel.SHELL, user="bob")))
 
     def stop(self) -> object:
-        return self.act(self.ports, self.plan)
+        return self.act(Run(self.ports, self.plan))
 
 
 @pytest.fixture
@@ -149,9 +149,9 @@ def test_nothing_holds_a_stop_that_has_begun_and_its_undo(staged: Callable[..., 
     world.ask(PauseAsked)
     world.cluster.outside["lag"] = [BAD]
     world.stop()
-    install_snapshot(world.ports, world.plan)
+    install_snapshot(Run(world.ports, world.plan))
     record_approval(world.ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
-    undo_offline(world.ports, world.plan)
+    undo_offline(Run(world.ports, world.plan))
     assert {node.running for node in world.cluster.nodes.values()} == {R431}
     record_approval(world.ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "another try")
     with pytest.raises(HeldError):
@@ -169,7 +169,7 @@ def test_a_stopped_run_ends_before_the_stop_of_all_nodes(staged: Callable[..., W
 
 def test_the_window_must_be_open_for_the_expected_outage(staged: Callable[..., World]) -> None:
     world = staged(OFFLINE, window=WINDOW)
-    shown_facts(world.ports, world.plan)
+    shown_facts(Run(world.ports, world.plan))
     world.set("2026-12-02 03:59")
     with pytest.raises(HeldError, match="1 min 00 s left; the stop takes about 2 min"):
         world.stop()

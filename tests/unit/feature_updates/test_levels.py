@@ -23,6 +23,7 @@ from kafka_rollout.gates.gate import Gate, GateKind
 from kafka_rollout.model.plan import Plan, Undo
 from kafka_rollout.model.state import NodeFeatures
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.observations import finalization
@@ -63,7 +64,7 @@ def sent(cluster: FakeCluster) -> list[dict[str, int]]:
 def test_metadata_version_goes_first_and_every_request_is_validated_before(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     assert cluster.finalized == {change.feature: change.target for change in rolled.feature_changes}
     assert list(sent(cluster)[0]) == ["metadata.version"]
     assert "metadata.version" not in sent(cluster)[1]
@@ -72,16 +73,16 @@ def test_metadata_version_goes_first_and_every_request_is_validated_before(
 
 
 def test_what_is_finalized_already_is_not_sent_again(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     before = len(cluster.updates)
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     assert len(cluster.updates) == before
-    assert pending_changes(ports, rolled) == ()
+    assert pending_changes(Run(ports, rolled)) == ()
 
 
 def test_a_lost_answer_is_looked_up_and_not_sent_again(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
     losing = LosesAnswers(cluster, done=True)
-    finalize(replace(ports, admin=losing), rolled)
+    finalize(Run(replace(ports, admin=losing), rolled))
     assert losing.lost == 2  # one for each request
     assert cluster.finalized["metadata.version"] == 30
 
@@ -90,14 +91,14 @@ def test_an_update_that_never_arrives_ends_as_not_known(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     with pytest.raises(TransientError, match=r"It is unknown whether metadata\.version 30"):
-        finalize(replace(ports, admin=LosesAnswers(cluster, done=False)), rolled)
+        finalize(Run(replace(ports, admin=LosesAnswers(cluster, done=False)), rolled))
 
 
 def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
     with pytest.raises(RefusedError, match=r"The feature change of run .* is not approved"):
-        finalize(ports, plan)
+        finalize(Run(ports, plan))
     assert sent(cluster) == []
 
 
@@ -105,11 +106,11 @@ def test_a_node_that_is_behind_refuses_the_levels_with_a_reason(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
     cluster.nodes[13].running = rolled.source
-    verdict = check_support(ports, rolled)
+    verdict = check_support(Run(ports, rolled))
     assert not verdict.ok
     assert any("node 13" in finding.sentence for finding in verdict.blockers)
     with pytest.raises(RefusedError, match="node 13"):
-        finalize(ports, rolled)
+        finalize(Run(ports, rolled))
     assert sent(cluster) == []
 
 
@@ -121,7 +122,7 @@ def test_a_controller_that_disagrees_with_the_nodes_is_a_finding(
             said = "Broker 11 does not support this feature."
             return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message=said) for f in targets)
 
-    verdict = check_support(replace(ports, admin=Refuses(cluster)), rolled)
+    verdict = check_support(Run(replace(ports, admin=Refuses(cluster)), rolled))
     codes = {finding.code for finding in verdict.findings}
     assert {"REGISTRATION-DROPPED-RANGES", "FEATURE-REFUSED", "CONTROLLER-DISAGREES"} <= codes
     assert not verdict.ok
@@ -140,7 +141,7 @@ def test_a_range_that_a_registration_lacks_is_refused_before_metadata_version_is
             return tuple(FeatureUpdateResult(feature=f, error=error, message=said) for f in targets)
 
     cluster.finalized["metadata.version"] = level
-    verdict = check_support(replace(ports, admin=Lacks(cluster)), rolled)
+    verdict = check_support(Run(replace(ports, admin=Lacks(cluster)), rolled))
     found = {finding.subject for finding in verdict.blockers if finding.code == "REGISTRATION-DROPPED-RANGES"}
     assert found == ({"broker registrations"} if is_refused else set())
 
@@ -148,8 +149,8 @@ def test_a_range_that_a_registration_lacks_is_refused_before_metadata_version_is
 def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(ports, rolled)
-    undo = {change.feature: change for change in undo_by_controller(ports, rolled)}
+    finalize(Run(ports, rolled))
+    undo = {change.feature: change for change in undo_by_controller(Run(ports, rolled))}
     assert undo["metadata.version"].undo is Undo.IMPOSSIBLE
     assert "validate-only" in undo["metadata.version"].undo_source
     assert undo["group.version"].undo is Undo.POSSIBLE
@@ -158,42 +159,42 @@ def test_the_controller_says_whether_a_finalized_level_can_be_taken_back(
 def test_the_record_tells_from_which_offset_on_the_level_is_in_the_log(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan
 ) -> None:
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     seen = finalization(ports.run.events())
     assert seen is not None
     assert seen.epoch_before == 10
     assert seen.epoch_after == 11
-    assert check_gate(ports, rolled, Gate(kind=GateKind.FINALIZED)).passes
+    assert check_gate(Run(ports, rolled), Gate(kind=GateKind.FINALIZED)).passes
 
 
 def test_a_controller_that_names_no_levels_holds_nothing_up_once_its_log_has_them(
     ports: ClusterPorts, cluster: FakeCluster, rolled: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     told = ports.admin.features
     nameless = NodeFeatures(supported={}, finalized={}, epoch=None)
     monkeypatch.setattr(ports.admin, "features", lambda node: told(node) if node.is_broker else nameless)
-    assert check_gate(ports, rolled, Gate(kind=GateKind.FINALIZED)).passes
+    assert check_gate(Run(ports, rolled), Gate(kind=GateKind.FINALIZED)).passes
 
 
 def test_the_snapshot_gate_says_how_long_it_may_take(ports: ClusterPorts, cluster: FakeCluster, rolled: Plan) -> None:
-    finalize(ports, rolled)
+    finalize(Run(ports, rolled))
     for node in cluster.nodes.values():
         node.config["metadata.log.max.snapshot.interval.ms"] = "7200000"
     facts = cluster.catalogue.get(R431)
     cluster.catalogue = type(cluster.catalogue)(
         releases={**cluster.catalogue.releases, R431: replace(facts, has_snapshot_emitter_metrics=False)}
     )
-    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
+    seen = check_gate(Run(ports, rolled), Gate(kind=GateKind.SNAPSHOT))
     assert not seen.passes
     assert "7200 s" in seen.waits_for
     assert "UTC at the latest" in seen.waits_for
     cluster.nodes[1].config["metadata.max.idle.interval.ms"] = "0"
-    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
+    seen = check_gate(Run(ports, rolled), Gate(kind=GateKind.SNAPSHOT))
     assert "needs a change of the metadata after" in seen.waits_for
     assert "at the latest" not in seen.waits_for
     cluster.nodes[12].config["metadata.log.max.snapshot.interval.ms"] = "0"
-    seen = check_gate(ports, rolled, Gate(kind=GateKind.SNAPSHOT))
+    seen = check_gate(Run(ports, rolled), Gate(kind=GateKind.SNAPSHOT))
     (never,) = [one for one in seen.conditions if one.name == "node 12 has a snapshot"]
     assert "not expected: metadata.log.max.snapshot.interval.ms is 0" in never.evidence
 
@@ -204,7 +205,7 @@ def test_finalizing_waits_for_the_process_that_acts(ports: ClusterPorts, cluster
         ports.lock.acting("fake", ports.run_id, "A twin"),
         pytest.raises(TransientError, match="another process changes"),
     ):
-        finalize(ports, rolled)
+        finalize(Run(ports, rolled))
     assert sent(cluster) == []
 
 
@@ -213,14 +214,14 @@ def test_what_blocks_after_the_approval_voids_it_also_when_it_is_gone_again(
 ) -> None:
     cluster.find_unlisted_brokers.add(77)
     with pytest.raises(RefusedError, match="UNLISTED-BROKER"):
-        finalize(ports, rolled)
+        finalize(Run(ports, rolled))
     cluster.find_unlisted_brokers.clear()
     with pytest.raises(RefusedError, match="approval of the feature change by alice is invalid"):
-        finalize(ports, rolled)
+        finalize(Run(ports, rolled))
     assert sent(cluster) == []
 
 
 def test_without_a_changed_level_a_cluster_needs_no_snapshot(ports: ClusterPorts, rolled: Plan) -> None:
-    assert prove_snapshot(ports, replace(rolled, feature_changes=())) is None
+    assert prove_snapshot(Run(ports, replace(rolled, feature_changes=()))) is None
     with pytest.raises(RefusedError, match="finds no metadata snapshot on any node"):
-        prove_snapshot(ports, rolled)
+        prove_snapshot(Run(ports, rolled))

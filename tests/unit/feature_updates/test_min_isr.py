@@ -19,6 +19,7 @@ from kafka_rollout.model.configs import SettingValues
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.pinned_min_isr import pin_min_isr
 from kafka_rollout.releases.facts import ELR_VERSION, METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
@@ -70,9 +71,9 @@ def test_with_the_pin_a_topic_keeps_its_value_after_finalizing(ports: ClusterPor
     assert plan.blockers == ()
     assert _default(cluster) is None, "the plan only lets the controller validate the change"
     _approve(ports)
-    pin_min_isr(ports, plan)
+    pin_min_isr(Run(ports, plan))
     assert _default(cluster) == "2"
-    finalize(ports, plan)
+    finalize(Run(ports, plan))
     assert cluster.finalized[ELR_VERSION] == 1
     assert _of_orders(cluster) == {2}
 
@@ -82,20 +83,20 @@ def test_a_repeated_pin_writes_nothing_again(
 ) -> None:
     plan = _plan(ports, pin=True)
     _approve(ports)
-    pin_min_isr(ports, plan)
+    pin_min_isr(Run(ports, plan))
 
     def refuse(*_: object, **__: object) -> None:
         raise AssertionError("the default is set again")
 
     monkeypatch.setattr(FakeAdmin, "set_default_config", refuse)
-    pin_min_isr(ports, plan)  # as after a kill, which can lose the event of the first call
+    pin_min_isr(Run(ports, plan))  # as after a kill, which can lose the event of the first call
     assert {event.value for event in events_of(ports.run.events(), DefaultSet)} == {"2"}
 
 
 def test_the_pin_needs_an_approval(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = _plan(ports, pin=True)
     with pytest.raises(RefusedError, match="is not approved"):
-        pin_min_isr(ports, plan)
+        pin_min_isr(Run(ports, plan))
     assert _default(cluster) is None
 
 
@@ -103,7 +104,7 @@ def test_levels_are_not_finalized_before_the_planned_pin(ports: ClusterPorts, cl
     plan = _plan(ports, pin=True)
     _approve(ports)
     with pytest.raises(RefusedError, match=CODE):
-        finalize(ports, plan)
+        finalize(Run(ports, plan))
     assert cluster.finalized == {METADATA_VERSION: 21}
     assert events_of(ports.run.events(), Voided)
 
@@ -113,7 +114,7 @@ def test_a_default_that_another_client_set_since_the_plan_is_kept(ports: Cluster
     _approve(ports)
     cluster.set_default(MIN_ISR, "3")
     with pytest.raises(RefusedError, match="another client changed it"):
-        pin_min_isr(ports, plan)
+        pin_min_isr(Run(ports, plan))
     assert _default(cluster) == "3"
 
 
@@ -122,7 +123,7 @@ def test_a_broker_with_another_value_since_the_plan_stops_the_pin(ports: Cluster
     _approve(ports)
     cluster.dynamic_configs = replace(cluster.dynamic_configs, brokers={12: {MIN_ISR: "1"}})
     with pytest.raises(RefusedError, match=CODE):
-        pin_min_isr(ports, plan)
+        pin_min_isr(Run(ports, plan))
     assert _default(cluster) is None
 
 
@@ -137,7 +138,7 @@ def test_a_controller_that_got_another_value_since_the_plan_stops_the_levels(
     _approve(ports)
     cluster.nodes[cluster.spec.controllers[0].node_id].config[MIN_ISR] = "1"
     with pytest.raises(RefusedError, match=CODE):
-        finalize(ports, plan)
+        finalize(Run(ports, plan))
     assert cluster.finalized == {METADATA_VERSION: 21}
 
 
@@ -195,10 +196,10 @@ def test_a_change_of_features_alone_is_blocked_and_pinned_alike(
     assert plan.blockers == ()
     _approve(ports)
     with pytest.raises(RefusedError, match=CODE):
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
     _approve(ports)
-    pin_min_isr(ports, plan)
-    assert all(outcome.result.ok for outcome in apply_features(ports, plan))
+    pin_min_isr(Run(ports, plan))
+    assert all(outcome.result.ok for outcome in apply_features(Run(ports, plan)))
     assert _of_orders(cluster) == {2}
 
 

@@ -25,6 +25,7 @@ from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -119,7 +120,7 @@ def test_levels_fall_before_metadata_version_does(tmp_path: Path) -> None:
     plan = plan_features(ports, to_391, unsafe=False)
     assert any(f.code == "FEATURE-DOWNGRADE-REFUSED" for f in plan.blockers), "29 → 21 crosses a level that changed"
     plan = plan_for(ports, down="metadata.version:26,transaction.version:1")
-    assert results(apply_features(ports, plan)) == dict.fromkeys(
+    assert results(apply_features(Run(ports, plan))) == dict.fromkeys(
         ("metadata.version", "transaction.version"), FeatureUpdateStatus.OK
     )
     assert sent(cluster) == [{"transaction.version": 1}, {"metadata.version": 26}]
@@ -131,7 +132,7 @@ def test_unsafe_is_what_the_controller_is_asked_for_each_time(ports: ClusterPort
     admin = Scripted(cluster, lambda targets, _: None)
     ports = replace(ports, admin=admin)
     plan = plan_for(ports, delete="group.version", unsafe=True)
-    assert results(apply_features(ports, plan)) == {"group.version": FeatureUpdateStatus.OK}
+    assert results(apply_features(Run(ports, plan))) == {"group.version": FeatureUpdateStatus.OK}
     assert admin.asked == [True, True, True]
 
 
@@ -147,16 +148,16 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     assert not requires_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
     plan = plan_for(ports, up="group.version:1", approve=False)
     assert not requires_approval(plan)
-    assert results(apply_features(ports, plan)) == {"group.version": FeatureUpdateStatus.OK}
+    assert results(apply_features(Run(ports, plan))) == {"group.version": FeatureUpdateStatus.OK}
     with pytest.raises(RefusedError, match="is not approved"):
-        apply_features(ports, plan_for(ports, delete="group.version", approve=False))
+        apply_features(Run(ports, plan_for(ports, delete="group.version", approve=False)))
 
 
 def test_a_resumed_run_finds_its_levels_and_sends_nothing(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_for(ports, down="transaction.version:1", delete="group.version")
-    apply_features(ports, plan)
+    apply_features(Run(ports, plan))
     before = len(cluster.updates)
-    assert set(results(apply_features(ports, plan)).values()) == {FeatureUpdateStatus.ALREADY_THERE}
+    assert set(results(apply_features(Run(ports, plan))).values()) == {FeatureUpdateStatus.ALREADY_THERE}
     assert len(cluster.updates) == before
     again = plan_for(ports, down="transaction.version:1")
     assert again.blockers[0].code == "FEATURE-NOT-LOWER", "a new request is another thing than a resumed one"
@@ -166,7 +167,7 @@ def test_a_downgrade_that_became_an_upgrade_meanwhile_is_refused(ports: ClusterP
     plan = plan_for(ports, down="transaction.version:1")
     cluster.finalized.pop("transaction.version")
     with pytest.raises(RefusedError, match="now go in the opposite direction"):
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
     assert sent(cluster) == []
 
 
@@ -174,7 +175,7 @@ def test_users_that_came_after_the_approval_stop_it(ports: ClusterPorts, cluster
     plan = plan_for(ports, delete="group.version")
     cluster.groups = [GroupState(group_id="late", type="consumer", state="Stable", members=1)]
     with pytest.raises(RefusedError, match="late"):
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
     assert sent(cluster) == []
 
 
@@ -184,7 +185,7 @@ def test_the_cluster_s_lock_keeps_a_second_update_out(
     plan = plan_for(ports, up="streams.version:1")
     ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
     with pytest.raises(LockHeldError, match="another run"):
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
     assert sent(cluster) == []
 
 
@@ -194,7 +195,7 @@ def test_a_lock_left_by_a_killed_task_blocks_only_until_its_lease_ends(
 ) -> None:
     plan = plan_for(ports, up="streams.version:1")
     ports.lock.acquire("fake", "a killed run", "features", for_s=-1)
-    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
+    assert results(apply_features(Run(ports, plan))) == {"streams.version": FeatureUpdateStatus.OK}
 
 
 def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_it_refused(
@@ -210,7 +211,7 @@ def test_what_an_older_controller_applied_of_a_request_is_told_apart_from_what_i
         return tuple(FeatureUpdateResult(feature=f, error=said[f], message="said") for f in targets)
 
     ports = replace(ports, admin=Scripted(cluster, partly))
-    outcomes = apply_features(ports, plan_for(ports, up="group.version:1,share.version:1"))
+    outcomes = apply_features(Run(ports, plan_for(ports, up="group.version:1,share.version:1")))
     assert results(outcomes) == {"group.version": FeatureUpdateStatus.OK, "share.version": FeatureUpdateStatus.FAILED}
     assert "FEATURE_UPDATE_FAILED said" in outcomes[1].sentence
     assert "Read the level" in outcomes[1].sentence
@@ -225,7 +226,7 @@ def test_a_refused_request_stops_those_after_it(ports: ClusterPorts, cluster: Fa
     def refuses(targets: Mapping[str, int], _: bool) -> tuple[FeatureUpdateResult, ...]:
         return tuple(FeatureUpdateResult(feature=f, error="INVALID_UPDATE_VERSION", message="no") for f in targets)
 
-    outcomes = apply_features(replace(ports, admin=Scripted(cluster, refuses)), plan)
+    outcomes = apply_features(Run(replace(ports, admin=Scripted(cluster, refuses)), plan))
     assert results(outcomes) == {
         "metadata.version": FeatureUpdateStatus.FAILED,
         "group.version": FeatureUpdateStatus.NOT_SENT,
@@ -239,7 +240,7 @@ def test_an_answer_that_nobody_heard_of_is_unknown_and_said_so(ports: ClusterPor
             raise TransientError("The answer was lost.")
 
     ports = replace(ports, admin=Scripted(cluster, loses))
-    outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
+    outcomes = apply_features(Run(ports, plan_for(ports, up="streams.version:1")))
     assert results(outcomes) == {"streams.version": FeatureUpdateStatus.UNKNOWN}
     assert "reads the current level before it sends anything" in outcomes[0].sentence
     assert exit_code(outcomes) == 1
@@ -258,7 +259,7 @@ def test_an_answer_lost_after_the_act_is_found_by_looking(ports: ClusterPorts, c
         return None
 
     ports = replace(ports, admin=Scripted(cluster, loses))
-    outcomes = apply_features(ports, plan_for(ports, up="streams.version:1"))
+    outcomes = apply_features(Run(ports, plan_for(ports, up="streams.version:1")))
     assert (results(outcomes), left) == ({"streams.version": FeatureUpdateStatus.OK}, [0])
 
 
@@ -273,7 +274,7 @@ def test_a_lost_answer_is_waited_for_before_anything_is_sent_again(ports: Cluste
     plan = plan_for(ports, up="streams.version:1")
     # It arrives while we wait, and not before.
     cluster.clock.on_sleep = lambda _: cluster.finalized.update({"streams.version": 1})
-    outcomes = apply_features(replace(ports, admin=Scripted(cluster, loses)), plan)
+    outcomes = apply_features(Run(replace(ports, admin=Scripted(cluster, loses)), plan))
     assert results(outcomes) == {"streams.version": FeatureUpdateStatus.OK}
     assert updates == [{"streams.version": 1}]
 
@@ -304,7 +305,7 @@ def test_nodes_that_have_not_heard_of_a_level_are_waited_for_unless_they_never_h
 
     plan = plan_for(ports, up="streams.version:1")
     cluster.clock.on_sleep = hear_after_two_seconds
-    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
+    assert results(apply_features(Run(ports, plan))) == {"streams.version": FeatureUpdateStatus.OK}
     told = {ports.admin.features(node).finalized.get("streams.version", 0) for node in ports.cluster.nodes}
     assert told == ({0, 1} if cut_off else {1})
     assert (sum(waited) < 3) is not cut_off
@@ -321,7 +322,7 @@ def test_a_controller_that_cannot_validate_only_leaves_our_own_checks_alone(
     ports = replace(ports, admin=Scripted(cluster, old))
     plan = plan_for(ports, up="streams.version:1")
     assert [f.code for f in plan.findings] == ["CONTROLLER-CANNOT-VALIDATE"]
-    assert results(apply_features(ports, plan)) == {"streams.version": FeatureUpdateStatus.OK}
+    assert results(apply_features(Run(ports, plan))) == {"streams.version": FeatureUpdateStatus.OK}
 
 
 def test_a_controller_that_would_accept_what_we_refuse_is_a_finding(ports: ClusterPorts, cluster: FakeCluster) -> None:
@@ -388,7 +389,7 @@ def test_upgrade_all_of_a_cluster_that_has_everything_plans_nothing(ports: Clust
     facts = cluster.catalogue.get(R431).features
     cluster.finalized = {name: f.latest_production for name, f in facts.items() if name != "kraft.version"}
     plan = plan_features(ports, order, unsafe=False)
-    assert (plan.feature_changes, apply_features(ports, plan)) == ((), ())
+    assert (plan.feature_changes, apply_features(Run(ports, plan))) == ((), ())
     cluster.finalized = {}
     with pytest.raises(FatalError, match=r"reports a finalized metadata\.version"):
         plan_features(ports, order, unsafe=False)

@@ -19,6 +19,7 @@ from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.state import Movements, NodeFeatures
 from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, VersionRange
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of, has, newest
 from kafka_rollout.run.step_events import (
@@ -56,7 +57,7 @@ def test_only_the_controllers_stop_and_start_again_on_the_same_release_at_the_lo
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    assert "metadata.version is 29 on the controllers" in live.lower_live(ports, plan)
+    assert "metadata.version is 29 on the controllers" in live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     assert world.replaced.keys() == CONTROLLERS
     chosen = newest(ports.run.events(), OfflineLogChosen)
@@ -64,7 +65,7 @@ def test_only_the_controllers_stop_and_start_again_on_the_same_release_at_the_lo
     assert (chosen.log.end_offset, chosen.log.snapshot_offset) == (50, 1050), "beyond the log of every node"
     assert has(ports.run.events(), LiveLowered)
     world.stop(3)  # by the roll that follows
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert (sorted(world.stops), world.runs(3)) == ([1, 2, 3, 3], False), "a repeated call stops and starts nothing"
     assert len(events_of(ports.run.events(), LiveLowered)) == 1
 
@@ -96,7 +97,7 @@ def test_nothing_is_stopped_while_a_broker_can_need_a_controller(
     stage(world)
     stops = list(world.stops)
     with pytest.raises(TransientError, match=why):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert world.stops == stops
 
 
@@ -132,11 +133,11 @@ def test_killed_at_any_change_the_next_call_lowers_the_level(
         patched.setattr(owner, name, acts_or_dies)
         patched.setattr(live, "undo_or_continue", dies)
         if (name, at) in {("write", 2), ("write", 3)}:
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
         else:
             with pytest.raises(KilledError):
-                live.lower_live(ports, plan)
-    live.lower_live(ports, plan)
+                live.lower_live(Run(ports, plan))
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
 
 
@@ -149,10 +150,10 @@ def test_after_a_failure_the_controllers_run_on_their_old_logs_also_if_the_retur
     plan, (owner, name) = approved(ports), change
     act, seen = getattr(owner, name), []
 
-    def two_fail(ports: ClusterPorts, plan: Plan, node: Any, *more: Any) -> Any:
+    def two_fail(run: Run, node: Any, *more: Any) -> Any:
         if node.node_id != 1:
             raise FatalError("The disk does not respond.")
-        return install_on(ports, plan, node, *more)
+        return install_on(run, node, *more)
 
     def acts_or_dies(*given: Any, **more: Any) -> Any:
         seen.append(given)
@@ -164,13 +165,13 @@ def test_after_a_failure_the_controllers_run_on_their_old_logs_also_if_the_retur
         patched.setattr(live, "install_on", two_fail)
         patched.setattr(owner, name, acts_or_dies)
         with pytest.raises((RefusedError, KilledError)):
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
     if has(ports.run.events(), OfflineUndoing) and not has(ports.run.events(), OfflineUndone):
         with pytest.raises(TransientError, match="was started 0 s ago"):  # the return is finished first
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
         assert not is_lowered(world)
     world.clock.sleep(1000)
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
 
 
@@ -182,13 +183,13 @@ def test_a_failure_before_the_start_ends_with_every_controller_on_its_old_log(
         Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
     ]
     with pytest.raises(RefusedError, match=r"Broker 11 loses /data/2\. The controllers run on their old logs again"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert not is_lowered(world)
     assert has(ports.run.events(), OfflineUndone)
     assert world.leader is not None
     world.late_losses = []
     world.clock.sleep(1000)
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
 
 
@@ -203,7 +204,7 @@ def test_controllers_that_do_not_start_on_the_snapshot_start_on_their_old_logs(
 
     monkeypatch.setattr(FakeCluster, "start", starts_on_its_old_log)
     with pytest.raises(RefusedError, match="The controllers run on their old logs again"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert not is_lowered(world)
     assert world.replaced == {}
 
@@ -213,7 +214,7 @@ def test_the_third_controller_starts_at_once_when_one_of_the_first_two_exits(
 ) -> None:
     plan = approved(ports)
     world.cannot_start = {(2, R431)}
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert (world.runs(2), world.runs(3)) == (False, True)
     lowered = newest(ports.run.events(), LiveLowered)
     assert lowered is not None
@@ -236,7 +237,7 @@ def test_a_majority_of_the_voters_starts_first_and_standbys_later(
         start(world, node_id)
 
     monkeypatch.setattr(FakeCluster, "start", recorded)
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     assert set(begun[:2]) < {3, 4, 5}
     lowered = newest(ports.run.events(), LiveLowered)
@@ -252,10 +253,10 @@ def test_once_a_leader_was_elected_on_the_snapshot_the_old_logs_are_not_used_aga
         patched.setattr(live, "quorum_lacks", lambda *given: "the quorum has no leader.")
         patched.setattr(live, "serves_at_level", lambda *given: False)
         with pytest.raises(TransientError, match=r"but the controllers do not serve yet: .* after 60 s"):
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
     assert world.replaced.keys() == CONTROLLERS
     assert not has(ports.run.events(), OfflineUndone)
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     lowered = newest(ports.run.events(), LiveLowered)
     assert lowered is not None
@@ -266,7 +267,7 @@ def test_a_broker_whose_log_end_is_unknown_stops_it(world: FakeCluster, ports: C
     plan = approved(ports)
     world.no_log = {12}
     with pytest.raises(RefusedError, match="The end of a running broker's metadata log is unknown"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert not is_lowered(world)
 
 
@@ -286,7 +287,7 @@ def test_a_controller_that_does_not_report_the_level_yet_does_not_serve_at_it(
 ) -> None:
     plan = approved(ports)
     monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: features)
-    assert bool(quorum_lacks(ports, plan)) is lacks
+    assert bool(quorum_lacks(Run(ports, plan))) is lacks
 
 
 def test_the_backups_of_an_earlier_downgrade_stay_and_the_controllers_start_again(
@@ -302,7 +303,7 @@ def test_the_backups_of_an_earlier_downgrade_stay_and_the_controllers_start_agai
 
     monkeypatch.setattr(FakePrepared, "write", fails)
     with pytest.raises(RefusedError, match=r"The new log cannot be read.*run on their old logs again"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert not is_lowered(world)
     assert len(world.backups) == len(world.nodes)
 
@@ -323,17 +324,17 @@ def test_a_restore_that_fails_on_one_controller_starts_the_others_and_names_it(
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", no_backup_at_1)
     monkeypatch.setattr(FakePrepared, "write", fails)
     with pytest.raises(FatalError, match="controller 1: The backup file is missing"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert (world.runs(1), world.runs(2), world.runs(3)) == (False, True, True)
 
 
 def test_the_approval_lists_what_is_unavailable_and_for_how_long(ports: ClusterPorts) -> None:
     plan = approved(ports)
-    shown = " ".join(shown_live_facts(ports, plan))
+    shown = " ".join(shown_live_facts(Run(ports, plan)))
     for part in ("Expected time without an active controller: about", "no partition leader is elected", "ACL"):
         assert part in shown
     assert "kafka_features can raise metadata.version to 30 again while every node runs 4.3.1" in shown
-    assert shown_live_facts(ports, plan) == shown_live_facts(ports, plan)
+    assert shown_live_facts(Run(ports, plan)) == shown_live_facts(Run(ports, plan))
 
 
 def test_killed_before_the_first_stop_the_next_call_checks_the_gate_again(
@@ -348,14 +349,14 @@ def test_killed_before_the_first_stop_the_next_call_checks_the_gate_again(
         patched.setattr(FakeRuntime, "stop", dies)
         patched.setattr(live, "undo_or_continue", dies)
         with pytest.raises(KilledError):
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
     assert has(ports.run.events(), OfflineStopping)
     world.movements = Movements(reassigned=("orders-1",))
     with pytest.raises(TransientError, match="no reassignment: orders-1"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert world.stops == []
     world.movements = Movements()
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
 
 
@@ -374,9 +375,9 @@ def test_the_commands_before_a_stop_run_before_the_gate_and_not_between_the_stop
 
     world.on_prepare = drain
     with pytest.raises(TransientError, match="no reassignment: orders-1"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert (set(prepared), world.stops) == (CONTROLLERS, [])
     world.movements, world.on_prepare = Movements(), lambda node_id: prepared.append(-len(world.stops))
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     assert prepared[3:] == [0, 0, 0], "before the first stop"

@@ -13,6 +13,7 @@ from kafka_rollout.metadata_log.log_choice import NodeLog
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import has, newest
 from kafka_rollout.run.step_events import LiveKept, OfflineSnapshotWritten, OfflineStopping, OfflineUndoing
 from tests.fakes.cluster import R431, FakeCluster
@@ -33,7 +34,7 @@ def test_a_host_that_is_lost_after_the_gate_leaves_every_controller_running(
 
     monkeypatch.setattr(live, "_readable_controller", lose_one)
     with pytest.raises(TransientError, match="Not every controller's host responds: The host of node 2 cannot"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert world.stops == []
     assert not has(ports.run.events(), OfflineStopping)
 
@@ -56,11 +57,11 @@ def test_files_of_controllers_that_still_run_do_not_decide(
         patched.setattr(live, "quorum_lacks", lambda *given: "ssh: connection reset")
         patched.setattr(live, "serves_at_level", lambda *given: False)
         with pytest.raises(TransientError, match="A leader was elected at the new level"):
-            live.lower_live(ports, plan)
+            live.lower_live(Run(ports, plan))
     assert has(ports.run.events(), LiveKept)
     assert not has(ports.run.events(), OfflineUndoing)
     assert world.replaced.keys() == CONTROLLERS
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     assert is_lowered(world)
     assert world.violations == []
 
@@ -80,7 +81,7 @@ def test_a_return_to_the_old_logs_leaves_the_epochs_that_running_brokers_know(
         Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses /data/2.")
     ]
     with pytest.raises(RefusedError, match="The controllers run on their old logs again"):
-        live.lower_live(ports, plan)
+        live.lower_live(Run(ports, plan))
     assert kept == [True, True, True]
 
 
@@ -88,7 +89,7 @@ def test_the_running_release_writes_the_snapshot_because_it_loads_it_first(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    live.lower_live(ports, plan)
+    live.lower_live(Run(ports, plan))
     written = newest(ports.run.events(), OfflineSnapshotWritten)
     assert written is not None
     assert written.proved_by == (R431, R421)

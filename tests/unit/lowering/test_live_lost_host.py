@@ -19,6 +19,7 @@ from kafka_rollout.lowering import live
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import events_of, has
 from kafka_rollout.run.step_events import LiveLowered
 from tests.fakes.cluster import FakeCluster
@@ -41,7 +42,7 @@ def running(world: FakeCluster) -> set[int]:
 def call(ports: ClusterPorts, plan: Plan) -> str:
     """Return the sentence of the call, also of its refusal."""
     try:
-        return live.lower_live(ports, plan)
+        return live.lower_live(Run(ports, plan))
     except RolloutError as error:
         return f"{type(error).__name__}: {error}"
 
@@ -96,7 +97,7 @@ def test_one_lost_host_leaves_the_cluster_with_an_active_controller(
     real = getattr(live, part)
 
     def lose_it(*args: Any, **options: Any) -> Any:
-        if part == "write_once" or args[2].node_id == lost:
+        if part == "write_once" or args[1].node_id == lost:
             gone.append(lost)
         return real(*args, **options)
 

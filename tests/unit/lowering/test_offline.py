@@ -20,6 +20,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.gate_checks import check_gate
@@ -42,7 +43,7 @@ from tests.records import database_of
 
 R421 = Release(4, 2, 1)
 RELEASE_STEP = "4.3.1-to-4.2.1"
-Step = Callable[[ClusterPorts, Plan], Any]
+Step = Callable[[Run], Any]
 FORWARD: tuple[Step, ...] = (
     offline.stop_all,
     offline.choose,
@@ -75,12 +76,12 @@ def approved(ports: ClusterPorts, *, unsafe: bool = False) -> Plan:
 
 def go(ports: ClusterPorts, plan: Plan, steps: tuple[Step, ...] = FORWARD) -> None:
     for step in steps:
-        step(ports, plan)
+        step(Run(ports, plan))
 
 
 def take_back(ports: ClusterPorts, plan: Plan) -> tuple[int, ...]:
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
-    return undo_offline(ports, plan)
+    return undo_offline(Run(ports, plan))
 
 
 def releases(world: FakeCluster) -> set[str]:
@@ -118,7 +119,7 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     plan = approved(ports)
-    offline.stop_all(ports, plan)
+    offline.stop_all(Run(ports, plan))
     install = FakeMetadataLogs.install
 
     def dies_at_2(logs: Any, node: NodeSpec, snapshot: Path, **options: Any) -> str:
@@ -128,9 +129,9 @@ def test_killed_in_the_middle_of_the_nodes_the_others_follow(
 
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
-        offline.install_snapshot(ports, plan)
+        offline.install_snapshot(Run(ports, plan))
     with pytest.raises(RefusedError, match=r"is not installed on nodes? 2"):
-        offline.start_controllers(ports, plan)
+        offline.start_controllers(Run(ports, plan))
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     go(ports, plan)
     assert releases(world) == {"4.2.1"}
@@ -154,13 +155,13 @@ def test_another_worker_writes_the_snapshot_again_and_after_the_first_installati
 
     monkeypatch.setattr(FakeMetadataLogs, "install", dies_at_2)
     with pytest.raises(KeyboardInterrupt):
-        offline.install_snapshot(other, plan)
+        offline.install_snapshot(Run(other, plan))
     assert set(installed) == {True}
     monkeypatch.setattr(FakeMetadataLogs, "install", install)
     for path in (tmp_path / "private").rglob("*.checkpoint"):
         path.unlink()
     with pytest.raises(FatalError, match=f"It was written on host {socket.gethostname()} and holds password") as error:
-        offline.install_snapshot(ports, plan)
+        offline.install_snapshot(Run(ports, plan))
     assert "Repeat the step on that host" in error.value.remedy
     go(other, plan)
     assert releases(world) == {"4.2.1"}
@@ -171,11 +172,11 @@ def test_nothing_is_stopped_without_an_approval_nor_when_a_blocker_has_come(
 ) -> None:
     plan = plan_downgrade(ports, R421, lowering=Lowering.OFFLINE)
     with pytest.raises(RefusedError, match="is not approved"):
-        offline.stop_all(ports, plan)
+        offline.stop_all(Run(ports, plan))
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     world.find_unlisted_brokers = {99}
     with pytest.raises(RefusedError, match="The approval is no longer valid"):
-        offline.stop_all(ports, plan)
+        offline.stop_all(Run(ports, plan))
     assert world.stops == []
 
 
@@ -183,12 +184,12 @@ def test_a_minority_without_a_log_is_left_as_it_is_and_a_majority_is_refused(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    offline.stop_all(ports, plan)
+    offline.stop_all(Run(ports, plan))
     world.no_log = {1, 2}
     with pytest.raises(RefusedError, match=r"1 of 3 voters are available\. 2 are needed"):
-        offline.choose(ports, plan)
+        offline.choose(Run(ports, plan))
     world.no_log = {1}
-    chosen = offline.choose(ports, plan)
+    chosen = offline.choose(Run(ports, plan))
     assert (chosen.node_id, chosen.snapshot_epoch, chosen.read) == (2, 104, (2, 3, 11, 12, 13))
     assert chosen.not_read[0].startswith("node 1: ")
 
@@ -205,8 +206,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     assert left.sentence.startswith("The quorum continues without controller 1, whose log was missing: its log shows")
     gates = {
         node: check_gate(
-            ports,
-            plan,
+            Run(ports, plan),
             gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, node),
         )
         for node in (1, 11)
@@ -218,7 +218,7 @@ def test_a_controller_whose_disk_is_lost_is_left_behind_and_the_others_go_on(
     assert "new disk" not in str(gates[11].conditions)
     # Repaired, it is started by the same call.
     world.cannot_start = set()
-    assert offline.start_controllers(ports, plan) == (1,)
+    assert offline.start_controllers(Run(ports, plan)) == (1,)
     assert releases(world) == {"4.2.1"}
 
 
@@ -235,12 +235,12 @@ def test_a_loss_that_nobody_approved_stops_it_before_anything_is_installed(
     world: FakeCluster, ports: ClusterPorts
 ) -> None:
     plan = approved(ports)
-    offline.stop_all(ports, plan)
+    offline.stop_all(Run(ports, plan))
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
     with pytest.raises(
         RefusedError, match="would lose metadata that the approved plan does not list: Broker 11 loses them"
     ):
-        offline.install_snapshot(ports, plan)
+        offline.install_snapshot(Run(ports, plan))
     assert world.replaced == {}
     assert list((ports.run.private_path("offline")).iterdir()) == []
 
@@ -250,7 +250,7 @@ def test_an_unsafe_one_goes_on_with_the_losses_of_its_report_and_records_them(
 ) -> None:
     world.losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
     plan = plan_downgrade(ports, R421, lowering=Lowering.OFFLINE, unsafe=True)
-    plan, _ = report_losses(ports, plan)
+    plan, _ = report_losses(Run(ports, plan))
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
     go(ports, plan)
     (written,) = events_of(ports.run.events(), OfflineSnapshotWritten)
@@ -259,10 +259,10 @@ def test_an_unsafe_one_goes_on_with_the_losses_of_its_report_and_records_them(
 
 def test_an_unsafe_one_stops_at_a_loss_that_is_not_in_its_report(world: FakeCluster, ports: ClusterPorts) -> None:
     plan = approved(ports, unsafe=True)
-    offline.stop_all(ports, plan)
+    offline.stop_all(Run(ports, plan))
     world.late_losses = [Loss(kind="cordoned log directories", subject="broker 11", sentence="Broker 11 loses them.")]
     with pytest.raises(RefusedError, match="the approved plan does not list: Broker 11 loses them"):
-        offline.install_snapshot(ports, plan)
+        offline.install_snapshot(Run(ports, plan))
     assert world.replaced == {}
 
 
@@ -271,7 +271,7 @@ def test_a_node_that_something_started_in_between_is_not_touched(world: FakeClus
     go(ports, plan, FORWARD[:3])
     world.start(12)
     with pytest.raises(RefusedError, match=r"Node 12 \(broker-12\) is running"):
-        offline.install_snapshot(ports, plan)
+        offline.install_snapshot(Run(ports, plan))
     assert world.replaced == {}
 
 
@@ -282,7 +282,7 @@ def test_brokers_do_not_start_before_the_controllers_have_a_quorum_at_the_level(
     go(ports, plan, FORWARD[:5])
     world.cannot_start = {(1, R421), (2, R421)}
     with pytest.raises(FatalError, match=r"Controller 1 does not stay up: .*cannot start on 4.2.1"):
-        offline.start_controllers(ports, plan)
+        offline.start_controllers(Run(ports, plan))
     assert can_be_undone(ports.run.events())
     assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
@@ -298,13 +298,13 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert releases(world) == {"4.3.1"}
     assert world.finalized[METADATA_VERSION] == 30
     assert world.replaced == {}
-    assert undo_offline(ports, plan) == ()
-    roll = roll_of(ports, plan, RollOf.OFFLINE_UNDO)
+    assert undo_offline(Run(ports, plan)) == ()
+    roll = roll_of(Run(ports, plan), RollOf.OFFLINE_UNDO)
     for batch in roll.batches:
         wait_until_back(roll, batch, GatePolicy(checks=1, interval_s=1, timeout_s=60), lambda *_: None)
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
-        offline.stop_all(ports, plan)
+        offline.stop_all(Run(ports, plan))
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
     go(ports, plan)
     assert releases(world) == {"4.2.1"}
@@ -328,7 +328,7 @@ def test_killed_while_it_is_taken_back_it_is_not_gone_forward_and_the_next_call_
         take_back(ports, plan)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "forward after all")
     with pytest.raises(RefusedError, match="The undo of this downgrade has begun"):
-        offline.start_controllers(ports, plan)
+        offline.start_controllers(Run(ports, plan))
     monkeypatch.setattr(FakeMetadataLogs, "undo_install", undo_install)
     assert take_back(ports, plan) == (1, 2, 3, 11, 12, 13)
     assert releases(world) == {"4.3.1"}
@@ -346,13 +346,13 @@ def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: Clu
 def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
     plan = approved(ports)
     with pytest.raises(RefusedError, match="nodes are not replaced one by one"):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 11))
+        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 11))
 
 
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:
     estimated = estimate_outage(ports)
     assert 30 < estimated.total_s < 300
-    outage, no_return, _, _, undo = offline_facts(ports, approved(ports), estimated)
+    outage, no_return, _, _, undo = offline_facts(Run(ports, approved(ports)), estimated)
     assert outage == estimated.sentence
     assert "the first broker starts at the new level" in no_return
     command = "kafka-rollout rollback --cluster fake --run run-1 --as <name> --reason <text>"
@@ -374,10 +374,10 @@ def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_retur
     world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
     ports = fake_ports(world, tmp_path)
     plan = approved(ports)
-    assert "the controllers start at the new level" in offline_facts(ports, plan, estimate_outage(ports))[1]
+    assert "the controllers start at the new level" in offline_facts(Run(ports, plan), estimate_outage(ports))[1]
     go(ports, plan, FORWARD[:5])
     assert can_be_undone(ports.run.events())
-    offline.start_controllers(ports, plan)
+    offline.start_controllers(Run(ports, plan))
     assert not can_be_undone(ports.run.events())
 
 
@@ -395,7 +395,7 @@ def test_a_broker_that_somebody_starts_while_it_is_taken_back_ends_that_and_forw
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
     monkeypatch.setattr(FakeRuntime, "stop", a_broker_comes)
     with pytest.raises(RefusedError, match="a broker registered"):
-        undo_offline(ports, plan)
+        undo_offline(Run(ports, plan))
     assert world.replaced
     monkeypatch.setattr(FakeRuntime, "stop", stop)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "forward then")

@@ -9,6 +9,7 @@ import pytest
 
 from kafka_rollout.lowering import offline
 from kafka_rollout.model.topology import HostCommand, ServiceSpec
+from kafka_rollout.observation.run import Run
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.integration.harness.faults.without_live import stage_no_live
@@ -27,6 +28,6 @@ def test_the_commands_before_a_stop_run_on_every_node_before_the_first_stop(
     plan = approved(ports)
     prepared: list[tuple[int, int]] = []
     world.on_prepare = lambda node_id: prepared.append((node_id, len(world.stops)))
-    offline.stop_all(ports, plan)
+    offline.stop_all(Run(ports, plan))
     assert sorted(prepared) == [(node.node_id, 0) for node in sorted(world.spec.nodes, key=lambda node: node.node_id)]
     assert sorted(world.stops) == sorted(world.nodes)

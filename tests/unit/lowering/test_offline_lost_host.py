@@ -10,6 +10,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.offline import undo_offline
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, has
@@ -50,8 +51,7 @@ def test_the_others_go_on_and_the_lost_one_follows_when_its_host_is_back(
     assert {node_id for node_id in NODES if world.runs(node_id)} == set(NODES) - {lost}
     assert world.finalized[METADATA_VERSION] == 29
     gate = check_gate(
-        ports,
-        plan,
+        Run(ports, plan),
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, lost),
     )
     assert not gate.passes
@@ -77,8 +77,7 @@ def test_a_node_without_the_snapshot_is_not_started_when_its_host_is_back(
     go(ports, plan, FORWARD[5:])
     assert not world.runs(13)
     gate = check_gate(
-        ports,
-        plan,
+        Run(ports, plan),
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, 13),
     )
     assert "the snapshot is not installed there" in gate.waits_for
@@ -155,11 +154,11 @@ def test_a_host_lost_before_its_node_was_stopped_ends_the_step_after_the_other_s
 
     monkeypatch.setattr(offline, "_record_before", lose)
     with pytest.raises(TransientError, match="The host of node 11 cannot be reached"):
-        offline.stop_all(ports, plan)
+        offline.stop_all(Run(ports, plan))
     assert {12, 13} <= set(world.stops)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a test")
     with pytest.raises(TransientError, match="node 11"):
-        undo_offline(ports, plan)
+        undo_offline(Run(ports, plan))
     assert all(world.runs(node_id) for node_id in NODES)
 
 
@@ -168,7 +167,7 @@ def test_less_than_a_majority_of_the_controllers_is_refused(world: FakeCluster, 
     go(ports, plan, FORWARD[:1])
     world.unreachable = {1, 2}
     with pytest.raises(RefusedError, match=r"1 of 3 voters are available"):
-        offline.choose(ports, plan)
+        offline.choose(Run(ports, plan))
 
 
 @pytest.mark.parametrize("lost", LOST)
@@ -191,7 +190,7 @@ def test_an_undo_starts_the_others_and_finishes_when_the_host_is_back(
     world.unreachable = set()
     if steps % 2:
         world.start(lost)  # systemd starts the unit at the boot of the host
-    undo_offline(ports, plan)
+    undo_offline(Run(ports, plan))
     assert releases(world) == {"4.3.1"}
     assert world.replaced == {}
     assert world.violations == []
@@ -208,5 +207,5 @@ def test_an_undo_without_a_majority_of_logs_is_refused_once_a_snapshot_is_instal
         take_back(ports, plan)
     assert world.replaced.keys() == set(NODES)
     world.unreachable = set()
-    assert undo_offline(ports, plan) == NODES
+    assert undo_offline(Run(ports, plan)) == NODES
     assert R421 != R431

@@ -17,6 +17,7 @@ from kafka_rollout.lowering.outage_facts import shown_facts
 from kafka_rollout.model.topology import Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.outage import check_service
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
 from kafka_rollout.report.run_report import DowngradeReport
 from kafka_rollout.roll.gate_checks import wait_for_gate
@@ -56,11 +57,11 @@ def test_the_report_has_the_outage_that_was_beside_the_one_that_was_approved(
 ) -> None:
     world.catch_up_rounds = 3
     plan = approved(ports)
-    (expected,) = [line for line in shown_facts(ports, plan) if line.startswith("Expected outage")]
+    (expected,) = [line for line in shown_facts(Run(ports, plan)) if line.startswith("Expected outage")]
     began = world.clock.now()
     go(ports, plan)
     took = world.clock.now() - began
-    report = build_report_of_run(ports, plan, procedure=DOWNGRADE)
+    report = build_report_of_run(Run(ports, plan), procedure=DOWNGRADE)
     assert isinstance(report, DowngradeReport)
     told = report.outage
     assert told is not None
@@ -97,7 +98,7 @@ def test_before_the_first_stop_there_is_none_and_while_brokers_are_away_it_is_no
     go(ports, plan, FORWARD[6:])
     (measured,) = RunView.of(ports.run.events()).outages
     assert (measured.seconds, "offline-served" in kinds(ports)) == (None, False)
-    assert "not over" in build_report_of_run(ports, plan, procedure=DOWNGRADE).sentence
+    assert "not over" in build_report_of_run(Run(ports, plan), procedure=DOWNGRADE).sentence
 
 
 @pytest.mark.usefixtures("each_database")
@@ -115,8 +116,7 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
     started = [event.at for event in events_of(ports.run.events(), Started)]
     for node in ports.cluster.nodes:
         wait_for_gate(
-            ports,
-            plan,
+            Run(ports, plan),
             gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, node.node_id),
             SOON,
         )

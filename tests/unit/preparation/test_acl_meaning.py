@@ -10,6 +10,7 @@ from kafka_rollout.base.findings import CheckState
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER, AccessChange, AclDifferences, Action
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.acl_meaning import access_differences
 from kafka_rollout.preparation.node_checks import node_configs
 from tests.acls import read_acl
@@ -84,7 +85,7 @@ def test_a_cluster_without_an_authorizer_is_not_asked(tmp_path: Path) -> None:
 
 
 def compared(ports: ClusterPorts, plan: Plan) -> list[tuple[str, bool]]:
-    return [(one.subject, one.fails) for one in access_differences(ports, plan, (ALICE,), node_configs(ports))]
+    return [(one.subject, one.fails) for one in access_differences(Run(ports, plan), (ALICE,), node_configs(ports))]
 
 
 def test_the_comparison_after_a_run_needs_an_approver_for_decisions_that_the_plan_did_not_name(tmp_path: Path) -> None:

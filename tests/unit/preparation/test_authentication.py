@@ -9,6 +9,7 @@ import pytest
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.probes import Probe, ProbeOutcome
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.node_checks import host_findings
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
@@ -75,9 +76,9 @@ def test_a_file_that_changed_since_the_plan_is_asked_again_before_the_stop(tmp_p
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R411, finalize=False)
     node = ports.cluster.brokers[0]
-    assert CODE not in {one.code for one in host_findings(ports, plan, plan.release_steps[0], node)}
+    assert CODE not in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node)}
     cluster.nodes[node.node_id].config.update(OAUTH)
-    assert CODE in {one.code for one in host_findings(ports, plan, plan.release_steps[0], node)}
+    assert CODE in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node)}
 
 
 def test_a_new_setting_of_a_used_area_is_explained_in_the_plan(tmp_path: Path) -> None:

@@ -14,6 +14,7 @@ from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_registry import CHECKS
@@ -111,7 +112,7 @@ def test_a_later_scan_replaces_the_result_of_its_check(ports: ClusterPorts) -> N
     title = "Coordinator logs, compared with the releases of the path (KIP-915)"
     assert results(plan)[title] == "not observable: It is checked later in the run, before the approval."
     for _ in range(2):
-        plan = replace_coordinator_log_findings(ports, plan)
+        plan = replace_coordinator_log_findings(Run(ports, plan))
     assert results(plan)[title] == "1 finding (blocker)"
     assert [f.code for f in plan.findings].count("LOGS-NOT-SCANNED") == 1  # type: ignore[arg-type]
     assert [one.check for one in plan.checks].count(title) == 1

@@ -9,6 +9,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import CheckState, Severity
 from kafka_rollout.model.listeners import ListenerCertificate
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.certificates import CERTIFICATES_CHECK, MARGIN_S
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
 from kafka_rollout.preparation.listener_certificates import check_certificates
@@ -51,10 +52,10 @@ def test_a_certificate_that_ends_after_the_plan_blocks_the_stop(tmp_path: Path) 
     plan = plan_upgrade(ports, R431, finalize=False)
     (step,) = plan.release_steps
     node = ports.cluster.node(step.order[0].node_id)
-    refuse_new_blockers(ports, plan, (step, node))
+    refuse_new_blockers(Run(ports, plan), (step, node))
     cluster.certificates = {node.node_id: (_certificate(cluster.clock.now() - 1.0),)}
     with pytest.raises(RefusedError, match="CERTIFICATE-ENDED"):
-        refuse_new_blockers(ports, plan, (step, node))
+        refuse_new_blockers(Run(ports, plan), (step, node))
 
 
 def test_every_listener_with_tls_is_asked_and_silence_is_not_ok(tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from kafka_rollout.metadata_log.losses import ACCESS, Loss
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses, report_losses
 from kafka_rollout.procedure.approval_requests import losses_part
 from kafka_rollout.releases.facts import Release
@@ -37,7 +38,7 @@ GROUPS = {"billing": {"consumer.session.timeout.ms": "50000"}}
 
 def approved(ports: ClusterPorts, target: str = "3.9.1", *, unsafe: bool = False, **options: Any) -> Plan:
     plan = plan_downgrade(ports, {"3.9.1": R391, "4.2.1": R421}[target], unsafe=unsafe, **options)
-    plan, _ = report_losses(ports, plan)
+    plan, _ = report_losses(Run(ports, plan))
     assert plan.blockers == ()
     for what in (ApprovalOf.FINALIZE, ApprovalOf.ROLL):
         record_approval(ports, what, "alice", Decision.APPROVED, "a test")
@@ -59,7 +60,7 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
         cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
     step, node = in_step(ports, plan, "4.3.1-to-3.9.1", 11)
     with pytest.raises(RefusedError, match="no longer valid") as refused:
-        replace_node(ports, plan, step, node)
+        replace_node(Run(ports, plan), step, node)
     assert ("eve" if appears == "an ACL" else "billing") in refused.value.sentence
     assert "bob" not in refused.value.sentence
     assert "Remove it. Or start a new run" in str(refused.value.remedy)
@@ -68,7 +69,7 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
     cluster.losses.remove(LATER) if appears == "an ACL" else None
     cluster.group_configs, cluster.dynamic_configs = {}, DynamicConfigs()
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
-    assert replace_node(ports, plan, step, node)
+    assert replace_node(Run(ports, plan), step, node)
     assert cluster.release_of(11) == R391
 
 
@@ -83,9 +84,9 @@ def test_nothing_is_stopped_for_a_snapshot_that_would_lose_something_new(
     ports = fake_ports(cluster, tmp_path)
     plan = approved(ports, "4.2.1", unsafe=unsafe, lowering=lowering)
     cluster.losses = [LATER]
-    step: Callable[[ClusterPorts, Plan], object] = offline.stop_all if lowering is Lowering.OFFLINE else lower_live
+    step: Callable[[Run], object] = offline.stop_all if lowering is Lowering.OFFLINE else lower_live
     with pytest.raises(RefusedError, match="no longer valid"):
-        step(ports, plan)
+        step(Run(ports, plan))
     assert {str(node.running) for node in cluster.nodes.values()} == {"4.3.1"}
     assert cluster.finalized["metadata.version"] == 30
 
@@ -97,7 +98,7 @@ def test_no_level_is_lowered_by_request_while_something_new_would_be_lost(tmp_pa
     assert (plan.levels["metadata.version"], plan.lowering) == (23, Lowering.ONLINE)
     cluster.losses = [LATER]
     with pytest.raises(RefusedError, match="no longer valid"):
-        finalize(ports, plan)
+        finalize(Run(ports, plan))
     assert cluster.finalized["metadata.version"] == 29
 
 
@@ -107,10 +108,10 @@ def test_what_kafka_itself_writes_all_the_time_is_not_new(tmp_path: Path) -> Non
     ports = fake_ports(cluster, tmp_path)
     plan = approved(ports, unsafe=True)
     cluster.losses = [NEW_PARTITION]
-    refuse_new_losses(ports, plan)
+    refuse_new_losses(Run(ports, plan))
     cluster.losses = [NEW_PARTITION, Loss("eligible leader replicas", "orders-1", "orders-1 loses them.")]
     with pytest.raises(RefusedError, match="orders-1 loses them"):
-        refuse_new_losses(ports, plan)
+        refuse_new_losses(Run(ports, plan))
 
 
 def test_a_new_meaning_of_acls_is_new_also_if_the_plan_names_others(tmp_path: Path) -> None:
@@ -118,17 +119,17 @@ def test_a_new_meaning_of_acls_is_new_also_if_the_plan_names_others(tmp_path: Pa
     cluster.losses = [Loss(ACCESS, "User:alice", "User:alice gains READ on topic orders.")]
     ports = fake_ports(cluster, tmp_path)
     plan = approved(ports, unsafe=True)
-    refuse_new_losses(ports, plan)
+    refuse_new_losses(Run(ports, plan))
     cluster.losses.append(Loss(ACCESS, "User:eve", "User:eve gains READ on topic orders."))
     with pytest.raises(RefusedError, match="User:eve gains READ"):
-        refuse_new_losses(ports, plan)
+        refuse_new_losses(Run(ports, plan))
 
 
 def test_the_approval_lists_the_losses_also_at_an_unchanged_level(tmp_path: Path) -> None:
     cluster = FakeCluster(R431, finalized={"metadata.version": 21})
     cluster.losses = [ACL]
     ports = fake_ports(cluster, tmp_path)
-    text = "\n".join(losses_part(ports, approved(ports, unsafe=True)))
+    text = "\n".join(losses_part(Run(ports, approved(ports, unsafe=True))))
     assert "Metadata lost: 1" in text
     assert "User:bob on orders" in text
     assert "metadata.version does not change." in text

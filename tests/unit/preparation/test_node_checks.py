@@ -15,6 +15,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import observe
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
@@ -59,7 +60,7 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     assert [start.formats for start in cluster.checked_starts] == [expected] * len(ports.cluster.nodes)
     (release_step,) = plan.release_steps
     ports.run.save_fingerprints({})  # before a stop, a configuration that changed is checked again
-    host_findings(ports, plan, release_step, ports.cluster.nodes[0])
+    host_findings(Run(ports, plan), release_step, ports.cluster.nodes[0])
     assert [start.formats for start in cluster.checked_starts] == [expected] * (len(ports.cluster.nodes) + 1)
 
 
@@ -78,12 +79,12 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
     assert plan.blockers == ()
     (release_step,) = plan.release_steps
     node = ports.cluster.nodes[0]
-    assert host_findings(ports, plan, release_step, node) == ()
+    assert host_findings(Run(ports, plan), release_step, node) == ()
     cluster.nodes[node.node_id].jvm_arguments = arguments
     (found,) = plan_upgrade(ports, R431, finalize=False).blockers
     assert (found.code, found.subject) == ("JVM-PROPERTY-MISSING", f"node {node.node_id}, release 4.3.1")
     assert allowed in found.remedy
-    assert [one.code for one in host_findings(ports, plan, release_step, node)] == ["JVM-PROPERTY-MISSING"]
+    assert [one.code for one in host_findings(Run(ports, plan), release_step, node)] == ["JVM-PROPERTY-MISSING"]
 
 
 @pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.RESTART])
@@ -114,11 +115,11 @@ def test_a_file_that_disagrees_with_the_others_blocks_the_check_the_plan_and_eve
     assert plan.blockers == ()
     release_step = plan.release_steps[0]
     stops = [(release_step, ports.cluster.node(one.node_id)) for one in release_step.order]
-    refuse_new_blockers(ports, plan, stops[0])
+    refuse_new_blockers(Run(ports, plan), stops[0])
     cluster.nodes[node_id].config |= change
     for stop in (stops[0], None):
         with pytest.raises(RefusedError, match=f"The approval is no longer valid.*{code}"):
-            refuse_new_blockers(ports, plan, stop)
+            refuse_new_blockers(Run(ports, plan), stop)
     assert {one.code for one in plan_change(ports, request, run_of).blockers} == {code}
     report = check_release(ports, R391 if run_of is RunOf.RESTART else R431, checks_of([*CheckOf]), complete_with="")
     assert [entry.check.id for entry in report.entries if code in {one.code for one in entry.findings}] == [
@@ -151,13 +152,13 @@ def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into
     ]
     release_step = plan.release_steps[0]
     stop = release_step, ports.cluster.node(12)
-    assert unapproved_changes(ports, plan, stop[1], observe(ports)) == ()
+    assert unapproved_changes(Run(ports, plan), stop[1], observe(ports)) == ()
     for value in ("60001", "1"):
         change(12, log_retention_ms=value, num_io_threads="32")
-        (one,) = unapproved_changes(ports, plan, stop[1], observe(ports))
+        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports))
         assert (one.code, one.severity) == ("FILE-CHANGES-DATA", Severity.BLOCKER)
     with pytest.raises(RefusedError, match=r"FILE-CHANGES-DATA log\.retention\.ms=1 of node 12"):
-        refuse_new_blockers(ports, plan, stop)
+        refuse_new_blockers(Run(ports, plan), stop)
     report = check_release(ports, target or R391, checks_of([*CheckOf]), complete_with="")
     assert [one.check.id for one in report.entries if any(f.code == "FILE-CHANGES-DATA" for f in one.findings)] == [
         "pending-configuration"
@@ -184,10 +185,10 @@ def test_a_directory_that_was_copied_blocks_the_plan_and_the_stop(
     assert plan.blockers == ()
     (release_step,) = plan.release_steps
     stop = release_step, ports.cluster.node(1)
-    refuse_new_blockers(ports, plan, stop)
+    refuse_new_blockers(Run(ports, plan), stop)
     copied |= ids
     with pytest.raises(RefusedError, match=code):
-        refuse_new_blockers(ports, plan, stop)
+        refuse_new_blockers(Run(ports, plan), stop)
     assert {one.code for one in plan_upgrade(ports, R431, finalize=False).blockers} == {code}
 
 
@@ -220,7 +221,7 @@ def test_what_changes_on_a_host_after_the_plan_blocks_the_stop(
     plan = plan_upgrade(ports, R431, finalize=False)
     assert plan.blockers == ()
     stop = plan.release_steps[0], node
-    refuse_new_blockers(ports, plan, stop)
+    refuse_new_blockers(Run(ports, plan), stop)
     cluster.hosts[node.node_id] = replace(host, **change)  # type: ignore[arg-type]
     with pytest.raises(RefusedError, match=f"The approval is no longer valid.*{code} node {node.node_id}"):
-        refuse_new_blockers(ports, plan, stop)
+        refuse_new_blockers(Run(ports, plan), stop)

@@ -15,6 +15,7 @@ from kafka_rollout.features.requests import FeatureAction, FeatureOrder, Feature
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.nodes.runtimes.no_runtime import NoRuntime
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.preparation.node_checks import check_inventory
 from kafka_rollout.preparation.pinned_min_isr import pin_min_isr
@@ -95,8 +96,8 @@ def test_a_plan_lists_what_is_not_observable_and_is_not_blocked_by_it(
 def test_a_plan_down_names_the_logs_that_it_cannot_read(cluster: FakeCluster, ports: ClusterPorts) -> None:
     cluster.unseen = {node.node_id for node in cluster.spec.nodes}
     plan = plan_downgrade(ports, Release(3, 8, 1), lowering=Lowering.OFFLINE)
-    plan = scan_metadata_logs(ports, plan)
-    plan, losses = report_losses(ports, plan)
+    plan = scan_metadata_logs(Run(ports, plan))
+    plan, losses = report_losses(Run(ports, plan))
     assert losses is None
     codes = {found.code: found.severity for found in plan.findings}
     assert (codes["METADATA-LOG-UNSEEN"], codes["LOSSES-UNKNOWN"]) == ("warning", "warning")
@@ -107,11 +108,11 @@ def test_levels_are_changed_through_the_brokers(tmp_path: Path) -> None:
     ports = hidden_bench(cluster, tmp_path)
     plan = plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False, pin=True)
     assert plan.blockers == ()
-    pin_min_isr(ports, plan, needs_approval=False)
+    pin_min_isr(Run(ports, plan), needs_approval=False)
     subjects = {f.subject: f.severity for f in plan.findings if f.code == "FEATURE-SUPPORT-UNKNOWN"}
     assert subjects == {f"controller {number}": "warning" for number in (1, 2, 3)}
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "CHG-1")
-    assert {outcome.result for outcome in apply_features(ports, plan)} == {FeatureUpdateStatus.OK}
+    assert {outcome.result for outcome in apply_features(Run(ports, plan))} == {FeatureUpdateStatus.OK}
     assert (cluster.finalized["group.version"], cluster.finalized["transaction.version"]) == (1, 2)
 
 

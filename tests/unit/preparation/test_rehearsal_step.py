@@ -11,6 +11,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE, build_report_of_run
 from kafka_rollout.procedure.progress import Progress
@@ -118,7 +119,7 @@ def test_a_passed_rehearsal_is_in_the_plan_in_the_report_and_in_the_estimate(tmp
     plan = ports.run.load_plan()
     (finding,) = [finding for finding in plan.findings if finding.code == "REHEARSAL-PASSED"]
     assert "A node step took 20 to 20 s." in finding.sentence
-    report = build_report_of_run(ports, plan)
+    report = build_report_of_run(Run(ports, plan))
     assert report.rehearsal is not None
     assert report.rehearsal["outcome"] == "passed"
     page = render_run(report)

@@ -11,6 +11,7 @@ from kafka_rollout.base.findings import CheckState
 from kafka_rollout.metadata_log.losses import ACCESS, Loss, LossReport
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER, AccessChange, AclDifferences, Action
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADATA_LOGS_CHECK
 from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.report.check_registry import check_release
@@ -53,7 +54,7 @@ def test_an_online_downgrade_names_what_the_older_release_does_not_keep(
     cluster = FakeCluster(R431, finalized={"metadata.version": 21})
     cluster.losses = [LOSS]
     ports = fake_ports(cluster, tmp_path)
-    plan, report = report_losses(ports, plan_downgrade(ports, R391, unsafe=unsafe))
+    plan, report = report_losses(Run(ports, plan_downgrade(ports, R391, unsafe=unsafe)))
     assert report is not None
     assert (report.from_level, report.to_level, report.readers) == (21, 21, ("3.9.1",))
     (found,) = (one for one in plan.findings if one.code == "METADATA-LOST")
@@ -66,13 +67,13 @@ def test_decisions_that_the_plan_names_are_not_named_twice(tmp_path: Path) -> No
     change = AccessChange(principal="User:alice", more=True, actions={Action(3, 2, "orders"): ("10.0.0.0",)}, causes=())
     cluster.losses = [Loss(ACCESS, "User:alice", "User:alice gains READ on topic orders.")]
     ports = fake_ports(cluster, tmp_path / "1")
-    plan, _ = report_losses(ports, plan_downgrade(ports, R391))
+    plan, _ = report_losses(Run(ports, plan_downgrade(ports, R391)))
     assert [one.code for one in plan.findings if one.code in {"METADATA-LOST", "ACL-MEANS-MORE"}] == ["METADATA-LOST"]
     for node in cluster.nodes.values():
         node.config[AUTHORIZER] = STANDARD_AUTHORIZER
     cluster.acl_differences[R391] = AclDifferences(changes=(change,))
     ports = fake_ports(cluster, tmp_path / "2")
-    plan, _ = report_losses(ports, plan_downgrade(ports, R391))
+    plan, _ = report_losses(Run(ports, plan_downgrade(ports, R391)))
     assert [one.code for one in plan.findings if one.code in {"METADATA-LOST", "ACL-MEANS-MORE"}] == ["ACL-MEANS-MORE"]
 
 

@@ -10,6 +10,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.model.rights import ALTER_CLUSTER, LIST_CONTROLLERS, READING, MissingRight, Right, grant_commands
 from kafka_rollout.model.topology import Role
 from kafka_rollout.observation.cluster_ports import observe
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.check_registry import verify
@@ -57,10 +58,10 @@ def test_a_right_that_is_removed_after_the_approval_prevents_the_next_stop(tmp_p
     cluster = FakeCluster(R391)
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
-    refuse_new_blockers(ports, plan)
+    refuse_new_blockers(Run(ports, plan))
     cluster.missing_rights = [_missing(ALTER_CLUSTER)]
     with pytest.raises(RefusedError, match="does not have the right ALTER on CLUSTER"):
-        refuse_new_blockers(ports, plan)
+        refuse_new_blockers(Run(ports, plan))
 
 
 def test_an_unknown_principal_is_a_placeholder_of_the_command(tmp_path: Path) -> None:

@@ -13,6 +13,7 @@ from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.requests import FeatureAction
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.preparation.state_comparison import (
     BEFORE,
@@ -121,7 +122,7 @@ def test_a_run_compares_after_the_roll_and_after_the_levels_and_asks_nothing(por
     assert {one["subject"] for one in compared["differences"] if one["kind"] == "dynamic setting"} == {
         "min.insync.replicas of all brokers"
     }
-    report = build_report(ports, ports.run.load_plan())
+    report = build_report(Run(ports, ports.run.load_plan()))
     assert report.outcome == Outcome.FINISHED
     assert [one["after"] for one in report.state_comparisons] == ["roll", "levels"]
 
@@ -137,14 +138,14 @@ def test_a_value_that_changes_with_a_restart_stops_the_run_before_it_finalizes(
     assert len(approver.bodies) == 1
     assert f"- {LOST_LINE}" in approver.bodies[0]
     assert [targets for targets, only in cluster.updates if not only] == []
-    report = build_report(ports, ports.run.load_plan())
+    report = build_report(Run(ports, ports.run.load_plan()))
     assert report.outcome == Outcome.STOPPED
     assert LOST_LINE in report.sentence
 
     cluster.nodes[12].config["log.retention.ms"] = "1000"  # the operator corrects it: the repeated comparison passes
     run(ports, approver)
     assert len(approver.bodies) == 1
-    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
+    assert build_report(Run(ports, ports.run.load_plan())).outcome == Outcome.FINISHED
 
 
 def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
@@ -162,7 +163,7 @@ def test_an_accepted_difference_is_not_asked_again_and_another_one_is(
     assert LOST_LINE in after_roll
     assert LOST_LINE not in after_levels
     assert "Dynamic setting log.cleaner.threads of all brokers was not set and is 7." in after_levels
-    assert build_report(ports, ports.run.load_plan()).outcome == Outcome.FINISHED
+    assert build_report(Run(ports, ports.run.load_plan())).outcome == Outcome.FINISHED
 
 
 def test_what_the_controller_writes_with_a_level_without_the_plan_stops_the_run(
@@ -181,7 +182,7 @@ def test_what_the_controller_writes_with_a_level_without_the_plan_stops_the_run(
         "(DYNAMIC_DEFAULT_BROKER_CONFIG)." in body
     )
     assert "min.insync.replicas of topic orders was 2" in body
-    report = build_report(ports, ports.run.load_plan())
+    report = build_report(Run(ports, ports.run.load_plan()))
     assert (report.outcome, "min.insync.replicas" in report.sentence) == (Outcome.STOPPED, True)
 
 
@@ -248,8 +249,8 @@ def test_a_lost_state_is_a_difference_that_an_approver_decides(ports: ClusterPor
     plan = plan_upgrade(ports, R431, finalize=False)
     record_state(ports)
     ports.run.detach(BEFORE)
-    (lost,) = [one for one in compare_with_state(ports, plan, ComparedAfter.ROLL) if one.fails]
+    (lost,) = [one for one in compare_with_state(Run(ports, plan), ComparedAfter.ROLL) if one.fails]
     assert "it is unknown what the run changed" in lost.sentence
-    assert needs_no_acceptance(ports, plan, ComparedAfter.ROLL) is None
+    assert needs_no_acceptance(Run(ports, plan), ComparedAfter.ROLL) is None
     with pytest.raises(RefusedError, match="it is unknown what the run changed"):
-        refuse_unaccepted_differences(ports, plan)
+        refuse_unaccepted_differences(Run(ports, plan))

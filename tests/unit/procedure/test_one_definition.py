@@ -11,6 +11,7 @@ import pytest
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import KINDS, UPGRADE, KindOfRun, build_report_of_run
 from kafka_rollout.procedure.progress import Progress
@@ -60,7 +61,7 @@ def test_a_step_of_the_definition_is_run_told_shown_and_reported(
     procedure, ports = with_greeting(), rolled(tmp_path)
     assert "greeting the nodes" in capsys.readouterr().err, "the command line runs it and says so"
     events = ports.run.events()
-    report = build_report_of_run(ports, ports.run.load_plan(), procedure=procedure)
+    report = build_report_of_run(Run(ports, ports.run.load_plan()), procedure=procedure)
     (listed,) = [line for line in report.steps if line.id == "greet_nodes"]
     assert (listed.label, listed.state, listed.reason) == (LABEL, "done", "")
     assert listed.at in {event.at for event in events}

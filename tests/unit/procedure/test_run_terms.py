@@ -16,6 +16,7 @@ from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import ApprovalPolicy, Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.approval_requests import approval_body, roll_body
@@ -37,7 +38,7 @@ def planned(ports: ClusterPorts, request: Request) -> Plan:
 
 def test_the_approver_sees_gates_rehearsal_canary_and_traffic(tmp_path: Path) -> None:
     plan = planned(ports_of(tmp_path), Request(soak_s=30.0, checks=3, gate_timeout_s=900.0, canary=True))
-    for body in (approval_body(plan), roll_body(ports_of(tmp_path), plan)):
+    for body in (approval_body(plan), roll_body(Run(ports_of(tmp_path), plan))):
         assert "3 consecutive checks after each start, then a soak of 30 s. The gate timeout is 900 s." in body
         assert "- Rehearsal on a copy requested: yes" in body
         assert "- Approval after the first node: yes" in body
@@ -102,10 +103,10 @@ def test_the_approval_policy_of_a_feature_run_counts_at_the_action(tmp_path: Pat
     actions.plan_features(feature_call(ports, policy))
     plan = ports.run.load_plan()
     if policy is ApprovalPolicy.WHERE_NEEDED:
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
         return
     with pytest.raises(RefusedError, match="is not approved"):
-        apply_features(ports, plan)
+        apply_features(Run(ports, plan))
 
 
 def test_the_inventory_can_forbid_changes_without_an_approval(tmp_path: Path) -> None:

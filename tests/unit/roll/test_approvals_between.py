@@ -15,6 +15,7 @@ from kafka_rollout.control.holds import HeldError
 from kafka_rollout.gates.gate import GatePolicy, WatchState
 from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import BatchWatch
@@ -52,7 +53,7 @@ class World:
         self.plan = plan_change(self.ports, request, RunOf.UPGRADE, terms=request.terms(self.ports.cluster))
         self.approve(ApprovalOf.ROLL, AIRFLOW)
         self.watch = BatchWatch(policy=lambda kind: GatePolicy(checks=1, interval_s=1, timeout_s=60))
-        self.roll = loop.roll_of(self.ports, self.plan)
+        self.roll = loop.roll_of(Run(self.ports, self.plan))
         for batch in self.roll.batches[:batches]:
             assert not loop.replace(self.roll, batch)
             while loop.gate_after(self.roll, batch, self.watch).state is not WatchState.PASSED:
@@ -183,7 +184,7 @@ def test_a_rollback_in_the_history_has_no_batch_of_the_roll(staged: Callable[...
     world = staged(canary=True)
     world.ports.run.record(RollbackPlanned(batches=((KEY, world.next.node_ids),)))
     with pytest.raises(RefusedError, match=f"release step {KEY}, which is not a rollback"):
-        loop.roll_of(world.ports, world.plan, RollOf.ROLLBACK)
+        loop.roll_of(Run(world.ports, world.plan), RollOf.ROLLBACK)
 
 
 def test_a_retry_approves_the_plan_again_if_airflow_s_record_of_it_was_replaced(staged: Callable[..., World]) -> None:
@@ -193,7 +194,7 @@ def test_a_retry_approves_the_plan_again_if_airflow_s_record_of_it_was_replaced(
     world.approve(ApprovalOf.CANARY, FORGED)
     for what in (ApprovalOf.ROLL, ApprovalOf.CANARY):
         with pytest.raises(RefusedError, match="Airflow does not confirm"):
-            require_approval(world.ports, world.plan, what)
+            require_approval(Run(world.ports, world.plan), what)
     given = Approval(
         what=ApprovalOf.FAILED_GATE,
         by="alice",
@@ -202,6 +203,6 @@ def test_a_retry_approves_the_plan_again_if_airflow_s_record_of_it_was_replaced(
         plan_hash=world.plan.hash,
         responder=replace(AIRFLOW, record_id="retry"),
     )
-    renew_invalid_approvals(world.ports, world.plan, given)
-    assert require_approval(world.ports, world.plan, ApprovalOf.ROLL).reason == "repaired"
+    renew_invalid_approvals(Run(world.ports, world.plan), given)
+    assert require_approval(Run(world.ports, world.plan), ApprovalOf.ROLL).reason == "repaired"
     assert world.asked() is ApprovalOf.CANARY, "the answer to a failure approves no other batches"

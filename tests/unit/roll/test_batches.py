@@ -19,6 +19,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe_some
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.approval_requests import approval_body
@@ -82,7 +83,7 @@ def test_the_brokers_of_a_rack_restart_together(ports: ClusterPorts, cluster: Fa
     assert batches == [(2,), (3,), (1,), (11,), (14,), (12, 15), (13, 16)]
     expect_together(cluster, 12, 15)
     expect_together(cluster, 13, 16)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert sorted(cluster.stops) == [1, 2, 3, 11, 12, 13, 14, 15, 16]
     assert cluster.stops[:5] == [2, 3, 1, 11, 14]
     assert set(cluster.stops[5:7]) == {12, 15}
@@ -116,7 +117,7 @@ def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
     expect_together(cluster, 13, 16)
     with pytest.raises(RefusedError, match="before node 12 failed"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2, 3, 1, 11, 14], "no batch is split without an approver"
     asked: list[tuple[ApprovalOf, str]] = []
 
@@ -124,7 +125,7 @@ def test_an_approver_splits_a_batch_whose_replicas_were_moved_after_the_plan(
         asked.append((what, why))
         return True
 
-    assert roll_release_steps(ports, plan, QUICK, continues=split)
+    assert roll_release_steps(Run(ports, plan), QUICK, continues=split)
     assert [what for what, _ in asked] == [ApprovalOf.SPLIT]
     assert "moved-0" in asked[0][1]
     assert {node.running for node in cluster.nodes.values()} == {R431}
@@ -140,15 +141,15 @@ def test_the_report_and_the_progress_show_a_split(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, tmp_path: Path
 ) -> None:
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
-    assert roll_release_steps(ports, plan, QUICK, continues=lambda what, why, _: what is ApprovalOf.SPLIT)
-    shown = {batch.node_ids: batch for batch in build_report(ports, plan).batches}
+    assert roll_release_steps(Run(ports, plan), QUICK, continues=lambda what, why, _: what is ApprovalOf.SPLIT)
+    shown = {batch.node_ids: batch for batch in build_report(Run(ports, plan)).batches}
     assert [*shown] == [(2,), (3,), (1,), (11,), (14,), (12, 15), (13, 16)]
     split, together = shown[12, 15], shown[13, 16]
     assert (split.rack, split.parts) == ("b", ((12,), (15,)))
     assert split.split.startswith("node 15 has a replica of moved-0 too")
     assert (together.parts, together.split, together.ends) == (((13, 16),), "", "no other node of rack c is left")
     assert None not in {batch.duration_s for batch in shown.values()}
-    page = render_run(build_report_of_run(ports, plan))
+    page = render_run(build_report_of_run(Run(ports, plan)))
     assert "1 batch split" in page
     assert "12; then 15: node 15 has a replica of moved-0 too" in " ".join(page.split())
     lines = list(Progress().lines(plan, ports.run.events()))
@@ -159,7 +160,7 @@ def test_the_remaining_time_counts_batches(ports: ClusterPorts, cluster: FakeClu
     def has_passed() -> bool:
         return first_open_batch(ports.run.events(), plan.batch_steps) == 6
 
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=has_passed)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=has_passed)
     events = ports.run.events()
     times = estimate_of(RunView.of(events), plan)
     slowest = [
@@ -183,7 +184,7 @@ def test_the_gates_before_the_stops_of_a_batch_share_one_observation(
     nodes = [ports.cluster.node(node_id) for node_id in (12, 15)]
     gates = gates_of_nodes(GateKind.BEFORE_STOP, plan.release_steps[0], nodes)
     policy = replace(QUICK, checks=1)
-    assert check_gates(ports, plan, gates, [GateWatch(policy=policy) for _ in gates]).state is WatchState.PASSED
+    assert check_gates(Run(ports, plan), gates, [GateWatch(policy=policy) for _ in gates]).state is WatchState.PASSED
     assert observed == [9]
 
 
@@ -198,13 +199,13 @@ def test_the_nodes_of_a_batch_are_checked_by_one_observation_and_again_together_
 
     monkeypatch.setattr(FakeAdmin, "partitions", read)
     ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
-    replace_nodes(ports, plan, plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)])
+    replace_nodes(Run(ports, plan), plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)])
     assert stops == [0] * 4, "findings and gates, and both once more"
 
 
 def _replace_two(ports: ClusterPorts, plan: Plan) -> None:
     ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
-    replace_nodes(ports, plan, plan.release_steps[0], [ports.cluster.node(12), ports.cluster.node(15)])
+    replace_nodes(Run(ports, plan), plan.release_steps[0], [ports.cluster.node(12), ports.cluster.node(15)])
 
 
 def test_the_recorded_states_are_those_after_the_releases_were_brought(
@@ -258,7 +259,7 @@ def test_the_gates_of_a_batch_do_not_need_the_metrics_agents_of_other_nodes(
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "slow")
     monkeypatch.setattr(FakeMetrics, "read", without_13)
     back = plan.release_steps[0].reversed()
-    replace_nodes(ports, plan, back, [ports.cluster.node(12), ports.cluster.node(15)])
+    replace_nodes(Run(ports, plan), back, [ports.cluster.node(12), ports.cluster.node(15)])
     assert cluster.nodes[12].running == cluster.nodes[15].running == R391
 
 
@@ -269,7 +270,7 @@ def test_no_node_of_a_batch_is_stopped_if_one_cannot_be_stopped(
     cluster.add_partition("moved", 0, [12, 15, 11], min_isr=2)
     ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=600)
     with pytest.raises(TransientError, match=r"moved-0 \(1 of 2\)"):
-        replace_nodes(ports, plan, step, [cluster.spec.node(12), cluster.spec.node(15)])
+        replace_nodes(Run(ports, plan), step, [cluster.spec.node(12), cluster.spec.node(15)])
     assert cluster.stops == []
 
 
@@ -278,12 +279,12 @@ def test_a_failed_node_stops_later_batches_and_the_rollback_goes_batch_by_batch(
 ) -> None:
     cluster.cannot_start.add((15, R431))
     with pytest.raises(RefusedError, match="after node 15 failed"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert set(cluster.stops) == {2, 3, 1, 11, 14, 12, 15}
     assert cluster.nodes[12].running == R431
     cluster.stops.clear()
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 15 does not start")
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert cluster.stops == [12, 14, 11, 1, 3, 2], "node 15 is down: it is started first"
 
@@ -303,18 +304,18 @@ def test_a_run_that_was_killed_in_a_batch_finishes_its_nodes_first(
 
     cluster.start = start  # type: ignore[method-assign]
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.nodes[15].running is None
     cluster.start = started  # type: ignore[method-assign]
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert sorted(cluster.stops) == [1, 2, 3, 11, 12, 13, 14, 15, 16]
     assert all([start.release for start in node.starts] == [R431] for node in cluster.nodes.values())
 
 
 def test_the_run_can_be_stopped_between_batches(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 5)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 5)
     assert cluster.stops == [2, 3, 1, 11, 14]
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert len(cluster.stops) == 9
 
 
@@ -332,21 +333,21 @@ def test_the_run_asks_after_the_first_node_and_after_the_first_batch(
             return True
         return False
 
-    assert not roll_release_steps(ports, plan, QUICK, continues=continues)
+    assert not roll_release_steps(Run(ports, plan), QUICK, continues=continues)
     assert asked == [(ApprovalOf.CANARY, True, 1), (ApprovalOf.FIRST_BATCH, True, 7)]
-    assert roll_release_steps(ports, plan, QUICK, continues=continues)
+    assert roll_release_steps(Run(ports, plan), QUICK, continues=continues)
     assert asked[2:] == [(ApprovalOf.FIRST_BATCH, False, 7)]
 
 
 def test_a_broker_that_lags_holds_the_batch_until_it_is_back(tmp_path: Path, cluster: FakeCluster) -> None:
     ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
     plan = approved(ports)
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 5)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 5)
     name, partition = next((name, one) for name, one in cluster.topics.items() if 12 in one.replicas)
     cluster.topics[name] = replace(partition, isr=tuple(one for one in partition.isr if one != partition.replicas[-1]))
     cluster.nodes[partition.replicas[-1]].behind = 2
     expect_together(cluster, 12, 15)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert not events_of(ports.run.events(), BatchSplit)
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
@@ -368,6 +369,6 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
     def on_progress(line: RollProgress) -> None:
         assert "planned pause" not in line.message  # the gate would wait for an answer to which nobody was asked
 
-    assert roll_release_steps(ports, ports.run.load_plan(), QUICK, continues=continues, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, ports.run.load_plan()), QUICK, continues=continues, on_progress=on_progress)
     assert events_of(ports.run.events(), BatchSplit)
     assert reasons[-2:] == ["Since the last pause, node 14 is done.", "Since the last pause, nodes 12, 15 are done."]

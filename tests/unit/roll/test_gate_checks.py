@@ -12,6 +12,7 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.gate_checks import CHECKS, check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
@@ -34,9 +35,9 @@ def test_every_kind_of_gate_has_a_check() -> None:
 
 
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     assert cluster.topics["orders-1"].leader != 12
-    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
+    wait_for_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
     assert cluster.topics["orders-1"].leader == 12
 
@@ -44,9 +45,9 @@ def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, clus
 def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     assert not gate_is_passed(ports.run.events(), AFTER)
-    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))
+    wait_for_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
     ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
     assert not gate_is_passed(ports.run.events(), AFTER)
@@ -56,12 +57,11 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 10_000
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
         wait_for_gate(
-            ports,
-            plan,
+            Run(ports, plan),
             AFTER.resolve(plan, ports.cluster),
             GatePolicy(checks=1, interval_s=1, timeout_s=30),
             lambda _, message: heard.append(message),
@@ -76,44 +76,48 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
         cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
     own = f"{GROUPS_TOPIC}-1"
     cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     cluster.coordinator_answers[own] = LOADING
     with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
-        wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1, timeout_s=30))
+        wait_for_gate(
+            Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1, timeout_s=30)
+        )
     cluster.coordinator_answers.clear()
     cluster.groups.clear()
     failed_load = f"[GroupMetadataManager brokerId=12] Error loading offsets from {own}"
     cluster.nodes[12].log += [log_line("ERROR", failed_load), "java.lang.IllegalStateException: version 3"]
-    failed = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    failed = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
     assert not failed.passes
     assert f"Error loading offsets from {own} java.lang.IllegalStateException: version 3" in failed.waits_for
     assert "1 id of groups or transactions from before the stop is gone" in failed.waits_for
     finished = f"Finished loading offsets and group metadata from {own} in 5 milliseconds for epoch 3"
     cluster.nodes[12].log[:] = [log_line("INFO", finished)] * 3  # rotated
-    again = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    again = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
     assert f"Error loading offsets from {own}" in again.waits_for, "the run history keeps the error"
     cluster.stop(12)
     cluster.start(12)
     cluster.nodes[12].log.append(log_line("INFO", finished))
-    wait_for_gate(ports, plan, AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))  # a new process
+    wait_for_gate(
+        Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1)
+    )  # a new process
 
 
 def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for number in range(3):
         cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
     cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     cluster.groups.clear()
     gate = AFTER.resolve(plan, ports.cluster)
     cluster.advance()
     with pytest.raises(RefusedError, match=f"the log does not show the load of {GROUPS_TOPIC}-1"):
-        wait_for_gate(ports, plan, gate, GatePolicy(checks=1, interval_s=1, timeout_s=30))
+        wait_for_gate(Run(ports, plan), gate, GatePolicy(checks=1, interval_s=1, timeout_s=30))
     doubts = find_doubts(ports.run.events())
     assert len(doubts) == 1
     with pytest.raises(RefusedError, match="There is nothing to accept"):
         accept_doubts(ports, (), "alice", "x")
     accept_doubts(ports, doubts, "alice", "The group was deleted on purpose.")
-    passed = check_gate(ports, plan, gate)
+    passed = check_gate(Run(ports, plan), gate)
     assert passed.passes, passed.waits_for
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.NODE_LOG]
     assert (given.by, given.reason, given.text) == ("alice", "The group was deleted on purpose.", doubts[0])
@@ -122,31 +126,30 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
     cluster.start(12)
     wait = GatePolicy(checks=1, interval_s=1, timeout_s=30)
     with pytest.raises(RefusedError, match="does not show the load"):  # of a new process
-        wait_for_gate(ports, plan, gate, wait)
+        wait_for_gate(Run(ports, plan), gate, wait)
 
 
 def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.catch_up_rounds = 10_000
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     refused = "[BrokerLifecycleManager id=12] Unable to register broker 12 because the controller returned error "
     logger = "(kafka.server.BrokerLifecycleManager)"
     cluster.nodes[12].log.append(f"[2026-11-23 02:00:01,000] INFO {refused}INVALID_REGISTRATION {logger}")
-    waits = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
+    waits = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster)).waits_for
     assert "its log shows: Unable to register broker 12 because the controller returned error INVALID_REGIS" in waits
     registered = "[BrokerLifecycleManager id=12] Successfully registered broker 12 with broker epoch 7"
     cluster.nodes[12].log.append(f"[2026-11-23 02:00:02,000] INFO {registered} {logger}")
-    assert "Unable to register" not in check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).waits_for
+    assert "Unable to register" not in check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster)).waits_for
 
 
 def test_the_record_keeps_first_looks_changes_and_the_last(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 100
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     heard: list[bool] = []
     wait_for_gate(
-        ports,
-        plan,
+        Run(ports, plan),
         AFTER.resolve(plan, ports.cluster),
         GatePolicy(checks=3, interval_s=1),
         lambda seen, _: heard.append(seen.passes),
@@ -160,14 +163,14 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
 
 def test_a_check_renews_the_lock_and_stops_at_somebody_else_s(ports: ClusterPorts, plan: Plan) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
-    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
+    assert check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster)).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.holder == ports.run_id
     ports.lock.break_("fake", "bob")
     ports.lock.acquire("fake", "another run", "features", for_s=60)
     with pytest.raises(LockHeldError):
-        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+        check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster))
 
 
 def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
@@ -175,13 +178,13 @@ def test_the_lock_knows_the_cluster_by_its_id_and_keeps_its_other_names_out(
 ) -> None:
     ref = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
     cluster.silent.update({11, 12, 13})
-    check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+    check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster))
     cluster.silent.clear()
     ports.lock.acquire("alias", "another run", "features", for_s=60, cluster_id=ports.admin.cluster_id())
     with pytest.raises(LockHeldError, match="under its other name alias"):
-        check_gate(ports, plan, ref.resolve(plan, ports.cluster))
+        check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster))
     ports.lock.break_("alias", "bob")
-    assert check_gate(ports, plan, ref.resolve(plan, ports.cluster)).passes
+    assert check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster)).passes
     held = ports.lock.holder("fake")
     assert held is not None
     assert held.cluster_id == ports.admin.cluster_id()
@@ -192,8 +195,7 @@ def test_a_cluster_that_does_not_answer_is_a_condition_that_does_not_hold(
 ) -> None:
     cluster.silent.update({11, 12, 13})
     seen = check_gate(
-        ports,
-        plan,
+        Run(ports, plan),
         gate_of(ports, plan, GateKind.BEFORE_STOP, RELEASE_STEP, 12),
     )
     assert not seen.passes

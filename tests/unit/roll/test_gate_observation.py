@@ -16,6 +16,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
+from kafka_rollout.observation.run import Run
 from kafka_rollout.roll.gate_checks import check_gate, check_gates
 from kafka_rollout.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
@@ -45,7 +46,7 @@ def test_partitions_and_registrations_are_read_only_through_brokers_with_current
     monkeypatch.setattr(FakeAdmin, "partitions", read_partitions)
     monkeypatch.setattr(FakeAdmin, "registered", read_registered)
     cluster.nodes[11].behind = 100  # the first broker of the inventory answers from its old metadata
-    assert not check_gate(ports, plan, BEFORE.resolve(plan, ports.cluster)).passes
+    assert not check_gate(Run(ports, plan), BEFORE.resolve(plan, ports.cluster)).passes
     assert asked == {"partitions": [12, 13], "registered": [12, 13]}
 
 
@@ -88,7 +89,7 @@ def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
     monkeypatch.setattr(FakeMetrics, "read", with_counters)
     failing = []
     for errors in (0, 1):
-        seen = check_gate(ports, plan, Gate(kind=kind))
+        seen = check_gate(Run(ports, plan), Gate(kind=kind))
         failing.append([one.evidence for one in seen.conditions if one.name == "no metadata errors" and not one.is_met])
         assert not errors or not seen.passes
     assert failing[0] == []
@@ -99,7 +100,7 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.nodes[12].config[SYSTEM_ENABLE] = "true"
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     logged = "[2026-11-24 02:14:07,123] INFO {} ({})"
     cluster.nodes[12].log.append(
         logged.format(
@@ -107,11 +108,11 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
         )
     )
     for _ in range(5):
-        seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+        seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
     assert [one.name for one in seen.conditions if not one.is_met] == [CONDITION]
     assert "it serves no remote data" in seen.waits_for
     cluster.nodes[12].log.append(logged.format("Initialized topic-based RLMM resources successfully", KAFKA_MANAGER))
-    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
+    assert check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster)).passes
 
 
 @pytest.mark.parametrize("tiered", [True, False])
@@ -124,12 +125,12 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
         return replace(read(metrics, node), counters={"remote_copy_errors": rate[0], "remote_fetch_errors": 0.0})
 
     cluster.nodes[12].config[SYSTEM_ENABLE] = str(tiered).lower()
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     initialised = "Initialized topic-based RLMM resources successfully"
     cluster.nodes[12].log.append(f"[2026-11-24 02:14:07,123] INFO {initialised} ({KAFKA_MANAGER})")
     monkeypatch.setattr(FakeMetrics, "read", with_rates)
     for _ in range(5):
-        seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+        seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
     unmet = [(one.name, one.evidence) for one in seen.conditions if not one.is_met]
     if not tiered:
         assert unmet == []
@@ -137,7 +138,7 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
     assert [name for name, _ in unmet] == [REMOTE_REQUESTS]
     assert "RemoteCopyErrorsPerSec 0.4" in unmet[0][1]
     rate[0] = 0.001
-    assert check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).passes
+    assert check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster)).passes
 
 
 def _queries(monkeypatch: pytest.MonkeyPatch) -> list[dict[str, Any]]:
@@ -156,7 +157,7 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_partition("elsewhere", 0, [11, 13], min_isr=1)
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     features = FakeAdmin.features
 
     def of_13_is_old(admin: FakeAdmin, node: NodeSpec) -> NodeFeatures:
@@ -167,7 +168,7 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
     monkeypatch.setattr("kafka_rollout.model.state.LAG_RECORDS", 0)
     queries = _queries(monkeypatch)
     for _ in range(6):  # whichever broker is first, also when node 12 is back
-        check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+        check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
         cluster.clock.sleep(1)
     assert all("orders" in query["topics"] and "elsewhere" not in query["topics"] for query in queries)
     assert {query["min_isr_age_s"] for query in queries} == {None}
@@ -179,11 +180,11 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
 def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     features = FakeAdmin.features
     monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: replace(features(admin, node), epoch=0))
     monkeypatch.setattr("kafka_rollout.model.state.LAG_RECORDS", 0)
-    seen = check_gate(ports, plan, AFTER.resolve(plan, ports.cluster))
+    seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
     unmet = {one.name: one.evidence for one in seen.conditions if not one.is_met}
     assert "No broker that was queried has applied the newest metadata" in unmet["every query answered"]
 
@@ -192,14 +193,16 @@ def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
 def test_a_gate_after_a_start_sees_a_dead_process_while_the_cluster_reports_nothing(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     cluster.nodes[12].running = None
 
     def silent(*_: object, **__: object) -> None:
         raise TransientError(f"Nobody reports {lost}.")
 
     monkeypatch.setattr(FakeAdmin, lost, silent)
-    unmet = {one.name: one.evidence for one in check_gate(ports, plan, AFTER.resolve(plan, ports.cluster)).conditions}
+    unmet = {
+        one.name: one.evidence for one in check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster)).conditions
+    }
     assert unmet[PROCESS].startswith("no process")
     assert f"Nobody reports {lost}" in unmet["every query answered"]
 
@@ -210,9 +213,9 @@ def test_the_gate_after_the_last_start_compares_the_counts_of_all_partitions(
     last = plan.release_steps[-1].order[-1].node_id
     asked = {}
     for node_id in (12, last):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, node_id))
+        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, node_id))
         queries = _queries(monkeypatch)
-        check_gate(ports, plan, replace(AFTER, node_id=node_id).resolve(plan, ports.cluster))
+        check_gate(Run(ports, plan), replace(AFTER, node_id=node_id).resolve(plan, ports.cluster))
         asked[node_id] = [query.get("topics") is None for query in queries]
     assert last != 12
     assert asked == {12: [False], last: [True]}
@@ -222,10 +225,10 @@ def test_the_check_right_before_a_stop_reads_min_insync_replicas_again(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     queries = _queries(monkeypatch)
-    check_gates(ports, plan, [BEFORE.resolve(plan, ports.cluster)], [GateWatch(policy=GatePolicy())])
+    check_gates(Run(ports, plan), [BEFORE.resolve(plan, ports.cluster)], [GateWatch(policy=GatePolicy())])
     (waiting,) = queries
     assert waiting["min_isr_age_s"] > 0
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
     assert all(query.get("min_isr_age_s", 0.0) == 0.0 for query in queries[1:])
     assert queries[1:]
 

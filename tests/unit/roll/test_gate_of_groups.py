@@ -11,6 +11,7 @@ from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import recheck
 from kafka_rollout.roll.gate_checks import check_gate
 from tests.fakes.cluster import FakeCluster
@@ -30,22 +31,24 @@ def test_members_first_then_tombstones_then_it_holds(ports: ClusterPorts, cluste
     plan = falling(plan)
     cluster.groups = [ACTIVE]
     cluster.group_records = GroupRecords(read_at=0.0, offsets=9, alive={"consumer": frozenset({"g"})})
-    assert "1 group to convert: g" in check_gate(ports, plan, GATE).waits_for
+    assert "1 group to convert: g" in check_gate(Run(ports, plan), GATE).waits_for
     cluster.groups = [replace(ACTIVE, type="classic")]
-    assert "tombstones" in check_gate(ports, plan, GATE).waits_for
+    assert "tombstones" in check_gate(Run(ports, plan), GATE).waits_for
     cluster.group_records = GroupRecords(read_at=0.0, offsets=9)
-    assert check_gate(ports, plan, GATE).passes
+    assert check_gate(Run(ports, plan), GATE).passes
 
 
 def test_on_a_way_up_groups_that_the_next_release_serves_only_from_a_level_on_are_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.groups = [ACTIVE]
-    assert "1 group to convert: g" in check_gate(ports, plan, GATE).waits_for
-    assert "GROUPS-NOT-SERVED" in {finding.code for finding in recheck(ports, plan).blockers}, "it came after the gate"
-    assert recheck(ports, plan, waits=True).ok, "the gate is still ahead"
+    assert "1 group to convert: g" in check_gate(Run(ports, plan), GATE).waits_for
+    assert "GROUPS-NOT-SERVED" in {finding.code for finding in recheck(Run(ports, plan)).blockers}, (
+        "it came after the gate"
+    )
+    assert recheck(Run(ports, plan), waits=True).ok, "the gate is still ahead"
     cluster.groups = [replace(ACTIVE, members=0, state="Empty")]
-    assert check_gate(ports, plan, GATE).passes
+    assert check_gate(Run(ports, plan), GATE).passes
 
 
 @pytest.mark.parametrize("kept", ["a level that serves them", "accepted losses", "a way up"])
@@ -58,5 +61,5 @@ def test_where_no_type_falls_or_a_person_accepted_it_there_is_nothing_to_wait_fo
         "accepted losses": falling(plan, unsafe=True),
         "a way up": replace(plan, release_steps=()),
     }
-    seen = check_gate(ports, plans[kept], GATE)
+    seen = check_gate(Run(ports, plans[kept]), GATE)
     assert [condition.name for condition in seen.conditions] == ["nothing to wait for"]

@@ -7,6 +7,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.model.plan import Lowering
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import scan_metadata_logs
 from tests.fakes.cluster import FakeCluster
@@ -29,5 +30,5 @@ def test_only_nodes_whose_log_is_replaced_need_space_for_a_backup(
     cluster = FakeCluster(R431, finalized={METADATA_VERSION: 30})
     cluster.free_bytes = {2: 1_000_000, 12: 1_000_000}
     ports = fake_ports(cluster, tmp_path)
-    plan = scan_metadata_logs(ports, plan_downgrade(ports, R421, lowering=lowering))
+    plan = scan_metadata_logs(Run(ports, plan_downgrade(ports, R421, lowering=lowering)))
     assert [found.subject for found in plan.blockers if found.code == "BACKUP-SPACE-SHORT"] == short

@@ -9,6 +9,7 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.loop import Part, next_part, next_part_of_batch
 from kafka_rollout.roll.node import replace_nodes
@@ -51,7 +52,7 @@ def test_what_is_left_follows_from_the_last_act_and_what_runs(
     events, running, left = case
     cluster.nodes[11].running = running
     (release_step,) = plan.release_steps
-    assert next_part(ports, plan, release_step, ports.cluster.node(11), events) is left
+    assert next_part(Run(ports, plan), release_step, ports.cluster.node(11), events) is left
 
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
@@ -61,9 +62,9 @@ def test_a_node_that_was_rolled_back_a_moment_ago_waits_for_its_gate_before_the_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     """The stop request of the roll is recent, but the node was started since: its stop is not under way."""
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a doubt")
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     (release_step,) = plan.release_steps
     nodes = [ports.cluster.node(node_id) for node_id in (2, 3)]
     (asked_at, *_) = [
@@ -72,7 +73,10 @@ def test_a_node_that_was_rolled_back_a_moment_ago_waits_for_its_gate_before_the_
     assert ports.clock.now() - asked_at < 120, "the request of the roll is too old for this claim"
     for node in nodes:
         assert not stop_is_under_way(ports, release_step, node)
-    assert next_part_of_batch(ports, plan, release_step, nodes, ports.run.events()) == (Part.GATE_BEFORE, tuple(nodes))
+    assert next_part_of_batch(Run(ports, plan), release_step, nodes, ports.run.events()) == (
+        Part.GATE_BEFORE,
+        tuple(nodes),
+    )
 
 
 def test_a_stop_is_under_way_until_the_node_is_started(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
@@ -85,7 +89,7 @@ def test_a_stop_is_under_way_until_the_node_is_started(ports: ClusterPorts, clus
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ports.runtime, "stop", killed)
         with pytest.raises(KilledError):
-            replace_nodes(ports, plan, release_step, [node])
+            replace_nodes(Run(ports, plan), release_step, [node])
     assert stop_is_under_way(ports, release_step, node)
-    replace_nodes(ports, plan, release_step, [node])
+    replace_nodes(Run(ports, plan), release_step, [node])
     assert not stop_is_under_way(ports, release_step, node)

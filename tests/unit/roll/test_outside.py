@@ -18,6 +18,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import OutsideCondition
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.node_checks import check_inventory
 from kafka_rollout.procedure import actions
@@ -86,7 +87,7 @@ def test_a_value_that_rises_stops_the_run_before_the_next_node_until_it_falls(
         if shown in progress.message:
             waits.append(list(cluster.stops))
 
-    assert roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), QUICK, on_progress=on_progress)
     assert cluster.stops == ORDER
     assert waits == [[2, 3]] * 5
     evidence = [c.evidence for e in events_of(ports.run.events(), GateChecked) for c in e.check.conditions]
@@ -97,7 +98,7 @@ def test_a_condition_that_stays_unmet_fails_the_gate_after_its_timeout(cluster: 
     ports, plan = planned()
     cluster.outside["lag"] = [BAD]
     with pytest.raises(RefusedError, match="waits for condition lag: 9, required < 5"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == []
 
 
@@ -107,7 +108,7 @@ def test_a_condition_that_fails_between_the_gate_and_the_stop_returns_to_the_gat
     ports, plan = planned()
     # 20 readings are more than the tries of a stop.
     assert roll_release_steps(
-        ports, plan, QUICK, on_progress=set_when(cluster, "(2) gate before node 2: passed", *[BAD] * 20, GOOD)
+        Run(ports, plan), QUICK, on_progress=set_when(cluster, "(2) gate before node 2: passed", *[BAD] * 20, GOOD)
     )
     assert cluster.stops == ORDER
 
@@ -123,11 +124,11 @@ def test_a_condition_that_fails_after_each_pass_of_the_gate_ends_the_wait(
 
     for passes in (7, 14):  # the gate is waited for again three times, then as often as a stop is tried again
         with pytest.raises(TransientError, match="Node 2 cannot be stopped safely yet: condition lag: 9"):
-            roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+            roll_release_steps(Run(ports, plan), QUICK, on_progress=on_progress)
         assert len(events_of(ports.run.events(), GatePassed)) == passes
         record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.RETRY, "watch the consumers")
     cluster.outside["lag"] = [GOOD]
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
 
 
 def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_before_a_stop_reads_again(
@@ -141,7 +142,7 @@ def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_be
             stops.append(cluster.clock.now())
 
     cluster.outside_not_before.clear()
-    assert roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), QUICK, on_progress=on_progress)
     starts = [event.at for event in events_of(ports.run.events(), Started)]
     assert cluster.outside_not_before[::2] == [0.0, *starts[:-1]]
     assert all(read >= stop for read, stop in zip(cluster.outside_not_before[1::2], stops, strict=True))
@@ -150,7 +151,7 @@ def test_a_value_from_before_the_last_start_does_not_count_and_the_last_check_be
 def test_a_value_from_before_the_start_does_not_count_after_it(cluster: FakeCluster, planned: Planned) -> None:
     ports, plan = planned(replace(LAG, applies_to=("after_start",)))
     cluster.outside_not_before.clear()
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert set(cluster.outside_not_before) == {event.at for event in events_of(ports.run.events(), Started)}
 
 
@@ -164,7 +165,7 @@ def test_a_condition_is_met_for_its_time_before_the_stop(cluster: FakeCluster, p
         if "is stopped" in progress.message:
             stopped.append(cluster.clock.now())
 
-    assert roll_release_steps(ports, plan, QUICK, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), QUICK, on_progress=on_progress)
     assert stopped[0] - began >= 25
     assert all(after - before >= 20 for before, after in pairwise(stopped))
 
@@ -173,7 +174,7 @@ def test_a_condition_after_the_start_is_checked_there_alone(cluster: FakeCluster
     ports, plan = planned(replace(LAG, applies_to=("after_start",)))
     cluster.outside["lag"] = [BAD]
     with pytest.raises(RefusedError, match=r"after node 2 .*condition lag: 9"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2]
 
 
@@ -181,12 +182,12 @@ def test_a_rollback_waits_for_no_condition(cluster: FakeCluster, planned: Planne
     ports, plan = planned(replace(LAG, applies_to=("before_stop", "after_start"), for_s=20.0))
     cluster.cannot_start.add((11, R431))
     with pytest.raises(RefusedError, match="gate after node 11"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     cluster.outside["lag"] = [BAD]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
     cluster.outside_reads.clear()
     began = cluster.clock.now()
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert cluster.clock.now() - began < 60  # of 160 s, if its gates kept the time
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert cluster.outside_reads == []
@@ -198,11 +199,11 @@ def test_a_paused_run_shows_the_value_and_stays_where_it_is_not_met(cluster: Fak
     cluster.outside["lag"] = [BAD]
     ports.run.record(PauseAsked(by="bob", reason="errors", responder=shell))
     gate = gate_of(ports, plan, GateKind.BEFORE_STOP, plan.release_steps[0].key, 2)
-    seen = check_gate(ports, plan, gate)
+    seen = check_gate(Run(ports, plan), gate)
     assert seen.is_held
     assert [condition.name for condition in seen.conditions] == ["no pause", "condition lag"]
     ports.run.record(ResumeAsked(by="bob", reason="no errors", responder=shell))
-    seen = check_gate(ports, plan, gate)
+    seen = check_gate(Run(ports, plan), gate)
     assert not seen.is_held
     assert seen.waits_for == "condition lag: 9, required < 5"
 
@@ -218,7 +219,7 @@ def test_a_planned_pause_shows_the_value_to_the_approver(cluster: FakeCluster, p
         return True
 
     rises = set_when(cluster, "(3) is done", *[BAD] * 3, GOOD)
-    assert roll_release_steps(ports, plan, QUICK, on_progress=rises, continues=pause)
+    assert roll_release_steps(Run(ports, plan), QUICK, on_progress=rises, continues=pause)
     assert asked[0].endswith("Now: condition lag: 9, required < 5 (not met: the next node waits).")
     assert asked[1].endswith("Now: condition lag: 1, required < 5.")
     assert cluster.stops == ORDER
@@ -237,7 +238,7 @@ def test_a_run_can_skip_a_condition_and_the_approval_names_it(cluster: FakeClust
     ports, plan = planned(skip_conditions=("lag",))
     assert plan.blockers == ()
     assert "- Conditions from outside that the gates do **not** check: lag" in approval_body(plan)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.outside_reads == []
     with pytest.raises(UserError, match="The inventory has no condition lags"):
         planned(skip_conditions=("lags",))
@@ -255,5 +256,5 @@ def test_the_check_of_an_inventory_evaluates_the_conditions_once(cluster: FakeCl
 def test_a_batch_passes_its_gates_with_the_condition(cluster: FakeCluster, planned: Planned) -> None:
     ports, plan = planned()
     cluster.outside["lag"] = [UNKNOWN, BAD, GOOD]
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert [event.ref.node_id for event in events_of(ports.run.events(), GatePassed)][:2] == [2, 2]

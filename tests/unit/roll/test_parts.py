@@ -12,6 +12,7 @@ from kafka_rollout.gates.gate import GatePolicy, WatchState
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import DOWNGRADE, UPGRADE
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import BatchWatch
@@ -47,7 +48,7 @@ def test_the_parts_are_steps_of_the_procedures() -> None:
 def test_a_gate_that_waits_for_its_turn_or_is_checked_again_records_nothing_more(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    roll = loop.roll_of(ports, plan)
+    roll = loop.roll_of(Run(ports, plan))
     first, later = roll.batches[0], roll.batches[4]
     assert loop.gate_before(roll, later, new_watch()).state is WatchState.WAITING
     assert parts(ports) == []
@@ -65,9 +66,9 @@ def test_a_gate_that_waits_for_its_turn_or_is_checked_again_records_nothing_more
 def test_a_run_that_is_continued_records_nothing_of_the_batches_that_are_done(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     seen = parts(ports)
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 3)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 3)
     again = parts(ports)[len(seen) :]
     assert again
     assert not [one for one in again if one.endswith("of batch 1")]
@@ -76,14 +77,14 @@ def test_a_run_that_is_continued_records_nothing_of_the_batches_that_are_done(
 def test_a_rollback_and_another_roll_record_their_parts_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "a doubt")
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     view = RunView.of(ports.run.events())
     assert view.parts["roll_back.gate_after", 1].state is StepState.DONE
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "no doubt")
     seen = parts(ports)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     again = parts(ports)[len(seen) :]
     assert again[:2] == ["began roll.gate_before of batch 1", "done roll.gate_before of batch 1"]
     assert {node.running for node in cluster.nodes.values()} == {R431}
@@ -106,10 +107,10 @@ def test_a_node_that_does_not_respond_holds_the_gate_until_its_timeout_and_then_
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(FakeRuntime, "process", lost)
         with pytest.raises(TransientError, match="waits for a response: The host of node 3 does not respond"):
-            roll_release_steps(ports, plan, QUICK)
+            roll_release_steps(Run(ports, plan), QUICK)
     assert 60 < ports.clock.monotonic() - began < 180
     assert cluster.stops == [2]
     view = RunView.of(ports.run.events())
     assert view.parts["roll.gate_before", 1].state is StepState.FAILED
     assert (view.steps["roll"].state, view.part) == (StepState.FAILED, None)
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)

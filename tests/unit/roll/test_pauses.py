@@ -19,6 +19,7 @@ from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
@@ -97,7 +98,7 @@ def test_a_run_pauses_at_the_end_of_the_window_keeps_its_lock_and_continues_in_t
             assert lock is not None
             assert lock.holder == ports.run_id
 
-    assert roll_release_steps(ports, plan, SOAKS, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), SOAKS, on_progress=on_progress)
     assert cluster.stops == ORDER
     before = stopped_between(ports, "2026-12-01 03:57", "2026-12-01 04:00")
     after = stopped_between(ports, "2026-12-01 04:10", "2026-12-01 04:20")
@@ -115,11 +116,11 @@ def test_a_run_that_is_killed_during_the_pause_continues_at_the_same_node(
 ) -> None:
     plan = approved("2026-12-01 03:57", window=NIGHTS)
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("closed until"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("closed until"))
     before = list(cluster.stops)
     assert 0 < len(before) < 6
     cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
-    assert roll_release_steps(ports, plan, SOAKS)
+    assert roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.stops == ORDER
     assert stopped_between(ports, "2026-12-01 04:00", "2026-12-01 04:10") == []
 
@@ -129,10 +130,10 @@ def test_a_node_step_that_has_begun_ends_after_the_window(
 ) -> None:
     plan = approved("2026-12-01 03:57", window=NIGHTS)
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("gate after node 2"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("gate after node 2"))
     cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("closed until"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("closed until"))
     assert cluster.stops == [2]
     assert cluster.nodes[2].running == R431
 
@@ -144,11 +145,11 @@ def test_a_stop_that_was_asked_for_is_not_held(
     with monkeypatch.context() as patch:
         patch.setattr("kafka_rollout.roll.node.stop_node", _stop_and_die)
         with pytest.raises(KilledError):
-            roll_release_steps(ports, plan, SOAKS)
+            roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.nodes[2].running == R391
     cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("closed until"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("closed until"))
     assert cluster.nodes[2].running == R431
 
 
@@ -166,7 +167,7 @@ def test_a_window_that_closes_between_the_gate_and_the_stop_holds_the_stop(
         if "gate before node 3: passed" in progress.message and cluster.clock.now() < at("2026-12-01 04:00"):
             cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
 
-    assert roll_release_steps(ports, plan, SOAKS, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), SOAKS, on_progress=on_progress)
     assert stopped_between(ports, "2026-12-01 03:30", "2026-12-01 04:10") == [2]
     assert cluster.stops == ORDER
 
@@ -176,10 +177,10 @@ def test_a_rollback_does_not_wait_for_the_window(
 ) -> None:
     plan = approved("2026-12-01 03:57", window=NIGHTS)
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("closed until"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("closed until"))
     cluster.clock.set(at("2026-12-01 04:01"), reading_s=0.001)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
-    assert roll_back(ports, plan, SOAKS)
+    assert roll_back(Run(ports, plan), SOAKS)
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert cluster.clock.now() < at("2026-12-01 04:10")
 
@@ -269,7 +270,7 @@ def test_a_paused_run_ends_its_node_step_keeps_its_lock_and_continues_after_resu
                 ask(ports, ResumeAsked)
 
     pause = during("controller-3 (3) gate after", lambda: ask(ports, PauseAsked))
-    assert roll_release_steps(ports, plan, SOAKS, on_progress=on_progress)
+    assert roll_release_steps(Run(ports, plan), SOAKS, on_progress=on_progress)
     assert cluster.stops == ORDER
     assert [stops for stops, _ in held] == [[2, 3]] * 100
     assert "no pause: paused by bob: errors of clients (since 2026-12-01T11:0" in held[0][1]
@@ -285,10 +286,10 @@ def test_a_pause_stays_in_force_when_the_run_is_killed_and_continued(
     ask(ports, PauseAsked)
     for _ in range(2):
         with pytest.raises(KilledError):
-            roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("paused by bob"))
+            roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("paused by bob"))
     assert cluster.stops == []
     ask(ports, ResumeAsked)
-    assert roll_release_steps(ports, plan, SOAKS)
+    assert roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.stops == ORDER
 
 
@@ -297,11 +298,11 @@ def test_a_stopped_run_ends_before_the_next_node_and_is_continued_by_the_next_ca
 ) -> None:
     plan = approved("2026-12-01 12:00")
     stop = during("controller-3 (3) gate after", lambda: ask(ports, StopAsked))
-    assert not roll_release_steps(ports, plan, SOAKS, on_progress=stop)
+    assert not roll_release_steps(Run(ports, plan), SOAKS, on_progress=stop)
     assert cluster.stops == [2, 3]
     assert len(events_of(ports.run.events(), StoppedByOperator)) == 1
-    assert build_report_of_run(ports, plan).outcome == "stopped"
-    assert roll_release_steps(ports, plan, SOAKS)
+    assert build_report_of_run(Run(ports, plan)).outcome == "stopped"
+    assert roll_release_steps(Run(ports, plan), SOAKS)
     assert cluster.stops == ORDER
 
 
@@ -314,7 +315,7 @@ def test_resume_withdraws_a_stop_and_a_stop_ends_a_paused_run(
     stop = during("paused by bob", lambda: ask(ports, StopAsked))
     pause = during("controller-2 (2) gate after", lambda: ask(ports, PauseAsked))
     both = [pause, stop]
-    assert not roll_release_steps(ports, plan, SOAKS, on_progress=lambda one: [act(one) for act in both] and None)
+    assert not roll_release_steps(Run(ports, plan), SOAKS, on_progress=lambda one: [act(one) for act in both] and None)
     assert cluster.stops == [2]
 
 
@@ -323,12 +324,12 @@ def test_a_pause_also_holds_a_rollback(
 ) -> None:
     plan = approved("2026-12-01 12:00")
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("gate before node 1:"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("gate before node 1:"))
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
     ask(ports, PauseAsked)
     resume = during("paused by bob", lambda: ask(ports, ResumeAsked))
     stops = list(cluster.stops)
-    assert roll_back(ports, plan, SOAKS, on_progress=resume)
+    assert roll_back(Run(ports, plan), SOAKS, on_progress=resume)
     assert cluster.stops == [*stops, 3, 2]
     checks = [event.check for event in events_of(ports.run.events(), GateChecked) if event.check.is_held]
     assert [check.gate for check in checks] == ["before node 3"]
@@ -358,7 +359,7 @@ def test_a_plan_pauses_after_this_number_of_nodes_and_not_after_the_last_one(
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after=pause_after)
     pause = Continues(ports)
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1), continues=pause)
+    assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=pause)
     assert cluster.stops == ORDER
     assert pause.reasons == [
         f"Since the last pause, {nodes(found)} {'is' if len(found) == 1 else 'are'} done." for found in paused_after
@@ -390,7 +391,7 @@ def test_a_plan_pauses_between_racks(ports: ClusterPorts, cluster: FakeCluster, 
         cluster.nodes[node_id].config["broker.rack"] = rack
     pause = Continues(ports)
     assert roll_release_steps(
-        ports, approved("2026-12-01 12:00", pause_after="rack"), GatePolicy(checks=1), continues=pause
+        Run(ports, approved("2026-12-01 12:00", pause_after="rack")), GatePolicy(checks=1), continues=pause
     )
     assert pause.reasons == ["The nodes without a rack are done.", "The nodes of rack a are done."]
 
@@ -399,13 +400,13 @@ def test_a_pause_that_no_approver_ended_is_due_again_and_ends_a_run_without_an_a
     ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after="2")
-    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), continues=Continues(ports, False))
+    assert not roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=Continues(ports, False))
     assert cluster.stops == [2, 3]
     for _ in range(2):  # nobody can answer
-        assert not roll_release_steps(ports, plan, GatePolicy(checks=1))
+        assert not roll_release_steps(Run(ports, plan), GatePolicy(checks=1))
     assert cluster.stops == [2, 3]
     pause = Continues(ports)
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1), continues=pause)
+    assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=pause)
     assert cluster.stops == ORDER
     assert pause.reasons[0] == "Since the last pause, nodes 2, 3 are done."
     assert len(pause.reasons) == 2
@@ -415,9 +416,9 @@ def test_a_rollback_has_no_planned_pause(
     ports: ClusterPorts, cluster: FakeCluster, approved: Callable[..., Plan]
 ) -> None:
     plan = approved("2026-12-01 12:00", pause_after="node")
-    assert not roll_release_steps(ports, plan, GatePolicy(checks=1), continues=Continues(ports, True, False))
+    assert not roll_release_steps(Run(ports, plan), GatePolicy(checks=1), continues=Continues(ports, True, False))
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
-    assert roll_back(ports, plan, GatePolicy(checks=1))
+    assert roll_back(Run(ports, plan), GatePolicy(checks=1))
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
@@ -432,7 +433,7 @@ def test_the_limit_of_under_replicated_partitions_is_approved_and_checked(
 ) -> None:
     plan = approved("2026-12-01 12:00", max_under_replicated=3)
     assert "- Limit before each stop: 3 under-replicated partitions of other nodes" in approval_body(plan)
-    seen = check_stop_is_safe(ports, plan, ports.cluster.node(11))
+    seen = check_stop_is_safe(Run(ports, plan), ports.cluster.node(11))
     (found,) = [condition for condition in seen.conditions if condition.name == "under-replicated partitions"]
     assert (found.is_met, found.evidence) == (True, "0 partitions of other nodes, at most 3")
 
@@ -455,7 +456,7 @@ def held(ports: ClusterPorts, plan: Plan, node_id: int, release_step: ReleaseSte
     """Return the unmet conditions under which the node step begins."""
     step = release_step or plan.release_steps[0]
     begin = check_begin(
-        ports, plan, Gate(kind=GateKind.BEFORE_STOP, release_step=step, node=ports.cluster.node(node_id))
+        Run(ports, plan), Gate(kind=GateKind.BEFORE_STOP, release_step=step, node=ports.cluster.node(node_id))
     )
     return [seen.name for seen in begin.conditions if not seen.is_met]
 
@@ -489,12 +490,12 @@ def test_a_rollback_that_was_decided_after_a_stop_is_not_ended_by_it(
 ) -> None:
     plan = approved("2026-12-01 12:00")
     with pytest.raises(KilledError):
-        roll_release_steps(ports, plan, SOAKS, on_progress=killed_when("gate before node 1:"))
+        roll_release_steps(Run(ports, plan), SOAKS, on_progress=killed_when("gate before node 1:"))
     ask(ports, StopAsked)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
-    assert roll_back(ports, plan, SOAKS)
+    assert roll_back(Run(ports, plan), SOAKS)
     ask(ports, StopAsked)
-    assert not roll_release_steps(ports, plan, SOAKS)
+    assert not roll_release_steps(Run(ports, plan), SOAKS)
 
 
 def test_only_an_answer_about_this_plan_ends_a_pause(ports: ClusterPorts, approved: Callable[..., Plan]) -> None:
@@ -528,11 +529,11 @@ def test_the_gate_timeout_does_not_run_in_a_pause_if_the_next_node_does_not_resp
     ask(ports, PauseAsked)
     cluster.unreachable.add(2)
     gate = Gate(kind=GateKind.BEFORE_STOP, release_step=plan.release_steps[0], node=ports.cluster.node(2))
-    seen = check_gate(ports, plan, gate)
+    seen = check_gate(Run(ports, plan), gate)
     assert seen.is_held
     assert [condition.name for condition in seen.conditions if not condition.is_met] == [
         "no pause",
         "the cluster responds",
     ]
     ask(ports, ResumeAsked)
-    assert not check_gate(ports, plan, gate).is_held
+    assert not check_gate(Run(ports, plan), gate).is_held

@@ -20,6 +20,7 @@ from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind,
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
@@ -52,7 +53,7 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     (told,) = [finding for finding in plan.findings if finding.code == "ROLLBACK-ENDS"]
     assert "A rollback reaches at most 3.4.1" in told.sentence
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     return ports, plan
 
@@ -65,11 +66,11 @@ def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     cluster.nodes[13].config[VOTERS] = "3@127.0.0.1:9003"
     with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R431}
 
 
@@ -82,7 +83,7 @@ def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     now = StartPlace(path="/opt/kafka_2.13-4.3.1/agent.jar", state=PlaceState.FILE)
     gone = StartPlace(path="/opt/kafka_2.13-3.9.1/agent.jar", state=PlaceState.MISSING)
@@ -99,10 +100,10 @@ def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_
     )
     cluster.hosts[13] = host
     with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. START-PATH-SWITCHED: .*agent\.jar"):
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R431}
     cluster.hosts[13] = replace(host, start_paths=(replace(agent, after={R391: replace(gone, state=PlaceState.FILE)}),))
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
 
 
 def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load_the_logs(tmp_path: Path) -> None:
@@ -110,9 +111,9 @@ def test_it_stays_on_the_tolerant_release_when_the_intolerant_one_could_not_load
     ports, plan = rolled(cluster, tmp_path)
     cluster.written_since.append(BY_4_3_1)
     with pytest.raises(RefusedError, match=r"rollback to 3\.4\.0 is not possible: .*__consumer_offsets-0.*version 4"):
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
-    report = build_report_of_run(ports, plan)
+    report = build_report_of_run(Run(ports, plan))
     assert report.outcome == "stopped"
     assert "A rollback to 3.4.0 is not possible" in report.sentence
 
@@ -121,7 +122,7 @@ def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: P
     cluster = FakeCluster(R340)
     ports, plan = rolled(cluster, tmp_path)
     cluster.written_since.append(COMMIT)
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
 
@@ -129,7 +130,7 @@ def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
     cluster = FakeCluster(R340)
     ports, plan = rolled(cluster, tmp_path, scanned=False)
     with pytest.raises(RefusedError, match="no scan shows whether such records exist"):
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R341}
 
 
@@ -138,19 +139,19 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     stopped = list(cluster.stops)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(
         RefusedError, match=r"rollback to 3\.9\.1 is not possible now.*SETTINGS-NOT-KEPT: .*: billing"
     ) as refused:
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert "Save these settings and delete them. Then roll back again" in refused.value.remedy
     assert cluster.stops == stopped
-    assert "SETTINGS-NOT-KEPT" in build_report_of_run(ports, plan).sentence
+    assert "SETTINGS-NOT-KEPT" in build_report_of_run(Run(ports, plan)).sentence
     cluster.group_configs = {}
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
@@ -159,7 +160,7 @@ def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     before = len(cluster.stops)
 
@@ -171,7 +172,7 @@ def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path
         return False
 
     with pytest.raises(RefusedError, match="SETTINGS-NOT-KEPT"):
-        roll_back(ports, plan, QUICK, stop_asked=pauses_between_nodes)
+        roll_back(Run(ports, plan), QUICK, stop_asked=pauses_between_nodes)
     assert len(cluster.stops) == before + 2
 
 
@@ -180,7 +181,7 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     problem = ConfigProblem(
         kind=ConfigKind.TOPIC,
         name="orders",
@@ -192,12 +193,12 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     stopped = list(cluster.stops)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert "DYNAMIC-CONFIG-UNKNOWN" not in refused.value.sentence
     assert refused.value.remedy.endswith("Then roll back again.")
     assert cluster.stops == stopped
     del cluster.dynamic_config_problems[R391]
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
 
 
@@ -211,7 +212,7 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     stopped = list(cluster.stops)
     if what == "log":
         assert cluster.leader is not None
@@ -223,11 +224,11 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
         cluster.losses = [Loss("operation", "User:bob on tx", "User:bob on tx loses its operation: TWO_PHASE_COMMIT.")]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=rf"A rollback to 3\.9\.1 is not possible now.*{why}") as refused:
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     assert "bug" not in refused.value.remedy
     assert cluster.stops == stopped
     cluster.acls, cluster.acl_differences, cluster.losses, cluster.unreadable = set(), {}, [], set()
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
 
 
 def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
@@ -235,13 +236,13 @@ def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(t
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match="is not possible"):
-        roll_back(ports, plan, QUICK)
+        roll_back(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "then it stays")
-    assert roll_release_steps(ports, plan, QUICK)
-    report = build_report_of_run(ports, plan)
+    assert roll_release_steps(Run(ports, plan), QUICK)
+    report = build_report_of_run(Run(ports, plan))
     assert report.outcome == "rolled_not_finalized"
     assert "Every node runs 4.3.1. Not finalized yet" in report.sentence

@@ -18,6 +18,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll.node import replace_node, replace_nodes
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, ResumeAsked, events_of
@@ -60,7 +61,7 @@ def test_the_gate_is_checked_after_the_commands_before_the_stop(
 
     cluster.on_prepare = drain
     with pytest.raises(TransientError, match="cannot be stopped safely yet"):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
     (prepared,) = events_of(ports.run.events(), StopPrepared)
     assert prepared.seconds == pytest.approx(300.0, abs=1.0)
@@ -83,9 +84,9 @@ def test_leaderships_that_the_commands_before_a_stop_move_away_count_also_after_
 
     cluster.on_prepare = drain
     with pytest.raises(KilledError):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
-    replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
     assert (calls, cluster.stops) == ([NODE, NODE], [NODE])
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
@@ -105,10 +106,10 @@ def test_a_pause_that_begins_between_the_drains_of_a_batch_holds_all_of_its_node
     cluster.on_prepare = drain
     batch = [cluster.spec.node(node_id) for node_id in BATCH]
     with pytest.raises(HeldError, match="The stop of this batch cannot begin yet: no pause"):
-        replace_nodes(ports, plan, plan.release_steps[0], batch)
+        replace_nodes(Run(ports, plan), plan.release_steps[0], batch)
     assert (drained, cluster.stops) == ([12, 15], [])
     ports.run.record(ResumeAsked(by="bob", reason="no errors", responder=shell))
-    replace_nodes(ports, plan, plan.release_steps[0], batch)
+    replace_nodes(Run(ports, plan), plan.release_steps[0], batch)
     assert sorted(cluster.stops) == [12, 15]
 
 
@@ -129,7 +130,7 @@ def test_what_begins_during_the_commands_before_a_stop_holds_it(tmp_path: Path, 
 
     cluster.on_prepare = drain
     with pytest.raises(HeldError, match="no pause: paused by bob" if pauses else "condition lag: 9"):
-        replace_node(ports, plan, *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
     assert cluster.stops == []
 
 
@@ -157,10 +158,10 @@ def test_the_commands_before_a_stop_must_fit_into_the_window_and_after_them_the_
     batch = [cluster.spec.node(node_id) for node_id in nodes]
     takes = "a node step takes about 7 min 00 s, of which 5 min 00 s for the commands before the stop"
     with pytest.raises(HeldError, match=takes):
-        replace_nodes(ports, plan, plan.release_steps[0], batch)
+        replace_nodes(Run(ports, plan), plan.release_steps[0], batch)
     assert (drained, cluster.stops) == ([], [])
     cluster.clock.set(at("2026-12-02 22:00:30"), reading_s=0.001)
-    replace_nodes(ports, plan, plan.release_steps[0], batch)
+    replace_nodes(Run(ports, plan), plan.release_steps[0], batch)
     assert (drained, sorted(cluster.stops)) == ([*nodes], [*nodes])
 
 
@@ -171,13 +172,13 @@ def test_commands_before_a_stop_that_end_after_the_window_get_their_time_in_the_
     cluster.on_prepare = lambda node_id: cluster.clock.sleep(460.0)
     step = in_step(ports, plan, RELEASE_STEP, NODE)
     with pytest.raises(HeldError, match="closed until Wed 2026-12-02 22:00"):
-        replace_node(ports, plan, *step)
+        replace_node(Run(ports, plan), *step)
     cluster.clock.set(at("2026-12-02 22:01"), reading_s=0.001)
     with pytest.raises(HeldError, match="7 min 40 s for the commands"):
-        replace_node(ports, plan, *step)
+        replace_node(Run(ports, plan), *step)
     assert (len(events_of(ports.run.events(), StopPrepared)), cluster.stops) == (1, [])
     cluster.clock.set(at("2026-12-03 22:00:05"), reading_s=0.001)
-    replace_node(ports, plan, *step)
+    replace_node(Run(ports, plan), *step)
     assert cluster.stops == [NODE]
 
 

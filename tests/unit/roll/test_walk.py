@@ -17,6 +17,7 @@ from kafka_rollout.groups.monitor import MonitoredGroups
 from kafka_rollout.model.groups import DescribedGroup, GroupMember
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.approval_requests import approval_body
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.report.builders import GROUPS_WATCHED
@@ -39,7 +40,7 @@ def kill(*_: object, **__: object) -> None:
 
 
 def outcome(ports: ClusterPorts, plan: Plan) -> tuple[str, str]:
-    report = build_report_of_run(ports, plan)
+    report = build_report_of_run(Run(ports, plan))
     json.dumps(to_json(report))
     return report.outcome, report.sentence
 
@@ -48,7 +49,7 @@ def test_every_node_is_started_once_controllers_first_the_active_one_last_among_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     heard: list[RollProgress] = []
-    assert roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
+    assert roll_release_steps(Run(ports, plan), QUICK, on_progress=heard.append)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert all([s.release for s in node.starts] == [R431] for node in cluster.nodes.values())
     assert heard[-1].k == heard[-1].n == 6
@@ -57,12 +58,12 @@ def test_every_node_is_started_once_controllers_first_the_active_one_last_among_
 
 
 def test_a_roll_that_is_stopped_goes_on_where_it_was(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     assert cluster.stops == [2, 3]
     state, sentence = outcome(ports, plan)
     assert state == "stopped"
     assert "node 3: 4.3.1" in sentence
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
 
 
@@ -71,11 +72,11 @@ def test_a_failed_gate_stops_the_roll_and_roll_back_undoes_it(
 ) -> None:
     cluster.cannot_start.add((3, R431))
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        roll_release_steps(ports, plan, QUICK)
+        roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.stops == [2, 3]
     assert outcome(ports, plan)[0] == "stopped"
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
-    assert roll_back(ports, plan, QUICK)
+    assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R391}
     assert [s.release for s in cluster.nodes[2].starts] == [R431, R391]
     assert cluster.nodes[1].starts == []
@@ -87,21 +88,21 @@ def test_an_intolerant_release_goes_by_way_of_the_tolerant_one(tmp_path: Path) -
     ports = fake_ports(cluster, tmp_path, run_id=tmp_path.name)
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "upgrade")
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     assert all([s.release for s in node.starts] == [R341, R431] for node in cluster.nodes.values())
 
 
 def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    roll_release_steps(ports, plan, QUICK)
+    roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked <b>well</b>")
-    finalize(ports, plan)
+    finalize(Run(ports, plan))
     assert outcome(ports, plan)[0] == "stopped"  # not proved yet
     cluster_snapshots(cluster)
     for kind in (GateKind.FINALIZED, GateKind.SNAPSHOT, GateKind.METADATA_VERSION):
-        wait_for_gate(ports, plan, Gate(kind=kind), QUICK)
-    prove_snapshot(ports, plan)
+        wait_for_gate(Run(ports, plan), Gate(kind=kind), QUICK)
+    prove_snapshot(Run(ports, plan))
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
     _, page, data = write_run_report(ports, plan)
     report = json.loads(Path(data).read_text())
@@ -130,7 +131,7 @@ def test_the_page_shows_what_was_seen_of_groups_that_have_partitions(ports: Clus
             at,
         )
     ports.run.attach(GROUPS_WATCHED, watch.to_dict())  # type: ignore[attr-defined]
-    html = render_run(build_report_of_run(ports, plan))
+    html = render_run(build_report_of_run(Run(ports, plan)))
     assert "1 of 1 rebalanced" in html
     assert "<td>&lt;b&gt;</td><td>classic, range</td>" in html
     assert '<td class="n">1</td><td class="n">4.5 s</td>' in html
@@ -177,19 +178,19 @@ def test_a_topic_with_one_replica_rolls_if_the_approver_accepts_it(tmp_path: Pat
     assert "acks=all fails, and from 3.7.0 on consumers get no new records" in body
     assert "RF-ONE-TOPIC" in body
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "nobody reads it tonight", text=body)
-    assert roll_release_steps(ports, plan, GatePolicy(checks=1))
+    assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1))
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
-    report = build_report_of_run(ports, plan)
+    report = build_report_of_run(Run(ports, plan))
     assert report.accept_unavailable == ("tmp-*",)
     assert "accepted: <code>tmp-*</code>" in render_run(report)
 
 
 def test_a_rejected_approval_and_a_dry_run_read_as_such(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = plan_upgrade(ports, R431, finalize=False)
-    assert build_report_of_run(ports, plan, dry_run=True).outcome == "dry_run"
+    assert build_report_of_run(Run(ports, plan), dry_run=True).outcome == "dry_run"
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.REJECTED, "month's end")
     assert outcome(ports, plan) == ("refused", "Nothing was changed: alice answered 'rejected' (month's end).")
-    assert render_run(build_report_of_run(ports, plan))
+    assert render_run(build_report_of_run(Run(ports, plan)))
 
 
 def test_a_node_that_was_stopped_before_a_kill_is_started_without_another_gate_before_its_stop(
@@ -198,10 +199,10 @@ def test_a_node_that_was_stopped_before_a_kill_is_started_without_another_gate_b
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(ports.runtime, "install", kill)
         with pytest.raises(KilledError):
-            roll_release_steps(ports, plan, QUICK)
+            roll_release_steps(Run(ports, plan), QUICK)
     assert cluster.nodes[2].running is None
     before = len(ports.run.events())
-    assert roll_release_steps(ports, plan, QUICK)
+    assert roll_release_steps(Run(ports, plan), QUICK)
     gates = [event.ref for event in events_of(ports.run.events()[before:], GatePassed) if event.ref.node_id == 2]
     assert [ref.kind for ref in gates] == [GateKind.AFTER_START]
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
@@ -210,12 +211,12 @@ def test_a_node_that_was_stopped_before_a_kill_is_started_without_another_gate_b
 def test_a_node_that_died_after_its_start_fails_its_gate_and_is_not_said_to_be_stopped(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    assert not roll_release_steps(ports, plan, QUICK, stop_asked=lambda: len(cluster.stops) == 2)
+    assert not roll_release_steps(Run(ports, plan), QUICK, stop_asked=lambda: len(cluster.stops) == 2)
     before = len(ports.run.events())
     cluster.nodes[3].running = None
     heard: list[RollProgress] = []
     with pytest.raises(RefusedError, match="after node 3 failed"):
-        roll_release_steps(ports, plan, QUICK, on_progress=heard.append)
+        roll_release_steps(Run(ports, plan), QUICK, on_progress=heard.append)
     kinds = {event.ref for event in events_of(ports.run.events()[before:], GatePassed) if event.ref.node_id == 3}
     assert not kinds
     assert not [line.message for line in heard if line.node.endswith("(3)") and "is stopped" in line.message]

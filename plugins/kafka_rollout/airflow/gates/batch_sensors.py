@@ -36,6 +36,7 @@ from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.lowering import offline
 from kafka_rollout.model.plan import BatchStep, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.step import ApprovalRequest, Reaction, Step, StepCall
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import Roll
@@ -83,7 +84,7 @@ class BatchTask(RolloutOperator):
 
     def find(self, context: Context, ports: ClusterPorts) -> tuple[Roll, BatchStep]:
         """Return the batch of this instance, of the plan that the first task froze."""
-        roll = loop.roll_of(ports, frozen_plan(ports, context), self.of)
+        roll = loop.roll_of(Run(ports, frozen_plan(ports, context)), self.of)
         index = map_index_of(context)
         if not 0 <= index < len(roll.batches):
             raise RefusedError(
@@ -140,7 +141,7 @@ class BatchTask(RolloutOperator):
         """Ask what the triggerer found to ask, or let the task fail."""
         roll, batch = self.find(context, ports)
         if event["state"] == Told.ASKS and event["what"] != ApprovalOf.PAUSE:
-            self._ask_approval(context, ports, roll.plan, batch, ApprovalOf(event["what"]))
+            self._ask_approval(context, ports, roll.run.plan, batch, ApprovalOf(event["what"]))
         if event["state"] == Told.ERROR and (event.get("stops") or not self.asks(ports, is_fatal=event["asks"])):
             raise AirflowFailException(event["message"])
         self.ask(context, ports, batch, event["message"], is_pause=event["state"] == Told.ASKS)
@@ -226,11 +227,11 @@ class BatchTask(RolloutOperator):
             due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
             if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
                 if due is not None and answer.reason:
-                    self._record_approval(context, ports, roll.plan, due, answer)
+                    self._record_approval(context, ports, roll.run.plan, due, answer)
             else:
                 decision = record_decision(context, ports, what, answer)
                 if answer.decision is Decision.RETRY:
-                    renew_invalid_approvals(ports, roll.plan, decision)
+                    renew_invalid_approvals(roll.run, decision)
                 if answer.decision is Decision.SPLIT:
                     self.log.info("The batch is split: %s", loop.split(roll, batch))
         if answer.decision is Decision.RETRY and not is_late:
@@ -306,10 +307,10 @@ class OfflineGateSensor(BatchGateSensor):
 
     def start_again(self, roll: Roll, batch: BatchStep) -> None:
         """Start every node without a process, for example one with a new, formatted disk, or with its host back."""
-        clock = roll.ports.clock
+        clock = roll.run.ports.clock
         for left in reversed(range((self.step.limits.retries or 0) + 1)):
             try:
-                offline.start_again(roll.ports, roll.plan, roll.nodes(batch)[0])
+                offline.start_again(roll.run, roll.nodes(batch)[0])
                 return
             except TransientError as error:
                 if not left:

@@ -17,6 +17,7 @@ from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import request_of
 from kafka_rollout.procedure.kinds import run_of_dag
 from kafka_rollout.roll import loop
@@ -183,7 +184,7 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         return BatchWatch(policy=lambda kind: policy_of(ports, kind, request, plan))
 
     def _check(self, ports: ClusterPorts, watch: BatchWatch, index: int, said: GateLog) -> BatchStatus:
-        roll = loop.roll_of(ports, ports.run.load_plan(), RollOf(self.of))
+        roll = loop.roll_of(Run(ports, ports.run.load_plan()), RollOf(self.of))
         gate = loop.gate_before if self.gate == GateOf.BEFORE else loop.gate_after
         return gate(roll, roll.batches[index], watch, said.add)
 

@@ -28,6 +28,7 @@ from kafka_rollout.control.approval import refuse_unproved_acceptances
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.step import GateStep, Reaction
 from kafka_rollout.roll.gate_checks import check_gates, policy_of, watch_of
 from kafka_rollout.run.events import Decision
@@ -52,7 +53,7 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         plan = frozen_plan(ports, context)
-        refuse_unproved_acceptances(ports, plan)
+        refuse_unproved_acceptances(Run(ports, plan))
         skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
         gate = self.gate(ports, plan)
         status = watch_gates(self, context, ports, plan, [gate])
@@ -120,7 +121,7 @@ def watch_gates(
     `is_patient` False: defer at once.
     """
     policy = policy_of(ports, gates[0].kind, request_in(context), plan)
-    watches = [watch_of(ports, plan, gate, policy) for gate in gates]
+    watches = [watch_of(Run(ports, plan), gate, policy) for gate in gates]
     if is_patient and (status := _check_for_a_while(context, ports, plan, gates, watches)).done:
         return status
     first, *others = [
@@ -138,7 +139,7 @@ def _check_for_a_while(
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
     give_up = ports.clock.monotonic() + PATIENCE_S
     while True:
-        status = check_gates(ports, plan, gates, watches)
+        status = check_gates(Run(ports, plan), gates, watches)
         name = gate_name(gates[0]) if len(gates) == 1 else f"gates {gates[0].kind.value}"
         show_waiting(context, f"{name}: {status.message}")
         waiting = [watch for watch in watches if not watch.is_done]

@@ -22,6 +22,7 @@ from kafka_rollout.gates.gate import (
     WatchStatus,
     resolve_together,
 )
+from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_gates
 
@@ -112,7 +113,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         self, refs: Sequence[GateRef], watches: Sequence[GateWatch], ports: ClusterPorts, said: GateLog
     ) -> WatchStatus:
         plan = check_plan(ports, self.plan_hash)
-        return check_gates(ports, plan, resolve_together(refs, plan, ports.cluster), watches, said.add)
+        return check_gates(Run(ports, plan), resolve_together(refs, plan, ports.cluster), watches, said.add)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
         return TriggerEvent({"state": state, "message": message, "gate": self.gate, "records": self.records})

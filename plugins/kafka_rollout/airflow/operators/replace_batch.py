@@ -95,7 +95,7 @@ class ReplaceOperator(BatchTask):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         roll, batch = self.find(context, ports)
-        refuse_unproved_acceptances(ports, roll.plan)
+        refuse_unproved_acceptances(roll.run)
         keep_traffic_running(context, ports)
         show_waiting(context, f"{loop.name_of(batch)}: the stop, replacement and start")
         try:

@@ -28,6 +28,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
 from kafka_rollout.control.holds import HeldError, refuse_held
 from kafka_rollout.gates.gate import WatchState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.kinds import KINDS, run_of_dag
 from kafka_rollout.procedure.step import ActStep, JumpStep, StepCall
 from kafka_rollout.run.events import Begun, Decision, StepsSkipped
@@ -56,7 +57,7 @@ class StepOperator(RolloutOperator):
             keep_traffic_running(context, ports)
         try:
             if isinstance(self.step, ActStep) and self.step.changes:
-                refuse_held(ports, call.plan)
+                refuse_held(Run(ports, call.plan))
             found = None if self.step.act is None else self.step.act(call)
         except SkippedStepError as reason:
             skip_if(str(reason))

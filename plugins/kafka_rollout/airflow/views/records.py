@@ -45,7 +45,7 @@ def shown(value: Any) -> Any:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRun:
+class ShownRun:
     """One run as the page shows it, except for what changes with the time."""
 
     shown: Mapping[str, Any]
@@ -132,7 +132,7 @@ class _DamagedError(Exception):
 
 
 @lru_cache(maxsize=1000)
-def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> ReadRun:
+def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> ShownRun:
     """Read a version of a run. A damaged one raises, so it is not kept: a restored document has no new version."""
     from kafka_rollout.wiring.runs import read_version
 
@@ -152,7 +152,7 @@ def read_run(cluster: str, run_id: str, settings: Settings, version: str) -> Rea
         "has_report": end is not None,
         "is_trial": is_trial(run),
     }
-    return ReadRun(shown=shown, last_at=view.last_at or 0.0, has_ended=done or view.failed is not None)
+    return ShownRun(shown=shown, last_at=view.last_at or 0.0, has_ended=done or view.failed is not None)
 
 
 def _empty_card(run_id: str, dag_id: str) -> dict[str, Any]:

@@ -40,6 +40,7 @@ from kafka_rollout.feature_updates.levels import check_for_narrower_nodes
 from kafka_rollout.feature_updates.update import observe_features, planned_outcomes
 from kafka_rollout.features.requests import FeatureAction, exit_code
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import DowngradeType, Request
 from kafka_rollout.procedure.kinds import FEATURES
 from kafka_rollout.procedure.runner import Runner
@@ -176,7 +177,7 @@ def resume(
             raise UserError(
                 f"Run {run} is not a feature run.", remedy="Continue it with `upgrade --run`, or in its DAG."
             )
-        require_approval(ports, plan, ApprovalOf.FINALIZE)
+        require_approval(Run(ports, plan), ApprovalOf.FINALIZE)
         answers = ScriptAnswers(cluster=ports.cluster, name=None, reason=None, confirms=False)
         _run(ShellServices(ports, settings, security), Request(waits=False), answers, as_json=as_json)
 

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 app = typer.Typer(help=__doc__, no_args_is_help=True)
 
-Run = Annotated[str, typer.Option(help="Id of the run (see `runs list`).")]
+RunOption = Annotated[str, typer.Option(help="Id of the run (see `runs list`).")]
 AnyRun = Annotated[
     str | None, typer.Option("--run", help="Id of the run (see `runs list`); default: the run that `status` shows.")
 ]
@@ -163,7 +163,7 @@ def _end(status: ClusterStatus, until: Until | None = None, *, as_json: bool) ->
 
 
 @app.command("show")
-def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
+def runs_show(cluster: ClusterName, run: RunOption, as_json: AsJson = False) -> None:
     """Show the events of a run with their time (UTC), oldest first."""
     from kafka_rollout.run.store.event_json import encode
 
@@ -183,7 +183,7 @@ def runs_show(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
 @app.command("report")
 def runs_report(
     cluster: ClusterName,
-    run: Run,
+    run: RunOption,
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option(metavar="FILE", help="Write the page into this file.")] = None,
 ) -> None:
@@ -249,7 +249,7 @@ def _without_report(cluster: str, run: str) -> UserError:
 
 
 @app.command("verify")
-def runs_verify(cluster: ClusterName, run: Run, as_json: AsJson = False) -> None:
+def runs_verify(cluster: ClusterName, run: RunOption, as_json: AsJson = False) -> None:
     """Find missing events, a damaged plan, changed documents and approvals without a request of Airflow. Exit code 3
     if there are any.
 

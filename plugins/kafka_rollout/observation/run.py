@@ -1,0 +1,44 @@
+"""A run: what travels together through its steps, and a node in one of its release steps."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Protocol
+
+from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.run.ports import RunQueries, RunStore
+
+
+class ReadRun(Protocol):
+    """A run for a function that only observes: no call of its ports changes the cluster or the history.
+
+    A `Run` is also this.
+    """
+
+    @property
+    def ports(self) -> ReadPorts: ...
+    @property
+    def plan(self) -> Plan: ...
+    @property
+    def cluster(self) -> ClusterSpec: ...
+    @property
+    def history(self) -> RunQueries: ...
+
+
+@dataclass(frozen=True, slots=True)
+class Run:
+    """A run with a frozen plan, to observe and to act."""
+
+    ports: ClusterPorts
+    plan: Plan
+
+    @property
+    def cluster(self) -> ClusterSpec:
+        return self.ports.cluster
+
+    @property
+    def history(self) -> RunStore:
+        """The events and documents of the run."""
+        return self.ports.run
