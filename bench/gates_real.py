@@ -24,7 +24,7 @@ from kafka_rollout.gates.gate import Gate, GateKind, GatePolicy, GateWatch
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
@@ -107,7 +107,7 @@ def _roll(ports: ClusterPorts) -> dict[str, Any]:
         _watch(ports, plan, Gate(kind=GateKind.BEFORE_STOP, release_step=step, node=node), 1, checks["before"])
         with _counting() as counts:
             started = time.monotonic()
-            replace_node(Run(ports, plan), step, node)
+            replace_node(NodeRun(Run(ports, plan), step, node))
             replaced.append({"seconds": round(time.monotonic() - started, 1), **counts()})
         _watch(ports, plan, Gate(kind=GateKind.AFTER_START, release_step=step, node=node), 3, checks["after"])
     return {

@@ -24,7 +24,7 @@ from kafka_rollout.gates.gate import (
     WatchStatus,
 )
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import GatePassed
@@ -46,7 +46,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
     ports = fake_ports(world, tmp_path)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a quiet evening")
-    replace_node(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", 2))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", 2)))
 
     @contextmanager
     def open_fake(*_: object) -> Iterator[ClusterPorts]:
@@ -139,7 +139,7 @@ def test_a_gate_that_waits_for_long_says_each_condition_in_a_line_and_again_afte
 
     checks, said, began = iter(range(200, 100, -1)), list[str](), ports.clock.monotonic()
 
-    def check(_: object, __: object, gates: Any, watches: Any, on_check: Any) -> WatchStatus:
+    def check(_: object, gates: Any, watches: Any, on_check: Any) -> WatchStatus:
         left = next(checks, 0)
         conditions = (
             GateCondition(name="quorum", is_met=not left, evidence=f"{left} records behind the leader"),

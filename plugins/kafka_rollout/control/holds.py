@@ -29,10 +29,10 @@ from kafka_rollout.gates.control import (
 )
 from kafka_rollout.gates.gate import Gate, GateCheck, GateCondition, GateKind
 from kafka_rollout.model.plan import ReleaseStep
-from kafka_rollout.model.topology import AppliesTo, NodeSpec, OutsideCondition
+from kafka_rollout.model.topology import AppliesTo, OutsideCondition
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
 from kafka_rollout.observation.node_steps import has_begun, is_rollback_step
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, find_racks
 from kafka_rollout.run.events import Event, StoppedByOperator
 from kafka_rollout.run.projections.nodes import (
@@ -104,27 +104,27 @@ class HeldError(TransientError):
         self.gate = gate
 
 
-def due_pause(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
+def due_pause(at: NodeRun, events: Sequence[Event]) -> str:
     """Return why the plan pauses before this node, and asks an approver; empty if it does not.
 
     A batch that has begun, as `has_begun`, ends before the pause.
     """
-    terms = run.plan.terms
-    if terms is None or not terms.pause_after or is_rollback_step(run.plan, release_step):
+    terms = at.plan.terms
+    if terms is None or not terms.pause_after or is_rollback_step(at.plan, at.release_step):
         return ""
-    if has_begun(run, release_step, release_step.batch_of(node.node_id), events):
+    if has_begun(at.run, at.release_step, at.release_step.batch_of(at.node_id), events):
         return ""
-    steps_done = nodes_since_pause(events, run.plan)
-    if any((release_step.key, node_id) in steps_done for node_id in release_step.batch_of(node.node_id)):
+    steps_done = nodes_since_pause(events, at.plan)
+    if any((at.key, node_id) in steps_done for node_id in at.release_step.batch_of(at.node_id)):
         return ""
     done = [node_id for _, node_id in steps_done]
-    compared = {*done[-1:], node.node_id} if done and terms.pause_after == RACK else set()
+    compared = {*done[-1:], at.node_id} if done and terms.pause_after == RACK else set()
     configs = {
-        node_id: run.ports.runtime.config(run.cluster.node(node_id)) for node_id in compared - run.ports.racks.keys()
+        node_id: at.ports.runtime.config(at.run.cluster.node(node_id)) for node_id in compared - at.ports.racks.keys()
     }
-    read = find_racks(run.cluster, configs)
-    run.ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
-    return find_due_pause(terms.pause_after, done, node.node_id, run.ports.racks)
+    read = find_racks(at.run.cluster, configs)
+    at.ports.racks.update({node_id: read.get(node_id, "") for node_id in configs})
+    return find_due_pause(terms.pause_after, done, at.node_id, at.ports.racks)
 
 
 def refuse_unproved_pause(run: Run) -> None:
@@ -136,12 +136,12 @@ def refuse_unproved_pause(run: Run) -> None:
         refuse_unproved(run.ports, answer)
 
 
-def ask_at_pause(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> str:
+def ask_at_pause(at: NodeRun, events: Sequence[Event]) -> str:
     """Return the reason of `due_pause` with the values of conditions from outside, for the approver."""
-    why = due_pause(run, release_step, node, events)
+    why = due_pause(at, events)
     if not why:
         return ""
-    outside = check_outside(run, release_step, "before_stop")
+    outside = check_outside(at.run, at.release_step, "before_stop")
     values = [f"{one.name}: {one.evidence}{'' if one.is_met else ' (not met: the next node waits)'}" for one in outside]
     return f"{why} Now: {'; '.join(values)}." if values else why
 
@@ -203,7 +203,7 @@ def check_begin(run: Run, gate: Gate, *, not_before: float = 0.0) -> GateCheck:
         found.append(pause_condition(pause.text, pause.at))
     if gate.kind is GateKind.NEXT_CHANGE:
         return check()
-    if gate.node is not None and (why := due_pause(run, *gate.subject, events)):
+    if gate.node is not None and (why := due_pause(NodeRun(run, *gate.subject), events)):
         found.append(planned_pause(why))
     maintenance = None if terms is None else parse_maintenance(terms.window, terms.freeze_days)
     if terms is not None and maintenance is not None and not (step and is_rollback_step(run.plan, step)):

@@ -59,7 +59,7 @@ from kafka_rollout.observation.node_steps import (
     stop_node,
 )
 from kafka_rollout.observation.outage import watch_service
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
@@ -109,7 +109,7 @@ def stop_all(run: Run) -> tuple[int, ...]:
                 )
             refuse_held(run, _GATE, "The stop of all nodes")  # before the commands
             at_once(lambda node: run.ports.runtime.bring(node, release_step.to_release), run.cluster.nodes)
-            at_once(lambda node: run_commands_before_stop(run.ports, release_step, node), run.cluster.nodes)
+            at_once(lambda node: run_commands_before_stop(NodeRun(run, release_step, node)), run.cluster.nodes)
             if any(node.commands_before_stop for node in run.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(run)
             refuse_new_in_logs(run, release_step)
@@ -143,7 +143,7 @@ def _stop_round(run: Run, release_step: ReleaseStep, round_: Sequence[NodeSpec],
         if serves:
             stop_late(run, node, deadline_s=STOP_S)
         else:
-            stop_node(run.ports, release_step, node, deadline_s=deadline_s, force=force)
+            stop_node(NodeRun(run, release_step, node), deadline_s=deadline_s, force=force)
         return True
 
     acted = on_each(stop, round_)
@@ -248,7 +248,7 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
         _refuse_not_installed(run.ports)
         if any(node.is_broker for node in run.cluster.controllers):
             _pass_no_return(run.ports)
-        started = _start(run.ports, release_step, run.cluster.controllers)
+        started = _start(run, release_step, run.cluster.controllers)
         unserved_at = _wait_for_quorum(run, ready_within_s)
         for node in _left_behind(run):
             sentence = f"The quorum continues without controller {node.node_id}, whose log was missing: "
@@ -278,7 +278,7 @@ def start_brokers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tuple[
         _refuse_not_installed(run.ports)
         _wait_for_quorum(run, ready_within_s)
         _pass_no_return(run.ports)
-        started = _start(run.ports, release_step, run.cluster.brokers_alone)
+        started = _start(run, release_step, run.cluster.brokers_alone)
         watch_service(run.ports, ready_within_s)
     return started
 
@@ -314,12 +314,12 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
     ports.run.record(OfflineStopping(voters=voters, unwritable=tuple(unwritable(state)), sentence=sentence))
 
 
-def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
+def _start(run: Run, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
     """Start the nodes that have the snapshot; one whose host does not respond is left out, and its gate waits."""
     acted = []
-    for node in _with_snapshot(ports, chosen):
+    for node in _with_snapshot(run.ports, chosen):
         try:
-            process = ports.runtime.process(node)
+            process = run.ports.runtime.process(node)
             if process.pid is not None:
                 continue
             if process.installed != release_step.to_release:
@@ -327,11 +327,11 @@ def _start(ports: ClusterPorts, release_step: ReleaseStep, chosen: Sequence[Node
                     f"Node {node.node_id} has {process.installed} installed, not {release_step.to_release}.",
                     remedy="Install the binary first.",
                 )
-            ports.runtime.start(node)
+            run.ports.runtime.start(node)
             acted.append(node.node_id)
-            record_start(ports, release_step, node)
+            record_start(NodeRun(run, release_step, node))
         except TransientError as error:
-            _leave_out(ports, node, error)
+            _leave_out(run.ports, node, error)
     return tuple(acted)
 
 
@@ -480,7 +480,7 @@ def undo_offline(run: Run) -> tuple[int, ...]:
         for group in (run.cluster.controllers, run.cluster.brokers_alone):  # controllers first
             left = [node for node in group if node.node_id not in failed]
             failed |= on_each(
-                lambda node: _start_on_source(run.ports, release_step, node), left, in_turn=host_of
+                lambda node: _start_on_source(NodeRun(run, release_step, node)), left, in_turn=host_of
             ).failed
         restored = sorted(restored_nodes(run.history.events()))
         if failed:
@@ -535,11 +535,11 @@ def _raise_epochs(run: Run, failed: Mapping[int, RolloutError]) -> Mapping[int, 
     return on_each(raise_epoch, [node for node in run.cluster.controllers if node.node_id not in failed]).failed
 
 
-def _start_on_source(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
-    if ports.runtime.process(node).pid is None:
-        ports.runtime.install(node, release_step.from_release)
-        ports.runtime.start(node)
-        record_start(ports, release_step.reversed(), node)
+def _start_on_source(at: NodeRun) -> None:
+    if at.ports.runtime.process(at.node).pid is None:
+        at.ports.runtime.install(at.node, at.release_step.from_release)
+        at.ports.runtime.start(at.node)
+        record_start(NodeRun(at.run, at.release_step.reversed(), at.node))
 
 
 def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) -> NoReturn:

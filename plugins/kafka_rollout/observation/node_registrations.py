@@ -7,10 +7,9 @@ from contextlib import suppress
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.features.registrations import SeenRegistrations, evaluate_registrations, registered_levels
-from kafka_rollout.model.plan import FeatureChange, ReleaseStep
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, read_registrations
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import RegistrationsRead
 
@@ -42,20 +41,20 @@ def read_registered(
     return evaluate_registrations(None if read is None else read.brokers, node_ids, levels)
 
 
-def registration_is_complete(run: Run, again: ReleaseStep, node: NodeSpec) -> bool:
+def registration_is_complete(at: NodeRun) -> bool:
     """Return whether a node of the plan's `registration_step` is registered with all levels that the plan raises.
 
     The result is recorded with the node's process: only a restart renews its registration. An unknown registration is
     not complete.
     """
-    pid = run.ports.runtime.process(node).pid
-    for event in reversed(events_of(run.history.events(), RegistrationsRead)):
-        if node.node_id in event.pids:
-            if event.pids[node.node_id] == pid:
-                return node.node_id in event.seen.complete
+    pid = at.ports.runtime.process(at.node).pid
+    for event in reversed(events_of(at.history.events(), RegistrationsRead)):
+        if at.node_id in event.pids:
+            if event.pids[at.node_id] == pid:
+                return at.node_id in event.seen.complete
             break
-    ids = [node_step.node_id for node_step in again.order]
-    pids = {node_id: run.ports.runtime.process(run.cluster.node(node_id)).pid for node_id in ids}
-    seen = observe_registrations(run.ports, run.plan.feature_changes, ids, cluster_id=run.plan.cluster_id)
-    run.history.record(RegistrationsRead(release_step=again.key, seen=seen, pids=pids))
-    return node.node_id in seen.complete
+    ids = [node_step.node_id for node_step in at.release_step.order]
+    pids = {node_id: at.ports.runtime.process(at.run.cluster.node(node_id)).pid for node_id in ids}
+    seen = observe_registrations(at.ports, at.plan.feature_changes, ids, cluster_id=at.plan.cluster_id)
+    at.history.record(RegistrationsRead(release_step=at.key, seen=seen, pids=pids))
+    return at.node_id in seen.complete

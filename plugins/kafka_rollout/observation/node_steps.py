@@ -14,9 +14,9 @@ from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
+from kafka_rollout.observation.cluster_ports import ReadPorts
 from kafka_rollout.observation.node_registrations import registration_is_complete
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import is_in_node_step
@@ -32,34 +32,34 @@ class NodeStepState(StrEnum):
     PAST = "past"
 
 
-def node_step_state(run: Run, release_step: ReleaseStep, node: NodeSpec) -> NodeStepState:
+def node_step_state(at: NodeRun) -> NodeStepState:
     """Observe one node. Raises RefusedError for a release outside the release step, TransientError if it is not
     reported.
     """
-    release = running_release(run.ports, node)
-    if release_step.restarts and release == release_step.to_release:
-        before, process = run.history.load_before_stop(release_step.key, node.node_id), run.ports.runtime.process(node)
+    release = running_release(at.ports, at.node)
+    if at.release_step.restarts and release == at.release_step.to_release:
+        before, process = at.history.load_before_stop(at.key, at.node_id), at.ports.runtime.process(at.node)
         # The process of a stop that is under way can be gone since the reading of its release.
         is_new = before is not None and process.pid is not None and not before.is_of(process)
         if is_new:
             return NodeStepState.RUNS_TARGET
-        again = run.plan.registration_step if before is None else None
-        if again is not None and again.key == release_step.key and registration_is_complete(run, again, node):
+        again = at.plan.registration_step if before is None else None
+        if again is not None and again.key == at.key and registration_is_complete(NodeRun(at.run, again, at.node)):
             return NodeStepState.PAST
         return NodeStepState.NEEDED
-    if release in (None, release_step.to_release):
-        later_keys = [later.key for later in later_release_steps(run.plan, release_step)[1:]]
-        if any(run.history.load_before_stop(key, node.node_id) is not None for key in later_keys):
+    if release in (None, at.release_step.to_release):
+        later_keys = [later.key for later in later_release_steps(at.plan, at.release_step)[1:]]
+        if any(at.history.load_before_stop(key, at.node_id) is not None for key in later_keys):
             return NodeStepState.PAST  # its stop in a later release step is under way or done
-    if release is None or release == release_step.from_release:
+    if release is None or release == at.release_step.from_release:
         return NodeStepState.NEEDED
-    if release == release_step.to_release:
+    if release == at.release_step.to_release:
         return NodeStepState.RUNS_TARGET
-    if any(release == later.to_release for later in later_release_steps(run.plan, release_step)[1:]):
+    if any(release == later.to_release for later in later_release_steps(at.plan, at.release_step)[1:]):
         return NodeStepState.PAST
     raise RefusedError(
-        f"Node {node.node_id} runs {release}, but this release step goes from {release_step.from_release} to "
-        f"{release_step.to_release}.",
+        f"Node {at.node_id} runs {release}, but this release step goes from {at.release_step.from_release} to "
+        f"{at.release_step.to_release}.",
         remedy="Finish the earlier release step first, or start a new run.",
     )
 
@@ -101,47 +101,43 @@ def last_started_release(ports: ReadPorts, node: NodeSpec) -> Release | None:
     return starts[-1].release if starts else None
 
 
-def run_commands_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def run_commands_before_stop(at: NodeRun) -> bool:
     """Run the operator's commands before a stop; return whether there are any. A repeated call runs them again."""
-    commands = node.commands_before_stop
+    commands = at.node.commands_before_stop
     if not commands:
         return False
-    began = ports.clock.monotonic()
-    at_most_s = node.commands_before_stop_s
-    ports.run.record(
-        PreparingStop(node_id=node.node_id, release_step=release_step.key, commands=len(commands), at_most_s=at_most_s)
+    began = at.ports.clock.monotonic()
+    at_most_s = at.node.commands_before_stop_s
+    at.history.record(
+        PreparingStop(node_id=at.node_id, release_step=at.key, commands=len(commands), at_most_s=at_most_s)
     )
-    ports.runtime.prepare_stop(node)
-    took = round(ports.clock.monotonic() - began, 3)
-    ports.run.record(StopPrepared(node_id=node.node_id, release_step=release_step.key, seconds=took))
+    at.ports.runtime.prepare_stop(at.node)
+    took = round(at.ports.clock.monotonic() - began, 3)
+    at.history.record(StopPrepared(node_id=at.node_id, release_step=at.key, seconds=took))
     return True
 
 
-def stop_node(
-    ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, deadline_s: float, force: bool = False
-) -> None:
+def stop_node(at: NodeRun, *, deadline_s: float, force: bool = False) -> None:
     """Stop the node. Request and result are recorded: a resumed call relies on the request.
 
     `force`: kill the process at the deadline. Such a node recovers its log at the next start, which takes longer.
     """
-    began = ports.clock.monotonic()
-    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
-    ports.runtime.stop(node, deadline_s=deadline_s, force=force)
-    took = ports.clock.monotonic() - began
+    began = at.ports.clock.monotonic()
+    at.history.record(Stopping(node_id=at.node_id, release_step=at.key))
+    at.ports.runtime.stop(at.node, deadline_s=deadline_s, force=force)
+    took = at.ports.clock.monotonic() - began
     forced = force and took >= deadline_s
-    ports.run.record(
-        Stopped(node_id=node.node_id, release_step=release_step.key, seconds=round(took, 3), forced=forced)
-    )
+    at.history.record(Stopped(node_id=at.node_id, release_step=at.key, seconds=round(took, 3), forced=forced))
 
 
-def record_start(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, seconds: float = 0.0) -> None:
+def record_start(at: NodeRun, *, seconds: float = 0.0) -> None:
     """Record that the node was started on the target of the release step."""
-    ports.run.record(
+    at.history.record(
         Started(
-            node_id=node.node_id,
-            release_step=release_step.key,
-            release=release_step.to_release,
-            pid=ports.runtime.process(node).pid,
+            node_id=at.node_id,
+            release_step=at.key,
+            release=at.release_step.to_release,
+            pid=at.ports.runtime.process(at.node).pid,
             seconds=round(seconds, 3),
         )
     )
@@ -184,7 +180,7 @@ def has_begun(run: Run, release_step: ReleaseStep, node_ids: Iterable[int], even
         if is_in_node_step(events, release_step.key, (node_id,)):
             node = run.cluster.node(node_id)
             is_down = running_release(run.ports, node) is None
-            if is_down or node_step_state(run, release_step, node) is NodeStepState.RUNS_TARGET:
+            if is_down or node_step_state(NodeRun(run, release_step, node)) is NodeStepState.RUNS_TARGET:
                 return True
     return False
 

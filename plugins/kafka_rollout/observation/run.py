@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Protocol
 
-from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.plan import Plan, ReleaseStep
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.run.ports import RunQueries, RunStore
 
@@ -42,3 +42,33 @@ class Run:
     def history(self) -> RunStore:
         """The events and documents of the run."""
         return self.ports.run
+
+
+@dataclass(frozen=True, slots=True)
+class NodeRun:
+    """A node in a release step of a run, also of its rollback."""
+
+    run: Run
+    release_step: ReleaseStep
+    node: NodeSpec
+
+    @property
+    def ports(self) -> ClusterPorts:
+        return self.run.ports
+
+    @property
+    def plan(self) -> Plan:
+        return self.run.plan
+
+    @property
+    def history(self) -> RunStore:
+        return self.run.history
+
+    @property
+    def node_id(self) -> int:
+        return self.node.node_id
+
+    @property
+    def key(self) -> str:
+        """The key of the release step, by which events name it."""
+        return self.release_step.key

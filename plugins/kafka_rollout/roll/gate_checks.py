@@ -47,7 +47,7 @@ from kafka_rollout.observation.node_steps import (
     node_step_state,
 )
 from kafka_rollout.observation.outage import check_service, nothing_was_stopped
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
@@ -183,7 +183,7 @@ def _before_stop(
     not_before: float = 0.0,
 ) -> GateCheck:
     release_step, node = gate.subject
-    if node_step_state(run, release_step, node) is not NodeStepState.NEEDED:
+    if node_step_state(NodeRun(run, release_step, node)) is not NodeStepState.NEEDED:
         return _nothing_to_wait_for(
             run.ports, gate, f"node {node.node_id} already runs {release_step.to_release} and is not stopped"
         )
@@ -242,7 +242,7 @@ def _check_stop(run: ReadRun, state: ClusterState, node: NodeSpec, together: Seq
 
 def _after_start(run: Run, gate: Gate) -> GateCheck:
     release_step, node = gate.subject
-    if _is_past(run, release_step, node):
+    if _is_past(NodeRun(run, release_step, node)):
         return _nothing_to_wait_for(run.ports, gate, f"node {node.node_id} runs the release of a later release step")
     outside = check_outside(run, release_step, "after_start")
     seen = _is_back(run, gate)
@@ -319,9 +319,9 @@ def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck
     return replace(seen, conditions=conditions)
 
 
-def _is_past(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def _is_past(at: NodeRun) -> bool:
     try:
-        return node_step_state(run, release_step, node) is NodeStepState.PAST
+        return node_step_state(at) is NodeStepState.PAST
     except (TransientError, RefusedError):
         return False  # the gate's own conditions show what runs
 

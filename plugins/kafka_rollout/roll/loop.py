@@ -56,7 +56,6 @@ from kafka_rollout.gates.gate import (
 )
 from kafka_rollout.model.plan import BatchStep, ReleaseStep
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
     has_begun,
@@ -64,7 +63,7 @@ from kafka_rollout.observation.node_steps import (
     rollback_release_steps,
     running_release,
 )
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gates, watch_of
 from kafka_rollout.roll.node import (
     find_down_first,
@@ -129,7 +128,7 @@ def begin_rollback(run: Run) -> Roll:
         (step, node_step.node_id)
         for step in rollback_release_steps(run.plan)
         for node_step in step.order
-        if must_roll_back(run, step, run.cluster.node(node_step.node_id))
+        if must_roll_back(NodeRun(run, step, run.cluster.node(node_step.node_id)))
     ]
     found.sort(key=lambda one: one[1] not in first)
     batches = groupby(found, key=lambda one: (one[0].key, one[0].batch_of(one[1])))
@@ -275,7 +274,7 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
     if (what := due_approval(roll, batch)) is not None:
         why = f"The {what.noun()} has passed, and the next nodes need an approval."
         return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
-    if why := ask_at_pause(run, batch.release_step, nodes[0], events):
+    if why := ask_at_pause(NodeRun(run, batch.release_step, nodes[0]), events):
         return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
     if part is not Part.GATE_BEFORE:
         return BatchStatus(state=WatchState.PASSED, message="its stop was requested")
@@ -368,9 +367,9 @@ def start_again(roll: Roll, batch: BatchStep) -> bool:
     """
     run, events, acted = roll.run, roll.run.history.events(), open_nodes(roll, batch)
     if len(batch.node_ids) > 1:
-        acted = tuple(node for node in acted if has_failed(run.ports, batch.release_step, node, events))
+        acted = tuple(node for node in acted if has_failed(NodeRun(run, batch.release_step, node), events))
     for node in acted:
-        restart_node(run, batch.release_step, node, [one for one in acted if one != node])
+        restart_node(NodeRun(run, batch.release_step, node), [one for one in acted if one != node])
     return bool(acted)
 
 
@@ -388,7 +387,7 @@ def name_of(batch: BatchStep) -> str:
 def has_nodes_left(roll: Roll, batch: BatchStep) -> bool:
     """Return whether a node of the batch must still be stopped or started."""
     run, events = roll.run, roll.run.history.events()
-    parts = {next_part(run, batch.release_step, node, events) for node in roll.nodes(batch)}
+    parts = {next_part(NodeRun(run, batch.release_step, node), events) for node in roll.nodes(batch)}
     return bool(parts & {Part.GATE_BEFORE, Part.REPLACEMENT})
 
 
@@ -422,7 +421,7 @@ def _refuse_unapproved(roll: Roll, batch: BatchStep, node: NodeSpec, events: Seq
             require_approval(run, what)
     except RefusedError as error:  # it is due again
         raise HeldError(error.sentence, remedy=error.remedy) from error
-    if why := due_pause(run, batch.release_step, node, run.history.events()):
+    if why := due_pause(NodeRun(run, batch.release_step, node), run.history.events()):
         raise HeldError(f"The plan pauses before node {node.node_id}: {why}")
 
 
@@ -439,7 +438,7 @@ def _watched_nodes(roll: Roll, batch: BatchStep) -> tuple[NodeSpec, ...]:
     if roll.of.is_offline:
         return tuple(node for node in roll.nodes(batch) if (key, node.node_id) not in passed)
     for node in roll.nodes(batch):
-        if next_part(roll.run, batch.release_step, node, events) is not Part.NOTHING:
+        if next_part(NodeRun(roll.run, batch.release_step, node), events) is not Part.NOTHING:
             found.append(node)
         elif (key, node.node_id) not in passed:
             ref = GateRef(kind=GateKind.AFTER_START, release_step=key, node_id=node.node_id)
@@ -455,24 +454,24 @@ class Part(StrEnum):
     NOTHING = "nothing"
 
 
-def next_part(run: Run, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> Part:
+def next_part(at: NodeRun, events: Sequence[Event]) -> Part:
     """Return what is left of a node step. `events`: of the run, with all of this node.
 
     After a kill during the stop or the start, the replacement continues without the gate before. A node that this run
     started waits for its gate, also if its process is gone: the gate fails, and an approver decides. Raises
     RefusedError for a release outside the release step, TransientError if the node does not respond.
     """
-    state = node_step_state(run, release_step, node)
+    state = node_step_state(at)
     if state is NodeStepState.PAST:
         return Part.NOTHING
-    after = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node.node_id)
+    after = GateRef(kind=GateKind.AFTER_START, release_step=at.key, node_id=at.node_id)
     passed = gate_is_passed(events, after)
     if state is NodeStepState.RUNS_TARGET:
         return Part.NOTHING if passed else Part.GATE_AFTER
-    last = last_act_on_node(events, release_step.key, node.node_id)
+    last = last_act_on_node(events, at.key, at.node_id)
     if isinstance(last, Started):
         # With another release after a passed gate, an operator has started it: its node step begins again.
-        reverted = passed and running_release(run.ports, node) is not None
+        reverted = passed and running_release(at.ports, at.node) is not None
         return Part.GATE_BEFORE if reverted else Part.GATE_AFTER
     return Part.GATE_BEFORE if last is None else Part.REPLACEMENT
 
@@ -487,12 +486,12 @@ def next_part_of_batch(
     """
     of_part: dict[Part, list[NodeSpec]] = {part: [] for part in Part}
     for node in nodes:
-        part = next_part(run, release_step, node, events)
-        if part is Part.GATE_BEFORE and is_under_way(run, release_step, node):
+        part = next_part(NodeRun(run, release_step, node), events)
+        if part is Part.GATE_BEFORE and is_under_way(NodeRun(run, release_step, node)):
             part = Part.REPLACEMENT
         of_part[part].append(node)
     if replaced := of_part[Part.REPLACEMENT]:
-        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(run, release_step, one)]
+        started = [one for one in of_part[Part.GATE_AFTER] if not needs_replacement(NodeRun(run, release_step, one))]
         return Part.REPLACEMENT, (*replaced, *started)
     for part in (Part.GATE_AFTER, Part.GATE_BEFORE):
         if of_part[part]:
@@ -500,29 +499,27 @@ def next_part_of_batch(
     return Part.NOTHING, ()
 
 
-def has_failed(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, events: Sequence[Event]) -> bool:
+def has_failed(at: NodeRun, events: Sequence[Event]) -> bool:
     """Return whether *Retry* starts the node again: its stop hangs, its process is gone or its last gate failed."""
-    if not isinstance(last_act_on_node(events, release_step.key, node.node_id), Started):
+    if not isinstance(last_act_on_node(events, at.key, at.node_id), Started):
         return True
     gates = (
-        event
-        for event in reversed(events)
-        if isinstance(event, Started | GateFailed) and _node_of(event) == node.node_id
+        event for event in reversed(events) if isinstance(event, Started | GateFailed) and _node_of(event) == at.node_id
     )
-    return isinstance(next(gates, None), GateFailed) or ports.runtime.process(node).pid is None
+    return isinstance(next(gates, None), GateFailed) or at.ports.runtime.process(at.node).pid is None
 
 
 def _node_of(event: Started | GateFailed) -> int | None:
     return event.node_id if isinstance(event, Started) else event.ref.node_id
 
 
-def is_under_way(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def is_under_way(at: NodeRun) -> bool:
     """Return whether this run has stopped or started the node in the release step, so that it must be finished first.
 
     In a rollback, this is a node that the run stopped in either direction and that has no process.
     """
-    if node_step_state(run, release_step, node) is not NodeStepState.NEEDED:
+    if node_step_state(at) is not NodeStepState.NEEDED:
         return True
-    if run.ports.runtime.process(node).pid is None:
-        return was_stopped(run, release_step, node.node_id)
-    return stop_is_under_way(run.ports, release_step, node)
+    if at.ports.runtime.process(at.node).pid is None:
+        return was_stopped(at.run, at.release_step, at.node_id)
+    return stop_is_under_way(at)

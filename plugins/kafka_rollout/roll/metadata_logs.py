@@ -23,7 +23,7 @@ from kafka_rollout.model.plan import Direction, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, at_once
 from kafka_rollout.observation.node_steps import is_rollback_step
-from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.downgrade_scans import (
     METADATA_LOGS_CHECK,
     metadata_findings,
@@ -128,23 +128,25 @@ def refuse_unreadable(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -
     )
 
 
-def make_readable(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
+def make_readable(at: NodeRun) -> None:
     """Make the metadata log of a stopped node readable for the release of the release step.
 
     Idempotent: the log shows what was done. Raises FatalError if it is not possible; the node is then stopped.
     """
-    if not starts_older_release(run.plan, release_step):
+    if not starts_older_release(at.plan, at.release_step):
         return
     try:
-        scan = scan_log(run, node, release_step.to_release)
+        scan = scan_log(at.run, at.node, at.release_step.to_release)
         if scan.fails_at_bootstrap:
-            _replace_bootstrap(run, release_step, node)
+            _replace_bootstrap(at)
         if scan.readiness is LogReadiness.TRIM:
-            result = run.ports.metadata_logs.trim(node, release=release_step.to_release, cluster_id=run.plan.cluster_id)
-            run.history.record(
+            result = at.ports.metadata_logs.trim(
+                at.node, release=at.release_step.to_release, cluster_id=at.plan.cluster_id
+            )
+            at.history.record(
                 Trimmed(
-                    node_id=node.node_id,
-                    release_step=release_step.key,
+                    node_id=at.node_id,
+                    release_step=at.key,
                     sentence=result.sentence,
                     backup=str(result.backup) if result.backup else None,
                     start_offset=result.plan.start_offset if result.plan else None,
@@ -156,21 +158,21 @@ def make_readable(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
         raise
     except RolloutError as error:
         raise FatalError(
-            f"Node {node.node_id} is stopped and cannot be started on {release_step.to_release}: {error.sentence}",
+            f"Node {at.node_id} is stopped and cannot be started on {at.release_step.to_release}: {error.sentence}",
             remedy=f"{error.remedy} Then retry the node, or roll back.".strip(),
         ) from error
 
 
-def _replace_bootstrap(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
-    highest = run.ports.catalogue.get(release_step.to_release).features[METADATA_VERSION].supported.max
-    level = min(highest, run.plan.levels.get(METADATA_VERSION, highest))
-    backup = run.ports.metadata_logs.replace_bootstrap(
-        node, level=level, release=release_step.to_release, cluster_id=run.plan.cluster_id
+def _replace_bootstrap(at: NodeRun) -> None:
+    highest = at.ports.catalogue.get(at.release_step.to_release).features[METADATA_VERSION].supported.max
+    level = min(highest, at.plan.levels.get(METADATA_VERSION, highest))
+    backup = at.ports.metadata_logs.replace_bootstrap(
+        at.node, level=level, release=at.release_step.to_release, cluster_id=at.plan.cluster_id
     )
-    run.history.record(
+    at.history.record(
         BootstrapReplaced(
-            node_id=node.node_id,
-            release_step=release_step.key,
+            node_id=at.node_id,
+            release_step=at.key,
             level=level,
             backup=str(backup) if backup else None,
         )

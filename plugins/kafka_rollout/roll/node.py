@@ -19,7 +19,7 @@ from kafka_rollout.control import lock
 from kafka_rollout.control.approval import require_approval
 from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
+from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
@@ -31,7 +31,7 @@ from kafka_rollout.observation.node_steps import (
     running_release,
     stop_node,
 )
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop, observe_all
@@ -42,14 +42,14 @@ from kafka_rollout.run.events import ApprovalOf
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
 
 
-def needs_replacement(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def needs_replacement(at: NodeRun) -> bool:
     """Return False if the node already runs the release of this or a later release step; then only its gate remains."""
-    return node_step_state(run, release_step, node) is NodeStepState.NEEDED
+    return node_step_state(at) is NodeStepState.NEEDED
 
 
-def replace_node(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def replace_node(at: NodeRun) -> bool:
     """Replace the binary of one node, as `replace_nodes`. Return whether it was started now."""
-    return bool(replace_nodes(run, release_step, (node,)))
+    return bool(replace_nodes(at.run, at.release_step, (at.node,)))
 
 
 def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> tuple[int, ...]:
@@ -75,27 +75,27 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
         stopping: list[NodeSpec] = []
         for node in nodes:
             process = run.ports.runtime.process(node)
-            if not needs_replacement(run, release_step, node):
+            if not needs_replacement(NodeRun(run, release_step, node)):
                 continue
-            _refuse_other_release(run.ports, release_step, node)
+            _refuse_other_release(NodeRun(run, release_step, node))
             needed.append(node)
             if process.pid is not None:
                 stopping.append(node)
             else:
-                _refuse_unexplained_absence(run.ports, release_step, node)
+                _refuse_unexplained_absence(NodeRun(run, release_step, node))
         begun = False  # a pause does not begin between the drains of a batch
         whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
             shared = (whole, gates) if others and not begun else None  # a drain changes the cluster
-            begun |= prepare_stop(run, release_step, node, others, has_begun=begun, shared=shared)
+            begun |= prepare_stop(NodeRun(run, release_step, node), others, has_begun=begun, shared=shared)
         if len(nodes) > 1 and stopping:
             check_batch(run, release_step, nodes, stopping)
 
         def act(node: NodeSpec) -> None:
             if node in stopping:
-                _stop(run.ports, release_step, node)
-            _start(run, release_step, node)
+                _stop(NodeRun(run, release_step, node))
+            _start(NodeRun(run, release_step, node))
 
         _at_the_same_time(act, needed)
         return tuple(node.node_id for node in needed)
@@ -113,27 +113,26 @@ def _at_the_same_time(act: Callable[[NodeSpec], None], nodes: Sequence[NodeSpec]
         raise min(errors, key=lambda error: isinstance(error, TransientError))
 
 
-def restart_node(run: Run, release_step: ReleaseStep, node: NodeSpec, together: Sequence[NodeSpec] = ()) -> None:
+def restart_node(at: NodeRun, together: Sequence[NodeSpec] = ()) -> None:
     """Start the node on the release of the release step again; kill a hanging process first.
 
     `together`: nodes of its batch that are down too. Raises TransientError if the rest of the cluster cannot spare a
     process that still runs.
     """
-    _begin(run, release_step, words.nodes([node.node_id]), "Retry")
-    if not was_stopped(run, release_step, node.node_id):
+    _begin(at.run, at.release_step, words.nodes([at.node_id]), "Retry")
+    if not was_stopped(at.run, at.release_step, at.node_id):
         raise RefusedError(
-            f"Node {node.node_id} was not stopped by this run in release step {release_step.key}, so it cannot be "
-            "started again.",
+            f"Node {at.node_id} was not stopped by this run in release step {at.key}, so it cannot be started again.",
             remedy="Wait for its node step.",
         )
-    with run.ports.lock.acting(run.cluster.name, run.ports.run_id, f"Restarting node {node.node_id}"):
-        _refuse_other_release(run.ports, release_step, node)
-        if run.ports.runtime.process(node).pid is not None:
-            run_commands_before_stop(run.ports, release_step, node)
-            refuse_unsafe_node_stop(run.ports, release_step, node, check_stop_is_safe(run, node, together))
+    with at.ports.lock.acting(at.run.cluster.name, at.ports.run_id, f"Restarting node {at.node_id}"):
+        _refuse_other_release(at)
+        if at.ports.runtime.process(at.node).pid is not None:
+            run_commands_before_stop(at)
+            refuse_unsafe_node_stop(at, check_stop_is_safe(at.run, at.node, together))
             # *Retry* comes from a named approver, which is required for a kill.
-            _stop(run.ports, release_step, node, force=True)
-        _start(run, release_step, node)
+            _stop(at, force=True)
+        _start(at)
 
 
 def was_stopped(run: Run, release_step: ReleaseStep, node_id: int) -> bool:
@@ -154,20 +153,20 @@ def find_down_first(run: Run) -> frozenset[int]:
     return frozenset(one for one in ids if run.ports.runtime.process(run.cluster.node(one)).pid is None)
 
 
-def must_roll_back(run: Run, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def must_roll_back(at: NodeRun) -> bool:
     """Return whether the rollback has the node in this release step, which is one of `rollback_release_steps`."""
-    before = rollback_release_steps(run.plan)
+    before = rollback_release_steps(at.plan)
     # A node with one of these releases is rolled back through the release steps before this one, and then this one.
-    beyond = {earlier.from_release for earlier in before[: before.index(release_step)]}
-    if running_release(run.ports, node) in beyond:
+    beyond = {earlier.from_release for earlier in before[: before.index(at.release_step)]}
+    if running_release(at.ports, at.node) in beyond:
         return True
-    state = node_step_state(run, release_step, node)
-    ours = was_stopped(run, release_step, node.node_id)
+    state = node_step_state(at)
+    ours = was_stopped(at.run, at.release_step, at.node_id)
     if state is not NodeStepState.NEEDED:
         return state is NodeStepState.RUNS_TARGET and ours
     # A node that failed to start on the via release never reached the last release step: nothing is to roll back there.
-    is_down = run.ports.runtime.process(node).pid is None
-    return ours or not (is_down and any(was_stopped(run, one, node.node_id) for one in run.plan.release_steps))
+    is_down = at.ports.runtime.process(at.node).pid is None
+    return ours or not (is_down and any(was_stopped(at.run, one, at.node_id) for one in at.plan.release_steps))
 
 
 def refuse_restart(plan: Plan) -> None:
@@ -186,59 +185,62 @@ def _begin(run: Run, release_step: ReleaseStep, nodes: str, verb: str) -> None:
     lock.acquire_lock(run.ports, f"{verb} {nodes} ({release_step.from_release} to {release_step.to_release}).")
 
 
-def _refuse_other_release(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
+def _refuse_other_release(at: NodeRun) -> None:
     """Raise RefusedError if a restart, which installs nothing, would start the node on another release."""
-    if not release_step.restarts:
+    if not at.release_step.restarts:
         return
-    installed = ports.runtime.process(node).installed
-    if installed != release_step.to_release:
+    installed = at.ports.runtime.process(at.node).installed
+    if installed != at.release_step.to_release:
         raise RefusedError(
-            f"The next start of node {node.node_id} would be on {installed or 'an unknown release'}, and a restart "
-            f"stays on {release_step.to_release}.",
-            remedy=f"Set its installed release to {release_step.to_release} again, or start an upgrade or a downgrade.",
+            f"The next start of node {at.node_id} would be on {installed or 'an unknown release'}, and a restart "
+            f"stays on {at.release_step.to_release}.",
+            remedy=f"Set its installed release to {at.release_step.to_release} again, or start an upgrade or a "
+            "downgrade.",
         )
 
 
-def _refuse_unexplained_absence(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> None:
+def _refuse_unexplained_absence(at: NodeRun) -> None:
     """Refuse a node without a process unless this run stopped it and has not started it since.
 
     A recorded start before this run's stop does not count: an operator can have started the node on another release.
     """
-    before = ports.run.load_before_stop(release_step.key, node.node_id)
+    before = at.history.load_before_stop(at.key, at.node_id)
     if before is None:
-        before = ports.run.load_before_stop(release_step.reversed().key, node.node_id)
+        before = at.history.load_before_stop(at.release_step.reversed().key, at.node_id)
         if before is None:
             raise RefusedError(
-                f"Node {node.node_id} has no process, and this run did not stop it.",
-                remedy=f"Find out why it is down ({read_last_error(ports, node)}), start it, then repeat the step.",
+                f"Node {at.node_id} has no process, and this run did not stop it.",
+                remedy=f"Find out why it is down ({read_last_error(at.ports, at.node)}), start it, then repeat the "
+                "step.",
             )
         # Rolled back right after a failed start: its state was recorded before the stop of the upgrade.
-        ports.run.save_before_stop(release_step.key, before)
+        at.history.save_before_stop(at.key, before)
     since = [
         start
-        for start in ports.runtime.starts(node)
+        for start in at.ports.runtime.starts(at.node)
         if start.started_at >= before.at - CLOCK_SKEW_S and start.pid != before.pid
     ]
-    if since and since[-1].release == release_step.to_release:
+    if since and since[-1].release == at.release_step.to_release:
         raise FatalError(
-            f"Node {node.node_id} was started on {release_step.to_release}, but its process is gone: "
-            f"{read_last_error(ports, node)}.",
-            remedy=f"Fix the error in its log and retry the node{'' if release_step.restarts else ', or roll back'}.",
+            f"Node {at.node_id} was started on {at.release_step.to_release}, but its process is gone: "
+            f"{read_last_error(at.ports, at.node)}.",
+            remedy="Fix the error in its log and retry the node"
+            f"{'' if at.release_step.restarts else ', or roll back'}.",
         )
 
 
-def _stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, *, force: bool = False) -> None:
-    lock.acquire_lock(ports, f"Stop node {node.node_id}.", for_s=LEASE_OF_STOP_S)
-    stop_node(ports, release_step, node, deadline_s=STOP_S, force=force)
+def _stop(at: NodeRun, *, force: bool = False) -> None:
+    lock.acquire_lock(at.ports, f"Stop node {at.node_id}.", for_s=LEASE_OF_STOP_S)
+    stop_node(at, deadline_s=STOP_S, force=force)
 
 
-def _start(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
-    began = run.ports.clock.monotonic()
+def _start(at: NodeRun) -> None:
+    began = at.ports.clock.monotonic()
     with _METADATA_LOGS:
-        make_readable(run, release_step, node)
-    release = release_step.to_release
-    _refuse_other_release(run.ports, release_step, node)  # again: the stop can have taken minutes
-    if not release_step.restarts:
-        run.ports.runtime.install(node, release, run.plan.config_changes_of(node.node_id, release))
-    run.ports.runtime.start(node)
-    record_start(run.ports, release_step, node, seconds=run.ports.clock.monotonic() - began)
+        make_readable(at)
+    release = at.release_step.to_release
+    _refuse_other_release(at)  # again: the stop can have taken minutes
+    if not at.release_step.restarts:
+        at.ports.runtime.install(at.node, release, at.plan.config_changes_of(at.node_id, release))
+    at.ports.runtime.start(at.node)
+    record_start(at, seconds=at.ports.clock.monotonic() - began)

@@ -18,7 +18,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, run_commands_before_stop
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
@@ -73,9 +73,7 @@ def find_parts(run: Run, nodes: Sequence[NodeSpec]) -> tuple[tuple[tuple[int, ..
 
 
 def prepare_stop(
-    run: Run,
-    release_step: ReleaseStep,
-    node: NodeSpec,
+    at: NodeRun,
     together: tuple[NodeSpec, ...] = (),
     *,
     has_begun: bool = False,
@@ -88,20 +86,22 @@ def prepare_stop(
     first checks of a batch, which `check_batch` makes again before a node stops. Raises TransientError if the gate does
     not pass; a repeated call runs the commands again.
     """
-    if stop_is_under_way(run.ports, release_step, node):
+    if stop_is_under_way(at):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
         # nodes must still be able to spare it.
-        refuse_unsafe_node_stop(run.ports, release_step, node, check_stop_is_safe(run, node, together))
+        refuse_unsafe_node_stop(at, check_stop_is_safe(at.run, at.node, together))
         return False
-    if not is_rollback_step(run.plan, release_step):
-        refuse_unproved_pause(run)
-    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node, together=together, has_begun=has_begun)
-    _record_before_stop(run.ports, release_step, node, _check_stop(run, gate, shared=shared))
-    has_commands = run_commands_before_stop(run.ports, release_step, node)
+    if not is_rollback_step(at.plan, at.release_step):
+        refuse_unproved_pause(at.run)
+    gate = Gate(
+        kind=GateKind.BEFORE_STOP, release_step=at.release_step, node=at.node, together=together, has_begun=has_begun
+    )
+    _record_before_stop(at, _check_stop(at.run, gate, shared=shared))
+    has_commands = run_commands_before_stop(at)
     if has_commands:
         gate = replace(gate, has_begun=bool(together), is_prepared=True)  # check_batch checks a batch again
-        state = _check_stop(run, gate, within_s=SAFE_AGAIN_WITHIN_S)
-        _record_before_stop(run.ports, release_step, node, state)
+        state = _check_stop(at.run, gate, within_s=SAFE_AGAIN_WITHIN_S)
+        _record_before_stop(at, state)
     return has_commands
 
 
@@ -120,10 +120,10 @@ def _check_stop(
     if is_rollback_step(run.plan, release_step):
         since = run.ports.clock.now() - _CHECKED_S
         refuse_closed(run, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
-        _refuse_disagreement(run, release_step, node)
+        _refuse_disagreement(NodeRun(run, release_step, node))
     else:
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
-        refuse_unready(run, release_step, node)
+        refuse_unready(NodeRun(run, release_step, node))
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(run, release_step)
         if not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S):
@@ -142,7 +142,7 @@ def _check_stop(
         lambda seen: seen.passes or seen.is_held,
         for_s=within_s,
     )
-    refuse_unsafe_node_stop(run.ports, release_step, node, seen)
+    refuse_unsafe_node_stop(NodeRun(run, release_step, node), seen)
     return states[-1] if states else observe_again()
 
 
@@ -152,34 +152,34 @@ def check_batch(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], 
     The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
     run. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
     """
-    prepared = [node for node in stopping if not stop_is_under_way(run.ports, release_step, node)]
+    prepared = [node for node in stopping if not stop_is_under_way(NodeRun(run, release_step, node))]
     if prepared and not is_rollback_step(run.plan, release_step):
         refuse_new_blockers(run)
     state = observe_all(run.ports)
     for node, seen in zip(nodes, check_stops_are_safe(run, nodes, state), strict=True):
-        refuse_unsafe_node_stop(run.ports, release_step, node, seen)
+        refuse_unsafe_node_stop(NodeRun(run, release_step, node), seen)
     if prepared:
         gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=prepared[0])
         refuse_held(run, gate, "The stop of this batch", is_prepared=True)
     for node in prepared:
-        _record_before_stop(run.ports, release_step, node, state)
+        _record_before_stop(NodeRun(run, release_step, node), state)
 
 
-def refuse_unsafe_node_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, seen: GateCheck) -> None:
+def refuse_unsafe_node_stop(at: NodeRun, seen: GateCheck) -> None:
     """Raise TransientError or HeldError, as `refuse_unsafe_stop`, unless the gate before its stop passes."""
-    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=release_step, node=node)
-    refuse_unsafe_stop(ports, gate, seen, f"Node {node.node_id} cannot be stopped safely")
+    gate = Gate(kind=GateKind.BEFORE_STOP, release_step=at.release_step, node=at.node)
+    refuse_unsafe_stop(at.ports, gate, seen, f"Node {at.node_id} cannot be stopped safely")
 
 
-def _record_before_stop(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec, state: ClusterState) -> None:
-    coordinated = coordinated_by(ports, state, node)
-    seen = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
-    known = ports.run.load_before_stop(release_step.key, node.node_id)
-    if known is not None and stop_is_prepared(ports.run.events(), release_step.key, node.node_id):
+def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
+    coordinated = coordinated_by(at.ports, state, at.node)
+    seen = state_before_stop(state, at.node_id, at.release_step.from_release, at.ports.clock.now(), coordinated)
+    known = at.history.load_before_stop(at.key, at.node_id)
+    if known is not None and stop_is_prepared(at.history.events(), at.key, at.node_id):
         seen = seen.joined(known)
     # The first record of a requested stop counts: the node may have left its ISRs since.
-    unfinished = stop_is_unfinished(ports.run.events(), release_step.key, node.node_id)
-    ports.run.save_before_stop(release_step.key, seen, replace=not unfinished)
+    unfinished = stop_is_unfinished(at.history.events(), at.key, at.node_id)
+    at.history.save_before_stop(at.key, seen, replace=not unfinished)
 
 
 def refuse_closed(run: Run, release_step: ReleaseStep, *, first_stop: bool) -> None:
@@ -208,17 +208,17 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, first_stop: bool) -> N
         _refuse_unloadable(run, release_step, closing)
 
 
-def _refuse_disagreement(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
+def _refuse_disagreement(at: NodeRun) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
-    state = observe(run.ports)
+    state = observe(at.ports)
     found = (
-        *recheck_agreement(run, state, release_step.to_release, node),
-        *unapproved_changes(run, node, state),
-        *check_start_paths(run.ports, release_step.to_release, node),
+        *recheck_agreement(at.run, state, at.release_step.to_release, at.node),
+        *unapproved_changes(at.run, at.node, state),
+        *check_start_paths(at.ports, at.release_step.to_release, at.node),
     )
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
-            f"Node {node.node_id} cannot be rolled back now. "
+            f"Node {at.node_id} cannot be rolled back now. "
             f"{' '.join(f'{one.code}: {one.sentence}' for one in blockers)}",
             remedy=" ".join(dict.fromkeys(one.remedy for one in blockers)),
         )
@@ -283,22 +283,22 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
     )
 
 
-def refuse_unready(run: Run, release_step: ReleaseStep, node: NodeSpec) -> None:
+def refuse_unready(at: NodeRun) -> None:
     """Raise if an older release cannot start with the current levels, or with this node's metadata log."""
-    if not starts_older_release(run.plan, release_step):
+    if not starts_older_release(at.plan, at.release_step):
         return
-    if left := pending_changes(run):
+    if left := pending_changes(at.run):
         raise RefusedError(
-            f"Node {node.node_id} cannot move to {release_step.to_release} yet: "
+            f"Node {at.node_id} cannot move to {at.release_step.to_release} yet: "
             f"{', '.join(f'{c.feature} is not at {c.target}' for c in left)}.",
             remedy="Lower the levels first (in a DAG: clear lower_features and all downstream tasks).",
         )
-    refuse_unreadable(run, release_step, node)
+    refuse_unreadable(at.run, at.release_step, at.node)
 
 
-def stop_is_under_way(ports: ClusterPorts, release_step: ReleaseStep, node: NodeSpec) -> bool:
+def stop_is_under_way(at: NodeRun) -> bool:
     """Return whether the run requested the stop a moment ago, so that the process can still be shutting down."""
-    if ports.run.load_before_stop(release_step.key, node.node_id) is None:
+    if at.history.load_before_stop(at.key, at.node_id) is None:
         return False
-    last = last_act_on_node(ports.run.events(), release_step.key, node.node_id)
-    return isinstance(last, Stopping) and ports.clock.now() - last.at < STOP_UNDER_WAY_S
+    last = last_act_on_node(at.history.events(), at.key, at.node_id)
+    return isinstance(last, Stopping) and at.ports.clock.now() - last.at < STOP_UNDER_WAY_S

@@ -13,7 +13,7 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.notifications.due import NotificationKind
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Begun, Decision, Planned
@@ -36,7 +36,7 @@ def client(tmp_path: Path, inventory: Path, database: None, monkeypatch: pytest.
     ports = fake_ports(FakeCluster(R391), tmp_path / "home", run_id=RUN)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a <b>quiet</b> evening")
-    replace_node(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", 2))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", 2)))
     with serve_page(tmp_path, monkeypatch) as client:
         yield client
 

@@ -114,9 +114,9 @@ def test_a_log_that_became_unreadable_after_the_approval_stops_the_run_before_th
     world.finalized = {"metadata.version": 8}
     prepare = roll.refuse_unready
 
-    def and_somebody_sets_a_feature(run: Any, release_step: Any, node: Any) -> None:
+    def and_somebody_sets_a_feature(at: Any) -> None:
         world.unreadable = {(11, R341)}
-        prepare(run, release_step, node)
+        prepare(at)
 
     monkeypatch.setattr(roll, "refuse_unready", and_somebody_sets_a_feature)
     state, states, _ = run(runs, "3.4.1")

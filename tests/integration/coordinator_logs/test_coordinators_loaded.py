@@ -16,7 +16,7 @@ from kafka_rollout.gates.gate import BeforeStop, GateCondition, GateKind, GatePo
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.nodes.metrics import NodeMetricsReader
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.roll.gate_checks import wait_for_gate
@@ -153,7 +153,7 @@ def test_a_downgrade_stops_at_the_first_node_whose_coordinators_did_not_load(
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
         (release_step,) = plan.release_steps
         node_id = release_step.order[0].node_id
-        replace_node(Run(ports, plan), *in_step(ports, plan, release_step.key, node_id))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, release_step.key, node_id)))
         after_start = GateRef(kind=GateKind.AFTER_START, release_step=release_step.key, node_id=node_id)
         policy = GatePolicy(checks=1, interval_s=0.5, timeout_s=60, soak_s=0)
         with pytest.raises(RefusedError, match=f"could not load . partitions: Error loading offsets from {GROUPS}-"):

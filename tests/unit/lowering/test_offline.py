@@ -20,7 +20,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.lost_metadata import report_losses
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.gate_checks import check_gate
@@ -346,7 +346,7 @@ def test_once_a_broker_has_started_it_is_too_late(world: FakeCluster, ports: Clu
 def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
     plan = approved(ports)
     with pytest.raises(RefusedError, match="nodes are not replaced one by one"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 11))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 11)))
 
 
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:

@@ -17,7 +17,7 @@ from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL, find_new_in_logs
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.roll.node import replace_node
@@ -77,17 +77,23 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
     plan = planned(ports, COMMITS)
     world.written_since.append(written)
     with pytest.raises(RefusedError, match="approval is no longer valid") as refused:
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+        replace_node(
+            NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+        )
     assert "start a new run" in refused.value.remedy
     assert world.stops == []
     with pytest.raises(RefusedError, match="is invalid"):  # also the one after it, until a new approval
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+        replace_node(
+            NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+        )
 
 
 def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:
     plan = planned(ports, COMMITS, UNKNOWN_TYPE)
     world.written_since.append(UNKNOWN_TYPE)
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+    assert replace_node(
+        NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+    )
 
 
 def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(
@@ -96,12 +102,12 @@ def test_the_logs_are_read_on_once_before_the_first_stop_of_a_release_step(
     plan = planned(ports, COMMITS)
     first, second = (node_step.node_id for node_step in plan.release_steps[0].order[:2])
     world.written_since += [COMMITS, COMMITS]
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, first))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, first)))
     assert tails(ports) == [2]
     ref = GateRef(kind=GateKind.AFTER_START, release_step=RELEASE_STEP, node_id=first)
     while not check_gate(Run(ports, plan), ref.resolve(plan, ports.cluster)).passes:
         pass
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, second))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, second)))
     assert world.stops == [first, second]
     assert tails(ports) == [2]
 

@@ -10,7 +10,7 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.node_checks import dropped_settings
 from kafka_rollout.preparation.state_comparison import (
     compare_inventory,
@@ -56,7 +56,7 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan
 ) -> None:
     cluster.dynamic_config_problems[R431] = (REJECTED,)
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)), (
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))), (
         "the same configuration is not validated again"
     )
     assert len(cluster.validated) == 1
@@ -64,7 +64,7 @@ def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(
     for _ in range(10):
         cluster.advance()
     with pytest.raises(RefusedError, match=r"New findings since then: DYNAMIC-CONFIG-REJECTED 4\.3\.1, topic orders"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert cluster.stops == [2]
 
 
@@ -84,10 +84,10 @@ def test_a_harmless_change_is_validated_once(
     cluster: FakeCluster, ports: ClusterPorts, plan: Plan, changed: DynamicConfigs
 ) -> None:
     cluster.dynamic_configs = changed
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)))
     for _ in range(10):
         cluster.advance()
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert len(cluster.validated) == 2  # for the plan, and after the change
 
 
@@ -147,7 +147,7 @@ def test_a_later_plan_of_a_run_keeps_the_expected_losses_only_if_the_run_has_act
     plan = plan_upgrade(ports, R431, finalize=False)
     if acts:
         record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-        assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))
+        assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)))
     new = replace(lost, settings=(("b", "1"), ("c", "1")))
     other = replace(lost, name="other", settings=(("d", "1"),))
     cluster.dynamic_config_problems[R431] = (new, other)

@@ -17,7 +17,7 @@ from kafka_rollout.metadata_log.losses import ACCESS, Loss
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses, report_losses
 from kafka_rollout.procedure.approval_requests import losses_part
 from kafka_rollout.releases.facts import Release
@@ -60,7 +60,7 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
         cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
     step, node = in_step(ports, plan, "4.3.1-to-3.9.1", 11)
     with pytest.raises(RefusedError, match="no longer valid") as refused:
-        replace_node(Run(ports, plan), step, node)
+        replace_node(NodeRun(Run(ports, plan), step, node))
     assert ("eve" if appears == "an ACL" else "billing") in refused.value.sentence
     assert "bob" not in refused.value.sentence
     assert "Remove it. Or start a new run" in str(refused.value.remedy)
@@ -69,7 +69,7 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
     cluster.losses.remove(LATER) if appears == "an ACL" else None
     cluster.group_configs, cluster.dynamic_configs = {}, DynamicConfigs()
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "again")
-    assert replace_node(Run(ports, plan), step, node)
+    assert replace_node(NodeRun(Run(ports, plan), step, node))
     assert cluster.release_of(11) == R391
 
 

@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.roll.node import replace_node, restart_node
 from kafka_rollout.run.events import ApprovalOf, Decision
@@ -43,7 +43,7 @@ def plan(ports: ClusterPorts) -> Plan:
 
 def test_the_log_is_trimmed_while_the_node_is_stopped(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     assert planned_trims(ports.run.events()) == (NODE,)
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)
 
 
@@ -57,10 +57,10 @@ def test_a_turn_that_is_killed_anywhere_ends_on_the_release_with_one_trim_and_on
     check_metadata_logs(Run(ports, plan))
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with its trim")
     try:
-        replace_node(Run(killed_after(ports, calls), plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(killed_after(ports, calls), plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     except Killed:
         again = fake_ports(cluster, tmp_path)
-        replace_node(Run(again, plan), *in_step(again, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(again, plan), *in_step(again, plan, RELEASE_STEP, NODE)))
     assert cluster.release_of(NODE) == R341
     assert cluster.trims == [NODE]
     assert [start.release for start in cluster.nodes[NODE].starts] == [R341]
@@ -71,7 +71,7 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
 ) -> None:
     cluster.unreadable.add((12, R341))
     with pytest.raises(RefusedError, match="needs a trim that was not approved"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert cluster.stops == []
 
 
@@ -80,7 +80,7 @@ def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cl
     plan = plan_downgrade(ports, R341)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "too early")
     with pytest.raises(RefusedError, match=r"group\.version is not at 0"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 
 
@@ -99,7 +99,7 @@ def test_a_log_without_a_usable_snapshot_is_waited_for(
 
     monkeypatch.setattr(ports.metadata_logs, "scan", without_snapshot)
     with pytest.raises(TransientError, match="cannot be stopped yet"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 
 
@@ -113,7 +113,7 @@ def test_a_trim_that_fails_leaves_a_node_that_can_be_retried(
 
     monkeypatch.setattr(ports.metadata_logs, "trim", no_room)
     with pytest.raises(FatalError, match=r"is stopped and cannot be started on 3\.4\.1: The backup needs"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     monkeypatch.setattr(ports.metadata_logs, "trim", trim)
-    restart_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    restart_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert (cluster.trims, cluster.release_of(NODE)) == ([NODE], R341)

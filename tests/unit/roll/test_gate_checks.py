@@ -12,7 +12,7 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import CHECKS, check_gate, wait_for_gate
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
@@ -35,7 +35,7 @@ def test_every_kind_of_gate_has_a_check() -> None:
 
 
 def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert cluster.topics["orders-1"].leader != 12
     wait_for_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=2, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
@@ -45,7 +45,7 @@ def test_leadership_comes_back_because_it_is_asked_for(ports: ClusterPorts, clus
 def test_a_gate_that_held_is_passed_until_the_node_is_started_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert not gate_is_passed(ports.run.events(), AFTER)
     wait_for_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster), GatePolicy(checks=1, interval_s=1))
     assert gate_is_passed(ports.run.events(), AFTER)
@@ -57,7 +57,7 @@ def test_a_gate_that_never_holds_fails_and_says_what_it_waited_for(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 10_000
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     heard: list[str] = []
     with pytest.raises(RefusedError, match=r"after node 12 failed after .*in every ISR it was in"):
         wait_for_gate(
@@ -76,7 +76,7 @@ def test_a_node_whose_coordinators_load_is_waited_for_and_a_failed_load_fails_th
         cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
     own = f"{GROUPS_TOPIC}-1"
     cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     cluster.coordinator_answers[own] = LOADING
     with pytest.raises(RefusedError, match=rf"coordinators loaded: loads 1 of 1 coordinator partition: {own}"):
         wait_for_gate(
@@ -106,7 +106,7 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
     for number in range(3):
         cluster.add_partition(GROUPS_TOPIC, number, [11 + number, 11 + (number + 1) % 3], min_isr=1)
     cluster.groups.append(GroupState(group_id=next(iter(ids_for({1}, 3))), type="classic", state="Stable"))
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     cluster.groups.clear()
     gate = AFTER.resolve(plan, ports.cluster)
     cluster.advance()
@@ -131,7 +131,7 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
 
 def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.catch_up_rounds = 10_000
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     refused = "[BrokerLifecycleManager id=12] Unable to register broker 12 because the controller returned error "
     logger = "(kafka.server.BrokerLifecycleManager)"
     cluster.nodes[12].log.append(f"[2026-11-23 02:00:01,000] INFO {refused}INVALID_REGISTRATION {logger}")
@@ -146,7 +146,7 @@ def test_the_record_keeps_first_looks_changes_and_the_last(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.catch_up_rounds = 100
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     heard: list[bool] = []
     wait_for_gate(
         Run(ports, plan),

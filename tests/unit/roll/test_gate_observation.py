@@ -16,7 +16,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gate, check_gates
 from kafka_rollout.roll.node import replace_node
 from tests.fakes.cluster import FakeCluster
@@ -100,7 +100,7 @@ def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.nodes[12].config[SYSTEM_ENABLE] = "true"
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     logged = "[2026-11-24 02:14:07,123] INFO {} ({})"
     cluster.nodes[12].log.append(
         logged.format(
@@ -125,7 +125,7 @@ def test_a_started_broker_that_cannot_reach_its_remote_storage_fails_its_gate_un
         return replace(read(metrics, node), counters={"remote_copy_errors": rate[0], "remote_fetch_errors": 0.0})
 
     cluster.nodes[12].config[SYSTEM_ENABLE] = str(tiered).lower()
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     initialised = "Initialized topic-based RLMM resources successfully"
     cluster.nodes[12].log.append(f"[2026-11-24 02:14:07,123] INFO {initialised} ({KAFKA_MANAGER})")
     monkeypatch.setattr(FakeMetrics, "read", with_rates)
@@ -157,7 +157,7 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     cluster.add_partition("elsewhere", 0, [11, 13], min_isr=1)
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     features = FakeAdmin.features
 
     def of_13_is_old(admin: FakeAdmin, node: NodeSpec) -> NodeFeatures:
@@ -180,7 +180,7 @@ def test_a_gate_after_a_start_asks_for_the_node_s_topics_through_brokers_that_ap
 def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
     ports: ClusterPorts, plan: Plan, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     features = FakeAdmin.features
     monkeypatch.setattr(FakeAdmin, "features", lambda admin, node: replace(features(admin, node), epoch=0))
     monkeypatch.setattr("kafka_rollout.model.state.LAG_RECORDS", 0)
@@ -193,7 +193,7 @@ def test_a_gate_after_a_start_waits_while_no_broker_has_applied_the_metadata(
 def test_a_gate_after_a_start_sees_a_dead_process_while_the_cluster_reports_nothing(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     cluster.nodes[12].running = None
 
     def silent(*_: object, **__: object) -> None:
@@ -213,7 +213,7 @@ def test_the_gate_after_the_last_start_compares_the_counts_of_all_partitions(
     last = plan.release_steps[-1].order[-1].node_id
     asked = {}
     for node_id in (12, last):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, node_id))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, node_id)))
         queries = _queries(monkeypatch)
         check_gate(Run(ports, plan), replace(AFTER, node_id=node_id).resolve(plan, ports.cluster))
         asked[node_id] = [query.get("topics") is None for query in queries]
@@ -228,7 +228,7 @@ def test_the_check_right_before_a_stop_reads_min_insync_replicas_again(
     check_gates(Run(ports, plan), [BEFORE.resolve(plan, ports.cluster)], [GateWatch(policy=GatePolicy())])
     (waiting,) = queries
     assert waiting["min_isr_age_s"] > 0
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert all(query.get("min_isr_age_s", 0.0) == 0.0 for query in queries[1:])
     assert queries[1:]
 

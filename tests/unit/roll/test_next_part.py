@@ -9,7 +9,7 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.loop import Part, next_part, next_part_of_batch
 from kafka_rollout.roll.node import replace_nodes
@@ -52,7 +52,7 @@ def test_what_is_left_follows_from_the_last_act_and_what_runs(
     events, running, left = case
     cluster.nodes[11].running = running
     (release_step,) = plan.release_steps
-    assert next_part(Run(ports, plan), release_step, ports.cluster.node(11), events) is left
+    assert next_part(NodeRun(Run(ports, plan), release_step, ports.cluster.node(11)), events) is left
 
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
@@ -72,7 +72,7 @@ def test_a_node_that_was_rolled_back_a_moment_ago_waits_for_its_gate_before_the_
     ]
     assert ports.clock.now() - asked_at < 120, "the request of the roll is too old for this claim"
     for node in nodes:
-        assert not stop_is_under_way(ports, release_step, node)
+        assert not stop_is_under_way(NodeRun(Run(ports, plan), release_step, node))
     assert next_part_of_batch(Run(ports, plan), release_step, nodes, ports.run.events()) == (
         Part.GATE_BEFORE,
         tuple(nodes),
@@ -90,6 +90,6 @@ def test_a_stop_is_under_way_until_the_node_is_started(ports: ClusterPorts, clus
         patch.setattr(ports.runtime, "stop", killed)
         with pytest.raises(KilledError):
             replace_nodes(Run(ports, plan), release_step, [node])
-    assert stop_is_under_way(ports, release_step, node)
+    assert stop_is_under_way(NodeRun(Run(ports, plan), release_step, node))
     replace_nodes(Run(ports, plan), release_step, [node])
-    assert not stop_is_under_way(ports, release_step, node)
+    assert not stop_is_under_way(NodeRun(Run(ports, plan), release_step, node))

@@ -24,7 +24,7 @@ from kafka_rollout.observation.node_steps import (
     node_step_state,
     rollback_release_steps,
 )
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.roll.loop import begin_rollback
 from kafka_rollout.roll.node import needs_replacement, replace_node, restart_node
@@ -102,22 +102,22 @@ def test_a_kill_after_any_call_ends_with_one_start_on_the_release(tmp_path: Path
 
     _, ports, plan = fresh(0)
     total = count_calls(
-        ports, lambda counted: replace_node(Run(counted, plan), *in_step(counted, plan, RELEASE_STEP, NODE))
+        ports, lambda counted: replace_node(NodeRun(Run(counted, plan), *in_step(counted, plan, RELEASE_STEP, NODE)))
     )
     assert total > 20
     for calls in range(1, total + 1):
         cluster, ports, plan = fresh(calls)
         led = {name for name, p in cluster.topics.items() if p.leader == NODE}
         with pytest.raises(Killed):
-            replace_node(Run(killed_after(ports, calls), plan), *in_step(ports, plan, RELEASE_STEP, NODE))
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+            replace_node(NodeRun(Run(killed_after(ports, calls), plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
         assert cluster.release_of(NODE) == R431, calls
         assert starts_on(cluster, NODE, R431) == 1, calls
         assert cluster.stops == [NODE], calls
         before = ports.run.load_before_stop(RELEASE_STEP, NODE)
         assert before is not None
         assert before.leads == led, calls
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
         assert starts_on(cluster, NODE, R431) == 1, calls
 
 
@@ -136,20 +136,20 @@ def test_of_a_stop_that_hung_for_long_the_first_record_counts(
 
     stop, cluster.stop = cluster.stop, stop_in_part  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     cluster.stop = stop  # type: ignore[method-assign]
     cluster.clock.sleep(3600.0)
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
     assert before.leads == led != set()
 
 
 def test_a_node_on_the_release_is_left_alone(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    assert needs_replacement(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
-    assert not needs_replacement(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
-    assert not replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert needs_replacement(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+    assert not needs_replacement(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+    assert not replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert starts_on(cluster, NODE, R431) == 1
 
 
@@ -159,7 +159,7 @@ def test_what_the_node_was_in_is_recorded_before_the_stop(
     seen: list[Any] = []
     stop = cluster.stop
     cluster.stop = lambda node_id: (seen.append(ports.run.load_before_stop(RELEASE_STEP, node_id)), stop(node_id))[1]  # type: ignore[func-returns-value,assignment]
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert seen[0] is not None
     assert seen[0].in_isr == {"orders-0", "orders-1", "orders-2"}
 
@@ -178,10 +178,10 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
 
     ports.run.record = record_until_stop  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     ports.run.record = record  # type: ignore[method-assign]
     cluster.add_partition("new", 0, [NODE, 13, 11], min_isr=2)
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
     assert "new-0" in before.leads
@@ -190,21 +190,21 @@ def test_a_stop_that_never_came_leaves_no_old_record_of_what_the_node_was_in(
 def test_the_gate_is_looked_at_right_before_the_stop(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     cluster.nodes[3].behind = 50
     with pytest.raises(TransientError, match=r"cannot be stopped safely yet: quorum without it"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)))
     assert cluster.stops == []
 
 
 def test_another_run_s_lock_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     ports.lock.acquire("fake", "another run", "downgrade", for_s=60)
     with pytest.raises(LockHeldError, match="another run"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 
 
 def test_an_inventory_edited_meanwhile_refuses_the_turn(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     edited = replace(ports, cluster=replace(ports.cluster, nodes=ports.cluster.nodes[:-1]))
     with pytest.raises(RefusedError, match=r"inventory .* changed .*13"):
-        replace_node(Run(edited, plan), *in_step(edited, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(edited, plan), *in_step(edited, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 
 
@@ -212,16 +212,16 @@ def test_a_node_that_died_after_its_start_is_not_started_blindly_again(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
     cluster.cannot_start.add((NODE, R431))
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     with pytest.raises(FatalError, match=r"cannot start on 4\.3\.1"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert starts_on(cluster, NODE, R431) == 1
     assert not check_gate(
         Run(ports, plan),
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, NODE),
     ).passes
     cluster.cannot_start.clear()
-    restart_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    restart_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.release_of(NODE) == R431
 
 
@@ -239,9 +239,9 @@ def test_a_start_before_this_run_s_stop_does_not_count(
     with monkeypatch.context() as patch:
         patch.setattr(FakeRuntime, "install", break_off)
         with pytest.raises(TransientError):
-            replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+            replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert not cluster.runs(NODE)
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.release_of(NODE) == R431
 
 
@@ -250,31 +250,31 @@ def test_a_node_that_somebody_else_stopped_is_not_started(
 ) -> None:
     cluster.stop(NODE)
     with pytest.raises(RefusedError, match="this run did not stop it"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.nodes[NODE].starts == []
 
 
 def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)))
     check_gate(
         Run(ports, plan),
         gate_of(ports, plan, GateKind.AFTER_START, RELEASE_STEP, 2),
     )
     cluster.cannot_start.add((3, R431))
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 3))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 3)))
     node_steps = [key for batch in begin_rollback(Run(ports, plan)).batches for key in batch.key]
     assert node_steps == [("4.3.1-to-3.9.1", 3), ("4.3.1-to-3.9.1", 2)]
     with pytest.raises(RefusedError, match="rollback"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, *node_steps[0]))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, *node_steps[0])))
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
         assert check_gate(
             Run(ports, plan),
             gate_of(ports, plan, GateKind.BEFORE_STOP, node_step[0], node_step[1]),
         ).passes
-        assert replace_node(Run(ports, plan), *in_step(ports, plan, *node_step))
+        assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, *node_step)))
         after = GateRef(kind=GateKind.AFTER_START, release_step=node_step[0], node_id=node_step[1])
         check_gate(Run(ports, plan), after.resolve(plan, ports.cluster))
         assert check_gate(Run(ports, plan), after.resolve(plan, ports.cluster)).passes
@@ -282,12 +282,12 @@ def test_a_broken_node_is_rolled_back_from_where_the_roll_stopped(
 
 
 def test_a_roll_back_over_finalized_levels_is_refused(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     cluster.advance()
     cluster.finalized["metadata.version"] = 30
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "try")
     with pytest.raises(RefusedError, match=r"3\.9\.1 can no longer run this cluster"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, "4.3.1-to-3.9.1", NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "4.3.1-to-3.9.1", NODE)))
     assert cluster.stops == [NODE]
 
 
@@ -298,11 +298,11 @@ def test_in_two_release_steps_a_node_is_needed_on_its_way_and_past_afterwards(tm
     first, second = (release_step.key for release_step in plan.release_steps)
     assert (first, second) == ("3.4.0-to-3.4.1", "3.4.1-to-4.3.1")
     cluster.nodes[1].running = cluster.nodes[1].installed = R431
-    assert node_step_state(Run(ports, plan), *in_step(ports, plan, first, 1)) is NodeStepState.PAST
-    assert node_step_state(Run(ports, plan), *in_step(ports, plan, second, 1)) is NodeStepState.RUNS_TARGET
-    assert node_step_state(Run(ports, plan), *in_step(ports, plan, first, 2)) is NodeStepState.NEEDED
+    assert node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, first, 1))) is NodeStepState.PAST
+    assert node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, second, 1))) is NodeStepState.RUNS_TARGET
+    assert node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, first, 2))) is NodeStepState.NEEDED
     with pytest.raises(RefusedError, match="Finish the earlier release step first"):
-        node_step_state(Run(ports, plan), *in_step(ports, plan, second, 2))
+        node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, second, 2)))
     assert [release_step.key for release_step in rollback_release_steps(plan)] == ["4.3.1-to-3.4.1", "3.4.1-to-3.4.0"]
     assert plan.release_steps[0].to_release == R341
 
@@ -310,13 +310,13 @@ def test_in_two_release_steps_a_node_is_needed_on_its_way_and_past_afterwards(tm
 def test_a_retry_does_not_stop_a_node_that_the_others_cannot_spare(
     ports: ClusterPorts, cluster: FakeCluster, plan: Plan
 ) -> None:
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     cluster.advance()
     cluster.stop(13)  # another broker was killed, so the gate after the start fails
     with pytest.raises(
         TransientError, match=r"Node 12 cannot be stopped safely yet:.* all other nodes are up: node 13"
     ):
-        restart_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        restart_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == [NODE, 13]
 
 
@@ -326,9 +326,9 @@ def test_a_shutdown_that_hangs_is_forced_by_a_persons_retry_alone(
     cluster.hangs_in_shutdown.add(NODE)
     for _ in range(2):
         with pytest.raises(FatalError, match="still shutting down"):
-            replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+            replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.nodes[NODE].running == R391
-    restart_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    restart_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.nodes[NODE].running == R431
 
 
@@ -338,11 +338,11 @@ def test_a_stop_under_way_is_not_repeated_while_another_node_is_down(
 ) -> None:
     stop, cluster.stop = cluster.stop, raise_killed  # type: ignore[method-assign]
     with pytest.raises(Killed):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     cluster.stop = stop  # type: ignore[method-assign]
     cluster.stop(13)
     with pytest.raises(TransientError, match="cannot be stopped safely yet"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == [13]
 
 
@@ -362,7 +362,7 @@ def test_a_lock_lost_before_the_stop_leaves_no_stop_in_the_record(
 
     ports.run.save_before_stop = save_and_lose  # type: ignore[method-assign]
     with pytest.raises(LockHeldError):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
     assert not events_of(ports.run.events(), Stopping)
 
@@ -375,12 +375,12 @@ def test_a_task_that_runs_twice_at_once_acts_once(
 
     def stop_with_twin(node_id: int) -> None:
         with pytest.raises(TransientError, match="another process changes cluster fake") as refused:
-            replace_node(Run(twin, plan), *in_step(twin, plan, RELEASE_STEP, NODE))
+            replace_node(NodeRun(Run(twin, plan), *in_step(twin, plan, RELEASE_STEP, NODE)))
         said.append(refused)
         stop(node_id)
 
     cluster.stop = stop_with_twin  # type: ignore[method-assign]
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert said
     assert starts_on(cluster, NODE, R431) == 1
 
@@ -393,15 +393,15 @@ def test_a_node_that_did_not_come_up_on_the_via_release_is_taken_back_by_that_re
     plan = plan_upgrade(ports, R431, finalize=False)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     first = plan.release_steps[0].key
-    replace_node(Run(ports, plan), *in_step(ports, plan, first, 2))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, first, 2)))
     cluster.advance()
     cluster.cannot_start.add((3, R341))
-    replace_node(Run(ports, plan), *in_step(ports, plan, first, 3))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, first, 3)))
     node_steps = [key for batch in begin_rollback(Run(ports, plan)).batches for key in batch.key]
     assert node_steps == [("3.4.1-to-3.4.0", 3), ("3.4.1-to-3.4.0", 2)]
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "node 3 does not start")
     for node_step in node_steps:
-        assert replace_node(Run(ports, plan), *in_step(ports, plan, *node_step))
+        assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, *node_step)))
         cluster.advance()
     assert {node.running for node in cluster.nodes.values()} == {R340}
 
@@ -428,8 +428,11 @@ def test_a_process_that_a_package_started_before_a_kill_is_stopped_and_installed
     monkeypatch.setattr(FakeRuntime, "process", seen)
     monkeypatch.setattr(FakeRuntime, "install", package)
     with pytest.raises(Killed):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.release_of(NODE) == R431
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert (installs, cluster.stops) == ([NODE, NODE], [NODE, NODE])
-    assert node_step_state(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)) is NodeStepState.RUNS_TARGET
+    assert (
+        node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
+        is NodeStepState.RUNS_TARGET
+    )

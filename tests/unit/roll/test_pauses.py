@@ -19,7 +19,7 @@ from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
@@ -153,8 +153,8 @@ def test_a_stop_that_was_asked_for_is_not_held(
     assert cluster.nodes[2].running == R431
 
 
-def _stop_and_die(ports: ClusterPorts, release_step: Any, node: Any, **_: object) -> float:
-    ports.run.record(Stopping(node_id=node.node_id, release_step=release_step.key))
+def _stop_and_die(at: NodeRun, **_: object) -> float:
+    at.history.record(Stopping(node_id=at.node_id, release_step=at.key))
     raise KilledError
 
 

@@ -16,7 +16,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
 from kafka_rollout.observation.node_steps import NodeStepState, node_step_state
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
@@ -48,10 +48,10 @@ def starts(cluster: FakeCluster) -> dict[int, int]:
 def test_a_node_is_needed_until_its_process_is_a_new_one(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = planned(ports)
     at = in_step(ports, plan, STEP, NODE)
-    assert node_step_state(Run(ports, plan), *at) is NodeStepState.NEEDED
-    assert replace_node(Run(ports, plan), *at)
-    assert node_step_state(Run(ports, plan), *at) is NodeStepState.RUNS_TARGET
-    assert not replace_node(Run(ports, plan), *at)
+    assert node_step_state(NodeRun(Run(ports, plan), *at)) is NodeStepState.NEEDED
+    assert replace_node(NodeRun(Run(ports, plan), *at))
+    assert node_step_state(NodeRun(Run(ports, plan), *at)) is NodeStepState.RUNS_TARGET
+    assert not replace_node(NodeRun(Run(ports, plan), *at))
     assert cluster.nodes[NODE].running == R391
     assert starts(cluster) == {NODE: 1}
 
@@ -61,7 +61,7 @@ def test_a_gate_does_not_pass_for_the_process_of_before_the_stop(ports: ClusterP
     after = gate_of(ports, plan, GateKind.AFTER_START, STEP, NODE)
     assert NEW_PROCESS in check_gate(Run(ports, plan), after).waits_for, "no stop of this run: nothing is proved"
     old = cluster.nodes[NODE].pid
-    replace_node(Run(ports, plan), *in_step(ports, plan, STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
     wait_for_gate(Run(ports, plan), after, QUICK)
     cluster.nodes[NODE].pid, cluster.nodes[NODE].starts[:] = old, []
     seen = check_gate(Run(ports, plan), after)
@@ -77,13 +77,15 @@ def test_a_kill_after_any_call_ends_with_one_restart(tmp_path: Path) -> None:
         return cluster, ports, plan
 
     _, ports, plan = fresh(0)
-    total = count_calls(ports, lambda counted: replace_node(Run(counted, plan), *in_step(counted, plan, STEP, NODE)))
+    total = count_calls(
+        ports, lambda counted: replace_node(NodeRun(Run(counted, plan), *in_step(counted, plan, STEP, NODE)))
+    )
     assert total > 10
     for calls in range(1, total):
         cluster, ports, plan = fresh(calls)
         with pytest.raises(Killed):
-            replace_node(Run(killed_after(ports, calls), plan), *in_step(ports, plan, STEP, NODE))
-        replace_node(Run(ports, plan), *in_step(ports, plan, STEP, NODE))
+            replace_node(NodeRun(Run(killed_after(ports, calls), plan), *in_step(ports, plan, STEP, NODE)))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
         assert starts(cluster) == {NODE: 1}, f"killed after call {calls}"
 
 
@@ -96,7 +98,7 @@ def test_a_process_that_ends_between_two_readings_is_not_a_new_one(
     ports.run.save_before_stop(STEP, state_before_stop(observe(ports), NODE, R391, 1.0))
     gone = [ports.runtime.process(node), ProcessState(pid=None)]
     monkeypatch.setattr(FakeRuntime, "process", lambda self, node: gone.pop(0) if len(gone) > 1 else gone[0])
-    assert node_step_state(Run(ports, plan), *in_step(ports, plan, STEP, NODE)) is NodeStepState.NEEDED
+    assert node_step_state(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE))) is NodeStepState.NEEDED
 
 
 def test_a_walk_restarts_the_named_nodes_once_and_a_second_walk_nothing(
@@ -115,23 +117,23 @@ def test_a_node_that_another_run_has_just_restarted_is_restarted_again(
     ports: ClusterPorts, cluster: FakeCluster, tmp_path: Path
 ) -> None:
     plan = planned(ports)
-    replace_node(Run(ports, plan), *in_step(ports, plan, STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
     ports.lock.break_("fake", "the next run")
     cluster.advance()
     again = fake_ports(cluster, tmp_path, run_id="run-2")
     plan = planned(again)
-    assert node_step_state(Run(again, plan), *in_step(again, plan, STEP, NODE)) is NodeStepState.NEEDED
+    assert node_step_state(NodeRun(Run(again, plan), *in_step(again, plan, STEP, NODE))) is NodeStepState.NEEDED
 
 
 def test_a_node_that_does_not_start_is_retried_and_never_rolled_back(ports: ClusterPorts, cluster: FakeCluster) -> None:
     plan = planned(ports)
     cluster.cannot_start.add((NODE, R391))
     at = in_step(ports, plan, STEP, NODE)
-    replace_node(Run(ports, plan), *at)
+    replace_node(NodeRun(Run(ports, plan), *at))
     with pytest.raises(RefusedError, match="no release to return to"):
         begin_rollback(Run(ports, plan))
     cluster.cannot_start.clear()
-    restart_node(Run(ports, plan), *at)
+    restart_node(NodeRun(Run(ports, plan), *at))
     wait_for_gate(Run(ports, plan), gate_of(ports, plan, GateKind.AFTER_START, STEP, NODE), QUICK)
 
 
@@ -139,7 +141,7 @@ def test_a_node_that_would_start_on_another_release_is_not_stopped(ports: Cluste
     plan = planned(ports)
     cluster.nodes[NODE].installed = R431
     with pytest.raises(RefusedError, match=r"would be on 4\.3\.1, and a restart stays on 3\.9\.1"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
     assert cluster.nodes[NODE].running == R391
 
 
@@ -148,10 +150,10 @@ def test_a_retry_does_not_stop_a_node_that_would_start_on_another_release(
 ) -> None:
     plan = planned(ports)
     at = in_step(ports, plan, STEP, NODE)
-    replace_node(Run(ports, plan), *at)
+    replace_node(NodeRun(Run(ports, plan), *at))
     cluster.nodes[NODE].installed, before = R431, cluster.nodes[NODE].pid
     with pytest.raises(RefusedError, match="a restart stays on 3"):
-        restart_node(Run(ports, plan), *at)
+        restart_node(NodeRun(Run(ports, plan), *at))
     assert (cluster.nodes[NODE].running, cluster.nodes[NODE].pid) == (R391, before)
 
 
@@ -163,7 +165,7 @@ def test_a_restart_installs_nothing_and_writes_no_file(
     plan = planned(ports)
     assert plan.config_changes == ()
     monkeypatch.delattr(FakeRuntime, "install")
-    assert replace_node(Run(ports, plan), *in_step(ports, plan, STEP, NODE))
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
     assert starts(cluster) == {NODE: 1}
 
 

@@ -18,7 +18,7 @@ from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import HostCommand, OutsideCondition, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll.node import replace_node, replace_nodes
 from kafka_rollout.run.events import ApprovalOf, Channel, Decision, PauseAsked, Responder, ResumeAsked, events_of
@@ -61,7 +61,7 @@ def test_the_gate_is_checked_after_the_commands_before_the_stop(
 
     cluster.on_prepare = drain
     with pytest.raises(TransientError, match="cannot be stopped safely yet"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
     (prepared,) = events_of(ports.run.events(), StopPrepared)
     assert prepared.seconds == pytest.approx(300.0, abs=1.0)
@@ -84,9 +84,9 @@ def test_leaderships_that_the_commands_before_a_stop_move_away_count_also_after_
 
     cluster.on_prepare = drain
     with pytest.raises(KilledError):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
-    replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert (calls, cluster.stops) == ([NODE, NODE], [NODE])
     before = ports.run.load_before_stop(RELEASE_STEP, NODE)
     assert before is not None
@@ -130,7 +130,7 @@ def test_what_begins_during_the_commands_before_a_stop_holds_it(tmp_path: Path, 
 
     cluster.on_prepare = drain
     with pytest.raises(HeldError, match="no pause: paused by bob" if pauses else "condition lag: 9"):
-        replace_node(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE))
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, NODE)))
     assert cluster.stops == []
 
 
@@ -172,13 +172,13 @@ def test_commands_before_a_stop_that_end_after_the_window_get_their_time_in_the_
     cluster.on_prepare = lambda node_id: cluster.clock.sleep(460.0)
     step = in_step(ports, plan, RELEASE_STEP, NODE)
     with pytest.raises(HeldError, match="closed until Wed 2026-12-02 22:00"):
-        replace_node(Run(ports, plan), *step)
+        replace_node(NodeRun(Run(ports, plan), *step))
     cluster.clock.set(at("2026-12-02 22:01"), reading_s=0.001)
     with pytest.raises(HeldError, match="7 min 40 s for the commands"):
-        replace_node(Run(ports, plan), *step)
+        replace_node(NodeRun(Run(ports, plan), *step))
     assert (len(events_of(ports.run.events(), StopPrepared)), cluster.stops) == (1, [])
     cluster.clock.set(at("2026-12-03 22:00:05"), reading_s=0.001)
-    replace_node(Run(ports, plan), *step)
+    replace_node(NodeRun(Run(ports, plan), *step))
     assert cluster.stops == [NODE]
 
 
