@@ -103,6 +103,30 @@ PRINCIPLES = (
         "unit/roll/test_registration.py",
     ),
     _of(
+        ABSENCE,
+        "What a missing right hides is unknown: users of a feature, groups, partitions.",
+        "features/rules.py",
+        "unit/features/test_users.py",
+    ),
+    _of(
+        ABSENCE,
+        "What the leader's own process decides is read from each broker that can lead.",
+        "client/contents.py:MinIsrValues",
+        "unit/client/test_min_isr.py architecture/test_min_isr.py",
+    ),
+    _of(
+        ABSENCE,
+        "A lost record of the state before a run is a difference.",
+        "preparation/state_comparison.py",
+        "unit/preparation/test_state_comparison.py",
+    ),
+    _of(
+        ABSENCE,
+        "An undo is of what this run installed.",
+        "metadata_log/changes/install.py",
+        "unit/metadata_log/changes/test_install.py",
+    ),
+    _of(
         MEANING,
         "Equal ACLs are compared by what the authorizer of each release decides.",
         "metadata_log/classes/authorizers.py preparation/acl_meaning.py",
@@ -154,6 +178,19 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "A unit's environment is read as systemd and the start script read it.",
+        "nodes/runtimes/hosts/unit_environment.py",
+        "unit/nodes/runtimes/test_unit_environment.py",
+    ),
+    _of(
+        START,
+        "Where a path of the next start leads after the switch is followed on the host. A file that has not changed "
+        "shows nothing.",
+        "nodes/runtimes/start_files.py:all_start_paths planning/findings/start_paths.py:fate_of",
+        "architecture/test_start_paths.py unit/nodes/runtimes/test_start_paths.py",
+    ),
+    _of(
+        START,
         "A class of others is judged by the jars of the node. No remedy removes an authorizer.",
         "planning/findings/starts.py model/starts.py:KEEP_AUTHORIZER",
         "unit/planning/findings/test_starts.py",
@@ -192,6 +229,12 @@ PRINCIPLES = (
     ),
     _of(
         BETWEEN,
+        "A quorum is what its voters show, not a level. A vote counts by node id and directory id.",
+        "model/state.py:QuorumState metadata_log/log_choice.py",
+        "unit/planning/findings/test_agreement.py unit/metadata_log/test_log_choice.py",
+    ),
+    _of(
+        BETWEEN,
         "A setting with which a gate cannot pass is named before the first stop.",
         "planning/findings/unreachable.py",
         "unit/planning/findings/test_unreachable.py",
@@ -219,6 +262,12 @@ PRINCIPLES = (
         "Who answers is checked where the answer is recorded, and Airflow's record of this request alone approves.",
         "control/approval.py:refuse_answer airflow/approvals/airflow_records.py:AirflowRecords",
         "architecture/test_answers.py dags/runs/test_answers.py",
+    ),
+    _of(
+        TRUST,
+        "No event of the history excuses the comparison of an approval before a stop.",
+        "roll/loop.py",
+        "unit/roll/test_approvals_between.py dags/runs/test_answers.py",
     ),
     _of(
         TRUST,

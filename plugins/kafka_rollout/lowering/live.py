@@ -72,7 +72,7 @@ from kafka_rollout.run.step_events import (
 
 # The controllers are killed: the active one would wait in its shutdown for a new leader, which stopped controllers
 # cannot elect. Kafka checks the whole metadata log at every start (KafkaRaftLog.createLog: no clean shutdown).
-_STOP_S = 0.0
+_KILL_AT_ONCE_S = 0.0
 READY_WITHIN_S = 60.0
 T = TypeVar("T")
 READY_EVERY_S = 0.1
@@ -368,7 +368,7 @@ class Controllers:
 
         def kill(node: NodeSpec) -> None:
             try:
-                stop(node, deadline_s=_STOP_S, force=True)
+                stop(node, deadline_s=_KILL_AT_ONCE_S, force=True)
                 if process(node).pid is not None:
                     raise TransientError(f"Node {node.node_id} ({node.name}) was started again after its stop.")
             except RolloutError as error:
@@ -573,7 +573,7 @@ def _stop_spare(controllers: Controllers, node: NodeSpec) -> None:
     running = [one for one, seen in on_each(run.ports.runtime.process, others).done.items() if seen.pid is not None]
     if served_level(run.ports) is not None and not has_majority(controllers.voters, running):
         raise TransientError(f"Controller {node.node_id} runs, and the quorum has no other spare controller.")
-    run.ports.runtime.stop(node, deadline_s=_STOP_S, force=True)
+    run.ports.runtime.stop(node, deadline_s=_KILL_AT_ONCE_S, force=True)
 
 
 def _restore(run: Run, node: NodeSpec, epoch: int | None) -> None:
