@@ -20,7 +20,9 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses, report_losses
 from kafka_rollout.procedure.approval_requests import losses_part
+from kafka_rollout.procedure.kinds import DOWNGRADE, build_report_of_run
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -133,3 +135,18 @@ def test_the_approval_lists_the_losses_also_at_an_unchanged_level(tmp_path: Path
     assert "Metadata lost: 1" in text
     assert "User:bob on orders" in text
     assert "metadata.version does not change." in text
+
+
+@pytest.mark.parametrize("lowering", [Lowering.ONLINE, Lowering.LIVE, Lowering.OFFLINE])
+def test_the_page_of_the_report_shows_the_losses_with_the_way_of_lowering(
+    tmp_path: Path, lowering: Lowering, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    if lowering is Lowering.OFFLINE:
+        stage_no_live(monkeypatch)
+    cluster = FakeCluster(R431, finalized={"metadata.version": 29 if lowering is Lowering.ONLINE else 30})
+    ports = fake_ports(cluster, tmp_path)
+    level = {"level": 23} if lowering is Lowering.ONLINE else {"lowering": lowering}
+    plan = approved(ports, "4.2.1", **level)
+    page = render_run(build_report_of_run(Run(ports, plan), procedure=DOWNGRADE))
+    ways = {way for way in ("online", "live", "offline") if f"SAFE, {way}." in page}
+    assert ways == ({lowering.value} - {"online"})
