@@ -281,6 +281,7 @@ class ClusterEntry(_Strict):
 
     def _check_services(self) -> None:
         seen: dict[tuple[str, str], str] = {}
+        paths: dict[tuple[str, str], str] = {}
         services = self.services()
         hosts = Counter(service.host for service in services)
         for service in services:
@@ -290,6 +291,15 @@ class ClusterEntry(_Strict):
             other = seen.setdefault((service.host, service.unit), node.name)
             if other != node.name:
                 raise ValueError(f"nodes {other} and {node.name} are both {service.unit} on host {service.host}")
+            own = {"configuration_file": service.configuration_file}
+            if service.package is None:
+                own["symlink"] = service.symlink  # a new release of one node would be that of the other at its restart
+            for key, path in own.items():
+                if (other := paths.setdefault((service.host, path), node.name)) != node.name:
+                    raise ValueError(
+                        f"nodes {other} and {node.name} on host {service.host} have the same {key}, {path}. Each needs "
+                        "one of its own, with which its unit starts"
+                    )
 
 
 def _check_addresses(node: NodeEntry, hidden: bool) -> None:

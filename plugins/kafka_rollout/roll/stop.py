@@ -50,7 +50,7 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 """Observations that the nodes of a batch share: of the whole cluster for findings, and what gates need."""
 
 
-# What closes a rollback is checked at its first stop, and again after a pause of this length.
+# What closes a rollback, or would be lost, is read again at the first stop after a pause of this length.
 _CHECKED_S = 3600.0
 
 
@@ -117,16 +117,17 @@ def _check_stop(
     release_step, node = gate.subject
     whole, observed = shared or (None, None)
     events, key = run.history.events(), release_step.key
+    # The active controller accepts metadata of the newer release until the last one of that release stops.
+    reads_again = node.is_controller or not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S)
     if is_rollback_step(run.plan, release_step):
-        since = run.ports.clock.now() - _CHECKED_S
-        refuse_closed(run, release_step, first_stop=not has_stopped_in_step(events, key, since=since))
+        refuse_closed(run, release_step, reads_again=reads_again)
         _refuse_disagreement(NodeRun(run, release_step, node))
     else:
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
         refuse_unready(NodeRun(run, release_step, node))
         if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
             refuse_new_in_logs(run, release_step)
-        if not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S):
+        if reads_again:
             refuse_new_losses(run)
     run.ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
@@ -182,11 +183,12 @@ def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
     at.history.save_before_stop(at.key, seen, replace=not unfinished)
 
 
-def refuse_closed(run: Run, release_step: ReleaseStep, *, first_stop: bool) -> None:
+def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> None:
     """Raise RefusedError if the older release cannot run the cluster, or would lose metadata.
 
-    Before the first stop of the release step, and after a long pause, settings are read and validated. The coordinator
-    logs are read if a release that this run started writes records that the older release cannot load.
+    `reads_again`: before the first stop of the release step, after a long pause and before each controller. Then
+    settings are read and validated, and the coordinator logs are read if a release that this run started writes records
+    that the older release cannot load.
     """
     levels = range_findings(run.ports.catalogue, observe(run.ports), release_step.to_release)
     if not levels.ok:
@@ -195,7 +197,7 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, first_stop: bool) -> N
             f"{'; '.join(finding.sentence for finding in levels.blockers)}",
             remedy=" ".join(dict.fromkeys(finding.remedy for finding in levels.blockers)),
         )
-    if not first_stop:
+    if not reads_again:
         return
     _refuse_settings(run.ports, release_step)
     source, target = release_step.from_release, release_step.to_release

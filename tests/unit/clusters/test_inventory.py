@@ -262,7 +262,7 @@ service:
 nodes:
 - {id: 1, name: a, roles: [broker], broker_address: "kafka-1:9092", host: kafka-1}
 - {id: 2, name: b, roles: [controller], controller_address: "kafka-1:9093", host: kafka-1,
-   service: {configuration: managed_elsewhere, symlink: /opt/kafka}}
+   service: {configuration: managed_elsewhere, symlink: /opt/kafka, configuration_file: /etc/kafka/b.properties}}
 """
 SHA512 = "0B2A" * 32
 
@@ -430,6 +430,12 @@ def test_root_runs_dpkg_only_with_an_option_that_prevents_its_question(words: st
     ("before", "after", "says"),
     [
         ("controller: kafka-controller", "controller: kafka-broker", "nodes a and b are both kafka-broker.service on"),
+        (", symlink: /opt/kafka", "", "nodes a and b on host kafka-1 have the same symlink, /srv/kafka"),
+        (
+            ", configuration_file: /etc/kafka/b.properties",
+            "",
+            "have the same configuration_file, /etc/kafka/",
+        ),
         (", host: kafka-1}", "}", "node a needs a host, because its runtime is ssh_service"),
         ("{broker: kafka-broker, ", "{", "unit has no entry for the role broker"),
         ("symlink: /srv/kafka", "installation: /opt/kafka", "does not contain {release} exactly once"),

@@ -75,6 +75,23 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
     assert cluster.release_of(11) == R391
 
 
+def test_a_controller_of_the_newer_release_is_not_the_last_one_while_something_new_would_be_lost(
+    tmp_path: Path,
+) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports)
+    order = [step.node_id for step in plan.release_steps[0].order]
+    assert cluster.spec.node(order[-1]).is_controller
+    for node_id in order[:-1]:
+        assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "4.3.1-to-3.9.1", node_id)))
+        ports.clock.sleep(60.0)
+    cluster.losses = [LATER]  # the active controller, which is the last one, still accepts it
+    with pytest.raises(RefusedError, match="no longer valid"):
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "4.3.1-to-3.9.1", order[-1])))
+    assert cluster.release_of(order[-1]) == R431
+
+
 @pytest.mark.parametrize("lowering", [Lowering.OFFLINE, Lowering.LIVE])
 @pytest.mark.parametrize("unsafe", [False, True])
 def test_nothing_is_stopped_for_a_snapshot_that_would_lose_something_new(
