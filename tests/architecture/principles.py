@@ -104,6 +104,12 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "What a plan could not check stands in each text that an approver reads.",
+        "procedure/approval_requests.py:findings_part model/plan.py:Plan",
+        "unit/procedure/test_unknown_checks.py",
+    ),
+    _of(
+        ABSENCE,
         "What a missing right hides is unknown: users of a feature, groups, partitions.",
         "features/rules.py",
         "unit/features/test_users.py",

@@ -223,7 +223,8 @@ class CheckResult:
     reason: str = ""
     """What is unknown, why the check does not apply, or its note."""
     id: str = ""
-    """Empty in plans of earlier versions."""
+    unknown: str = ""
+    """What it could not observe, also beside findings."""
 
     @property
     def text(self) -> str:
@@ -257,7 +258,15 @@ class Checked:
         worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
         state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
         reason = " ".join(lacking) or self.note
-        return CheckResult(check=title, state=state, findings=len(found), severity=worst, reason=reason, id=name)
+        return CheckResult(
+            check=title,
+            state=state,
+            findings=len(found),
+            severity=worst,
+            reason=reason,
+            id=name,
+            unknown=" ".join(lacking),
+        )
 
     @property
     def observed(self) -> tuple[Finding, ...]:

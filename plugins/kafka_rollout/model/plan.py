@@ -253,6 +253,11 @@ class Plan:
     checks: tuple[CheckResult, ...] = ()
     """What was checked, in its order."""
 
+    @property
+    def unknown_checks(self) -> tuple[CheckResult, ...]:
+        """The checks that could not observe everything. That they find nothing is no evidence."""
+        return tuple(one for one in self.checks if one.unknown)
+
     def with_checked(self, checked: Iterable[Checked], unknown: Mapping[Need, str] | None = None) -> Plan:
         """Return the plan with these checks, and without the findings and results that they had before.
 

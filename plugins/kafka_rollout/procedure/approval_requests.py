@@ -49,7 +49,7 @@ def levels_body(run: Run, support: Verdict) -> str:
         heading("Levels to lower, metadata.version last"),
         *features_in_full(run.plan.online_changes),
         *_later(run.plan),
-        *findings_part(_all(run.plan, support.findings)),
+        *findings_part(run.plan, _all(run.plan, support.findings)),
         _foot(run.plan, "The binary is replaced after a separate approval. Until then every node runs unchanged."),
     ]
     return "\n\n".join(parts)
@@ -93,7 +93,7 @@ def _outage(plan: Plan, facts: Sequence[str]) -> list[str]:
 
 def _way(plan: Plan) -> list[str]:
     foot = _foot(plan, "Every finding is checked again before each stop.")
-    parts = [*findings_part(plan.findings), *unavailability_part(plan)]
+    parts = [*findings_part(plan, plan.findings), *unavailability_part(plan)]
     return [*parts, *release_steps_part(plan), *terms_part(plan), *config_part(plan), foot]
 
 
@@ -185,10 +185,10 @@ def approval_body(
         parts += [heading("Levels to finalize"), *features_in_full(plan.feature_changes, undos), *defaults_part(plan)]
         if scan:
             parts += [heading("Coordinator logs"), escape_markdown(scan)]
-        parts += findings_part(findings)
+        parts += findings_part(plan, findings)
     else:
         parts += [
-            *findings_part(findings),
+            *findings_part(plan, findings),
             *unavailability_part(plan),
             *release_steps_part(plan),
             *terms_part(plan),
@@ -225,9 +225,11 @@ def first_batch_body(plan: Plan) -> str:
     )
 
 
-def findings_part(findings: tuple[Finding, ...]) -> list[str]:
+def findings_part(plan: Plan, findings: tuple[Finding, ...]) -> list[str]:
+    """Return the findings, after what the plan could not check: there, finding nothing is no evidence."""
+    unknown = _unknown_part(plan)
     if not findings:
-        return [heading("Findings: none")]
+        return [*unknown, heading("Findings: none")]
     groups = group_by_kind(findings)
     lines = [
         f"- **{group.severity.value}** {quote_markdown(group.code)} {escape_markdown(group.subjects)}: "
@@ -236,9 +238,18 @@ def findings_part(findings: tuple[Finding, ...]) -> list[str]:
         for group in groups
     ]
     if len(groups) == len(findings):
-        return [heading(f"Findings: {len(findings)}"), "\n".join(lines)]
+        return [*unknown, heading(f"Findings: {len(findings)}"), "\n".join(lines)]
     kinds = heading(f"Findings: {len(findings):,}, of {count(len(groups), 'kind')}")
-    return [kinds, "\n".join(lines), "The report of the run and `kafka-rollout plan --json` list every object."]
+    more = "The report of the run and `kafka-rollout plan --json` list every object."
+    return [*unknown, kinds, "\n".join(lines), more]
+
+
+def _unknown_part(plan: Plan) -> list[str]:
+    if not (checks := plan.unknown_checks):
+        return []
+    lines = [f"- **{escape_markdown(one.check)}**: {escape_markdown(one.unknown)}" for one in checks]
+    accepted = "Approve only if you know these facts from elsewhere. Or remove the cause, and start a new run."
+    return [heading(f"Not checked completely: {len(checks)}"), "\n".join(lines), accepted]
 
 
 def release_steps_part(plan: Plan) -> list[str]:

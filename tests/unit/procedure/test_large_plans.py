@@ -49,9 +49,9 @@ def test_a_refusal_names_each_kind_once_and_its_remedy(plan: Plan) -> None:
         assert group.remedy in said
 
 
-def test_a_remedy_is_never_cut() -> None:
+def test_a_remedy_is_never_cut(plan: Plan) -> None:
     long = "Run: " + "x" * 9_000 + " end"
     finding = FindingCode("LONG", BLOCKER, "A long one.").found("node 1", "y" * 9_000, long)
-    for text in (str(finding), str(RefusedError(finding.sentence, remedy=long)), findings_part((finding,))[1]):
+    for text in (str(finding), str(RefusedError(finding.sentence, remedy=long)), findings_part(plan, (finding,))[-1]):
         assert text.endswith(long)
         assert "more characters)" in text
