@@ -76,6 +76,8 @@ class FakeHost:
     start: str = ""
     changed: Mapping[str, str] = field(default_factory=dict)  # path → `content/inode` in epoch seconds; empty: hidden
     command: str = ""  # lines `exec` (of the unit) and `arg` (of its process)
+    # unit → what systemd shows of it; None: it shows nothing
+    depends: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
     jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
@@ -203,6 +205,9 @@ class FakeHost:
     def _login(self, line: str, text: str | None) -> Done:
         if line.startswith("walk() {"):
             return done_with(0, self._walk(line, (text or "").splitlines()), "")
+        if line.startswith("systemctl show --property=Id,Names,"):
+            shown = [self._depends(unit) for unit in shlex.split(line)[4:]]
+            return done_with(0, "\n".join(filter(None, shown)), "")
         if "--property=FragmentPath" in line:
             return done_with(0, self.start, "")
         if line.startswith("stat --dereference "):
@@ -257,6 +262,11 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _depends(self, unit: str) -> str:
+        own = self.depends.get(unit, {})
+        kept = {"Id": unit, "Names": unit, **dict.fromkeys(("RequiredBy", "RequisiteOf", "BoundBy", "ConsistsOf"), "")}
+        return "" if own is None else "".join(f"{name}={value}\n" for name, value in {**kept, **own}.items())
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:
         """Every path exists, and /opt/kafka is the only link."""

@@ -119,6 +119,22 @@ class StartPath:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class StoppedUnit:
+    """Another unit that systemd stops when the unit of a node is stopped."""
+
+    names: tuple[str, ...]
+    """Its own, then its aliases."""
+    of: str
+    """The unit that stops it: that of the node, or another stopped one."""
+    settings: tuple[str, ...]
+    """Its own that name `of`, such as Requires."""
+
+    @property
+    def name(self) -> str:
+        return self.names[0]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """The host of a node, as a plan must know it."""
 
@@ -147,6 +163,8 @@ class HostState:
     login: str = ""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop= of the unit."""
+    stopped_units: tuple[StoppedUnit, ...] = ()
+    """Those that systemd stops with the unit, nearest first."""
     filters_stops: bool = True
     """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     runs_as_root: bool = False

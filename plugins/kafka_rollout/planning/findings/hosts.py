@@ -13,18 +13,14 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
-from kafka_rollout.base.wording import few, nodes, size
+from kafka_rollout.base.wording import few, size
 from kafka_rollout.model.host_state import HostPath, HostState, PlaceState, StartFileKind, can_change
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
+from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.releases.facts import Catalogue, Release
-
-_STOP_SCRIPT = "kafka-server-stop"
-# Commands that find processes by name: they reach every Kafka of the host.
-_STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
-_STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
 
 HOST_PATH_UNSAFE = FindingCode(
     "HOST-PATH-UNSAFE",
@@ -248,12 +244,6 @@ STOP_TIMEOUT_SHORT = FindingCode(
     "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
     f"Set TimeoutStopSec={STOP_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
 )
-STOP_REACHES_OTHERS = FindingCode(
-    "STOP-REACHES-OTHER-NODES",
-    BLOCKER,
-    "The unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh, or finds "
-    "processes by name.",
-)
 CLOCK_SKEW = FindingCode(
     "CLOCK-SKEW",
     BLOCKER,
@@ -297,7 +287,7 @@ HOSTS_CHECK = Check(
         ARCHIVE_NOT_PINNED,
         SYMLINK_IS_NO_LINK,
         STOP_TIMEOUT_SHORT,
-        STOP_REACHES_OTHERS,
+        *STOP_CODES,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
         HOST_VALUE_UNKNOWN,
@@ -345,38 +335,12 @@ def host_problems(
         if (host := hosts.get(node.node_id)) is not None
         for finding in (
             *_problems(node, host, releases),
-            *_stop_findings(cluster, node, host),
+            *stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
             *_configuration_findings(node, host, changed[node.node_id]),
             *start_path_findings(node, host, releases),
         )
     )
-
-
-def _stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
-    """Yield a finding if the unit's own stop command also stops other nodes of the host, outside every gate.
-
-    kafka-server-stop.sh sends SIGTERM to every process of kafka.Kafka, or to those with a node id or with exactly these
-    roles (bin/kafka-server-stop.sh).
-    """
-    others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
-    for command in host.stop_commands:
-        filters = dict(_STOP_FILTER.findall(command)) if host.filters_stops else {}
-        is_script = _STOP_SCRIPT in command
-        if not is_script and _STOP_BY_NAME.search(command) is None:
-            continue
-        if is_script and filters.get("node-id") == str(node.node_id):
-            continue
-        roles = filters.get("process-role") if is_script and "node-id" not in filters else None
-        reached = [one for one in others if roles is None or set(roles.split(",")) == {str(r) for r in one.roles}]
-        if reached:
-            ids = nodes(one.node_id for one in reached)
-            yield STOP_REACHES_OTHERS.found(
-                f"node {node.node_id}",
-                f"{host.unit} on host {host.name} has ExecStop={command}, which also stops {ids} of this host.",
-                f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
-                "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
-            )
 
 
 def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterable[Finding]:

@@ -8,7 +8,15 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.model.host_state import HostFacts, HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import (
+    HostFacts,
+    HostState,
+    PlaceState,
+    StartFileKind,
+    StartPath,
+    StartPlace,
+    StoppedUnit,
+)
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, ServiceSpec
 from kafka_rollout.planning.findings.hosts import host_problems
@@ -109,8 +117,8 @@ def test_a_line_that_the_run_changes_and_an_override_hides_is_a_blocker() -> Non
 SCRIPT = "/opt/kafka/bin/kafka-server-stop.sh"
 
 
-def on_one_host() -> ClusterSpec:
-    """Broker 4 and controller 1 are on host kafka-4."""
+def on_one_host(unit: str = "kafka-1.service", *, host: str = "kafka-4") -> ClusterSpec:
+    """Broker 4 and controller 1 are on host kafka-4. `unit` and `host`: of node 1."""
     service = ServiceSpec(
         host="kafka-4",
         unit="kafka.service",
@@ -119,8 +127,8 @@ def on_one_host() -> ClusterSpec:
         symlink="/opt/kafka",
         configuration_file="/etc/kafka/server.properties",
     )
-    nodes = (replace(node, service=service if node.node_id in (1, 4) else None) for node in SEPARATE.nodes)
-    return replace(SEPARATE, nodes=tuple(nodes))
+    services = {4: service, 1: replace(service, unit=unit, host=host)}
+    return replace(SEPARATE, nodes=tuple(replace(node, service=services.get(node.node_id)) for node in SEPARATE.nodes))
 
 
 @pytest.mark.parametrize(
@@ -155,6 +163,53 @@ def test_a_stop_script_before_3_7_ignores_its_filters_and_one_alone_on_its_host_
     (found,) = host_problems(on_one_host(), catalogue(), {4: host}, [R431])
     assert found.code == "STOP-REACHES-OTHER-NODES"
     assert host_problems(SEPARATE, catalogue(), {4: host}, [R431]) == ()
+
+
+def stopped(name: str, *settings: str, of: str = "kafka.service") -> StoppedUnit:
+    return StoppedUnit(names=tuple(name.split()), of=of, settings=settings)
+
+
+def with_stopped(*units: StoppedUnit) -> HostState:
+    return replace(HEALTHY, stopped_units=units)
+
+
+def test_another_node_that_systemd_stops_with_the_unit_is_a_blocker_and_another_unit_a_warning() -> None:
+    units = (
+        stopped("controller.service kafka-controller.service", "Requires", "BindsTo"),
+        stopped("c.service", "PartOf"),
+    )
+    found = host_problems(on_one_host("kafka-controller.service"), catalogue(), {4: with_stopped(*units)}, [R431])
+    assert [(one.code, one.severity.value, one.subject) for one in found] == [
+        ("STOP-REACHES-OTHER-NODES", "blocker", "node 4, controller.service"),
+        ("STOP-REACHES-OTHER-UNITS", "warning", "node 4, c.service"),
+    ]
+    assert found[0].sentence == (
+        "A stop of kafka.service on host kafka-4 also stops controller.service, which is node 1, outside every gate: "
+        "controller.service has Requires=kafka.service and BindsTo=kafka.service. A start of kafka.service need not "
+        "start it again."
+    )
+    assert found[0].remedy == (
+        "Run `systemctl edit --full controller.service` on the host, and remove kafka.service from Requires= and "
+        "BindsTo= in the file and in its drop-ins. Wants= and After= can name it: they stop nothing. If neither names "
+        "it, remove the link kafka.service in the folder controller.service.requires, and run `systemctl "
+        "daemon-reload`."
+    )
+    assert found[1].remedy.startswith("Start c.service again after the step of the node, or cut the dependency. Run")
+    assert ".requires" not in found[1].remedy
+
+
+def test_a_target_between_two_nodes_is_named_with_what_passes_the_stop() -> None:
+    units = stopped("kafka.target", "Requires"), stopped("b.service", "StopPropagatedFrom", of="kafka.target")
+    target, node = host_problems(on_one_host("b.service"), catalogue(), {4: with_stopped(*units)}, [R431])
+    assert (target.code, node.code) == ("STOP-REACHES-OTHER-UNITS", "STOP-REACHES-OTHER-NODES")
+    assert "kafka.target has Requires=kafka.service and b.service has StopPropagatedFrom=kafka.target" in node.sentence
+    assert "remove kafka.target from StopPropagatedFrom= (or b.service from PropagatesStopTo= of" in node.remedy
+
+
+def test_a_node_of_another_host_with_the_same_name_of_its_unit_is_not_reached() -> None:
+    cluster, host = on_one_host("b.service", host="kafka-1"), with_stopped(stopped("b.service", "PartOf"))
+    (found,) = host_problems(cluster, catalogue(), {4: host}, [R431])
+    assert found.code == "STOP-REACHES-OTHER-UNITS"
 
 
 @pytest.mark.parametrize(("folder", "said"), [("kafka_2.12-4.3.1", True), ("kafka_2.13-4.3.1", False)])

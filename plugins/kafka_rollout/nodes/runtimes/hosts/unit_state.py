@@ -33,6 +33,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
+from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
 from kafka_rollout.nodes.runtimes.start_files import all_start_files
 from kafka_rollout.releases.facts import Release
@@ -181,6 +182,7 @@ def read_host(
     seen = commands.sudo(node, rights_of(node).see_paths)
     excess = _read_excess(commands, node, (service, *others))
     paths = parse_paths(seen.out)
+    stopped_units = read_stopped_units(commands, node)
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -190,6 +192,7 @@ def read_host(
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
+        f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
@@ -211,6 +214,7 @@ def read_host(
         symlink_can_switch=service.package is not None or "link" in found,
         stop_timeout_s=unit.stop_s,
         stop_commands=unit.stop_commands,
+        stopped_units=stopped_units or (),
         filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,
         denied=denied,

@@ -1,0 +1,105 @@
+"""Findings about what else stops with the unit of a node, outside every gate: by its own command, or by systemd."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping, Sequence
+
+from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
+from kafka_rollout.base.wording import nodes
+from kafka_rollout.model.host_state import HostState, StoppedUnit
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+
+_STOP_SCRIPT = "kafka-server-stop"
+# Commands that find processes by name: they reach every Kafka of the host.
+_STOP_BY_NAME = re.compile(r"\b(pkill|killall5?|pgrep|pidof|jps|ps)\b")
+_STOP_FILTER = re.compile(r"--(node-id|process-role)=([^ '\"]*)")
+_BY_LINK = "Requires"
+_FROM_BOTH_SIDES = "StopPropagatedFrom"
+
+STOP_REACHES_OTHERS = FindingCode(
+    "STOP-REACHES-OTHER-NODES",
+    BLOCKER,
+    "A stop of the unit of a node stops other nodes of its host too, because its ExecStop= runs kafka-server-stop.sh "
+    "or finds processes by name, or because their units depend on it.",
+)
+STOP_REACHES_UNITS = FindingCode(
+    "STOP-REACHES-OTHER-UNITS",
+    WARNING,
+    "systemd stops other units of the host together with the unit of a node, because they depend on it.",
+)
+STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS)
+
+
+def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
+    """Yield what stops with the unit of a node on this host."""
+    others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
+    yield from _by_command(node, host, others)
+    yield from _by_systemd(node, host, others)
+
+
+def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
+    """kafka-server-stop.sh sends SIGTERM to every process of kafka.Kafka, or to those with a node id or with exactly
+    these roles (bin/kafka-server-stop.sh)."""
+    for command in host.stop_commands:
+        filters = dict(_STOP_FILTER.findall(command)) if host.filters_stops else {}
+        is_script = _STOP_SCRIPT in command
+        if not is_script and _STOP_BY_NAME.search(command) is None:
+            continue
+        if is_script and filters.get("node-id") == str(node.node_id):
+            continue
+        roles = filters.get("process-role") if is_script and "node-id" not in filters else None
+        reached = [one for one in others if roles is None or set(roles.split(",")) == {str(r) for r in one.roles}]
+        if reached:
+            ids = nodes(one.node_id for one in reached)
+            yield STOP_REACHES_OTHERS.found(
+                f"node {node.node_id}",
+                f"{host.unit} on host {host.name} has ExecStop={command}, which also stops {ids} of this host.",
+                f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
+                "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
+            )
+
+
+def _by_systemd(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
+    of_unit = {one.service.unit: one for one in others if one.service is not None}
+    stopped = {unit.name: unit for unit in host.stopped_units}
+    for unit in host.stopped_units:
+        subject, why = f"node {node.node_id}, {unit.name}", " and ".join(_reasons(unit, stopped))
+        other = next((of_unit[name] for name in unit.names if name in of_unit), None)
+        if other is not None:
+            yield STOP_REACHES_OTHERS.found(
+                subject,
+                f"A stop of {host.unit} on host {host.name} also stops {unit.name}, which is node {other.node_id}, "
+                f"outside every gate: {why}. A start of {host.unit} need not start it again.",
+                _cut(unit),
+            )
+        else:
+            yield STOP_REACHES_UNITS.found(
+                subject,
+                f"A stop of {host.unit} on host {host.name} also stops {unit.name}: {why}. A start of {host.unit} need "
+                "not start it again.",
+                f"Start {unit.name} again after the step of the node, or cut the dependency. {_cut(unit)}",
+            )
+
+
+def _reasons(unit: StoppedUnit, stopped: Mapping[str, StoppedUnit]) -> list[str]:
+    """Return the settings by which a stop reaches a unit, from the unit of the node on."""
+    before = _reasons(stopped[unit.of], stopped) if unit.of in stopped else []
+    return [*before, f"{unit.name} has {' and '.join(f'{setting}={unit.of}' for setting in unit.settings)}"]
+
+
+def _cut(unit: StoppedUnit) -> str:
+    """An empty assignment in a drop-in removes no dependency (systemd.unit(5)), so its lines themselves must go."""
+    places = " and ".join(f"{setting}=" for setting in unit.settings)
+    if _FROM_BOTH_SIDES in unit.settings:
+        places += f" (or {unit.name} from PropagatesStopTo= of {unit.of})"
+    link = (
+        f" If neither names it, remove the link {unit.of} in the folder {unit.name}.requires, and run `systemctl "
+        "daemon-reload`."
+        if _BY_LINK in unit.settings
+        else ""
+    )
+    return (
+        f"Run `systemctl edit --full {unit.name}` on the host, and remove {unit.of} from {places} in the file and in "
+        f"its drop-ins. Wants= and After= can name it: they stop nothing.{link}"
+    )
