@@ -287,18 +287,30 @@ class ClientSecurity(BaseModel):
                 f"The Connection's extra has {', '.join(unsupported)}, which this tool cannot apply to every client.",
                 remedy=f"Use only {', '.join(_LIBRDKAFKA_NAMES)}.",
             )
-        if extra.get(_OAUTH_METHOD, "oidc").lower() != "oidc":
+        read = {key: extra[key] for key in (*_LIBRDKAFKA_NAMES, _OAUTH_METHOD) if extra.get(key) not in (None, "")}
+        if strange := sorted(key for key, value in read.items() if not isinstance(value, str)):
+            raise UserError(
+                f"The Connection's extra has {', '.join(strange)} that is no text.",
+                remedy="Write each value in quotes.",
+            )
+        if read.get(_OAUTH_METHOD, "oidc").lower() != "oidc":
             raise UserError(
                 f"The Connection's extra has {_OAUTH_METHOD}, which must be oidc.",
                 remedy=f"Set {_OAUTH_NAMES['token_url']} and the client's id and secret.",
             )
-        values: dict[str, Any] = {
-            field: extra[key] for key, field in _LIBRDKAFKA_NAMES.items() if extra.get(key) not in (None, "")
-        }
+        values: dict[str, Any] = {field: read[key] for key, field in _LIBRDKAFKA_NAMES.items() if key in read}
+        if "protocol" not in values and (lost := [*values, *(("login",) if login or password else ())]):
+            raise UserError(
+                f"The Connection has {', '.join(lost)} and no security.protocol, so nothing would use them.",
+                remedy="Set security.protocol in its extra to SSL, SASL_SSL, SASL_PLAINTEXT or PLAINTEXT.",
+            )
         if "check_hostname" in values:
-            values["check_hostname"] = values["check_hostname"] == "https"
+            try:
+                values["check_hostname"] = checks_host_names(values["check_hostname"])
+            except ValueError as error:
+                raise UserError(f"The Connection's extra has {error}.", remedy="Correct it.") from None
         for name in ("protocol", "mechanism"):
-            if isinstance(values.get(name), str):
+            if name in values:
                 values[name] = values[name].upper()
         if values.get("protocol", "").startswith("SASL_"):
             if login:
@@ -338,6 +350,20 @@ _LIBRDKAFKA_NAMES = {
     "sasl.mechanisms": "mechanism",
     **{name: field for table in (_CLIENT_NAMES, _OAUTH_NAMES) for field, name in table.items()},
 }
+
+
+HOST_NAMES = _CLIENT_NAMES["check_hostname"]
+
+
+def checks_host_names(value: str) -> bool:
+    """Return whether names in certificates are compared (ssl.endpoint.identification.algorithm), as clients read it.
+
+    Raises ValueError for any other text than https, none and the empty one: it must never switch the comparison off.
+    """
+    algorithm = value.strip().lower()
+    if algorithm not in ("https", "", "none"):
+        raise ValueError(f"{HOST_NAMES}, which is neither https nor none")
+    return algorithm == "https"
 
 
 _EXTENSION_NAME, _EXTENSION_VALUE = re.compile(r"[A-Za-z]+"), re.compile(r"[\x21-\x7e \t\r\n]+")

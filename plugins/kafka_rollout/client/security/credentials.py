@@ -22,11 +22,13 @@ from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.base.wording import few
 from kafka_rollout.client.security.carried_security import file_in_memory
 from kafka_rollout.client.security.client_security import (
+    HOST_NAMES,
     PEM_FILES,
     ClientSecurity,
     HttpAccess,
     SaslMechanism,
     SecurityProtocol,
+    checks_host_names,
     join_extensions,
     read_with_mode,
 )
@@ -39,7 +41,6 @@ from kafka_rollout.model.topology import ClusterSpec
 _USE_FILE = "Use the path of a client.properties file."
 _PREFIXES = ("security.", "sasl.", "ssl.")
 _PROTOCOL, _MECHANISM, _JAAS = "security.protocol", "sasl.mechanism", "sasl.jaas.config"
-_HOST_NAMES = "ssl.endpoint.identification.algorithm"
 _TOKEN_URL = "sasl.oauthbearer.token.endpoint.url"  # noqa: S105 — a name
 _URL_ENCODED = "sasl.oauthbearer.header.urlencode"
 _TOKEN_ID = ("sasl.oauthbearer.client.credentials.client.id", "clientId")
@@ -53,7 +54,7 @@ _TRUSTED, _TRUSTED_PEM, _TRUSTED_PASSWORD = (
 _STORE, _CHAIN_PEM, _KEY_PEM = "ssl.keystore.location", "ssl.keystore.certificate.chain", "ssl.keystore.key"
 _STORE_PASSWORD, _KEY_PASSWORD = "ssl.keystore.password", "ssl.key.password"
 _USED = {
-    *(_PROTOCOL, _MECHANISM, _JAAS, _HOST_NAMES, _TOKEN_URL, _TOKEN_ID[0], _TOKEN_SECRET[0], _TOKEN_SCOPE[0]),
+    *(_PROTOCOL, _MECHANISM, _JAAS, HOST_NAMES, _TOKEN_URL, _TOKEN_ID[0], _TOKEN_SECRET[0], _TOKEN_SCOPE[0]),
     _URL_ENCODED,
     *(_TRUSTED, _TRUSTED_PEM, _TRUSTED_PASSWORD, _STORE, _CHAIN_PEM, _KEY_PEM, _STORE_PASSWORD, _KEY_PASSWORD),
 }
@@ -171,7 +172,7 @@ def parse_client_properties(path: Path, content: bytes, mode: int) -> ClientSecu
     """
     # Java's trim, as ConfigDef.parseType uses it.
     trimmed = {key: value.strip("".join(map(chr, range(33)))) for key, value in parse(content).items()}
-    settings = {key: value for key, value in trimmed.items() if value or key == _HOST_NAMES}
+    settings = {key: value for key, value in trimmed.items() if value or key == HOST_NAMES}
     secret = sorted(key for key in settings if _SECRET.fullmatch(key))
     if secret and mode & 0o077:
         raise UserError(
@@ -324,10 +325,10 @@ class _Properties:
             raise self._wrong(f"{_JAAS} has {error}", "Correct the option.") from None
 
     def _tls(self) -> dict[str, Any]:
-        host_names = self._settings.get(_HOST_NAMES, "https").lower()
-        if host_names not in ("https", "", "none"):
-            raise self._wrong(f"{_HOST_NAMES} is not https and not empty", "Correct it.")
-        values: dict[str, Any] = {"check_hostname": host_names == "https"}
+        try:
+            values: dict[str, Any] = {"check_hostname": checks_host_names(self._settings.get(HOST_NAMES, "https"))}
+        except ValueError as error:
+            raise self._wrong(str(error), "Correct it.") from None
         if certificates := self._settings.get(_TRUSTED_PEM):
             values["ca_location"] = _in_memory(_with_line_ends(certificates))
         elif location := self._settings.get(_TRUSTED):

@@ -6,6 +6,7 @@ import json
 import logging
 import pickle
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -48,6 +49,32 @@ def _secured() -> ClientSecurity:
 def test_an_empty_connection_is_plaintext() -> None:
     security = ClientSecurity.from_airflow_connection_extra({"bootstrap.servers": "localhost:9092"})
     assert security.confluent() == {"security.protocol": "PLAINTEXT"}
+
+
+@pytest.mark.parametrize(("text", "checks"), [("HTTPS", True), ("https ", True), ("none", False), ("NONE", False)])
+def test_names_in_certificates_are_compared_unless_the_connection_says_none(text: str, checks: bool) -> None:
+    security = ClientSecurity.from_airflow_connection_extra({**SASL_SSL, "ssl.endpoint.identification.algorithm": text})
+    assert security.check_hostname is checks
+
+
+@pytest.mark.parametrize(
+    ("extra", "says"),
+    [
+        ({**SASL_SSL, "ssl.endpoint.identification.algorithm": "true"}, "neither https nor none"),
+        ({**SASL_SSL, "ssl.endpoint.identification.algorithm": "foo"}, "neither https nor none"),
+        ({**SASL_SSL, "security.protocol": 5}, "security.protocol that is no text"),
+        ({**SASL_SSL, "sasl.oauthbearer.method": ["oidc"]}, "sasl.oauthbearer.method that is no text"),
+        ({"ssl.ca.location": "/certs/ca.pem"}, "has ca_location and no security.protocol"),
+    ],
+)
+def test_a_connection_that_would_be_less_safe_than_it_says_is_refused(extra: dict[str, Any], says: str) -> None:
+    with pytest.raises(UserError, match=says):
+        ClientSecurity.from_airflow_connection_extra(extra)
+
+
+def test_credentials_without_a_protocol_are_refused() -> None:
+    with pytest.raises(UserError, match="has login and no security"):
+        ClientSecurity.from_airflow_connection_extra({}, login="rollout", password=SECRET)
 
 
 def test_confluent_gets_what_the_connection_says() -> None:
