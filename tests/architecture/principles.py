@@ -141,7 +141,7 @@ PRINCIPLES = (
     _of(
         MEANING,
         "What an older release does not keep is named before that release runs, and before the upgrade whose rollback "
-        "would lose it. It is read again before each step that loses it.",
+        "would lose it. It is read again before each step that loses it, and so is what stops an upgrade.",
         "preparation/replayed_metadata.py preparation/lost_metadata.py",
         "unit/preparation/test_replayed_metadata.py unit/preparation/test_lost_metadata.py unit/roll/test_rollback.py",
     ),

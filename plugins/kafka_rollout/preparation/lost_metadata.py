@@ -1,12 +1,12 @@
-"""What a downgrade loses of the metadata (KIP-1155): before its approval, and again before each step that loses it."""
+"""The metadata of now, read again before each step: what a downgrade loses of it (KIP-1155), what stops an upgrade."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -18,8 +18,10 @@ from kafka_rollout.planning.findings.downgrade_scans import (
     losses_unknown,
     settings_findings,
 )
+from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.frozen_plan import refuse_as_invalid, replace_findings
-from kafka_rollout.preparation.replayed_metadata import read_losses
+from kafka_rollout.preparation.node_checks import node_configs
+from kafka_rollout.preparation.replayed_metadata import check_metadata, read_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.step_events import LossesReported
 
@@ -79,6 +81,26 @@ def refuse_new_losses(run: Run) -> None:
     again = "Remove it. Or start a new run, whose approvers read what is lost."
     if found := [replace(finding, remedy=again) for finding in (*lost, *settings)]:
         refuse_as_invalid(run, found)
+
+
+def refuse_new_in_metadata(run: Run) -> None:
+    """Raise RefusedError if an upgrade has a blocker in the metadata now that its approvers have not read.
+
+    Between the plan and the first stop an ACL can be made that the target reads otherwise, or a record that it cannot
+    replay. Raises TransientError if that is unknown now and the approvers have not read so. Does nothing for other
+    plans: a downgrade reads each log and what is lost.
+    """
+    plan = run.plan
+    if plan.direction is not Direction.UPGRADE or not plan.changes_release:
+        return
+    checked = (check_acls(run, node_configs(run.ports)), check_metadata(run))
+    known = {finding.identity for finding in plan.findings}
+    blockers = [one for one in all_findings(checked) if one.severity is Severity.BLOCKER and one.identity not in known]
+    if blockers:
+        refuse_as_invalid(run, blockers)
+    read = {one.id for one in plan.unknown_checks}
+    if unknown := [one.unknown for one in checked if one.unknown and one.check.id not in read]:
+        raise TransientError(" ".join(unknown))
 
 
 def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:

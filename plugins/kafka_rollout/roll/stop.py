@@ -25,7 +25,7 @@ from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing
 from kafka_rollout.preparation.acl_meaning import unkept_acls
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import refuse_new_blockers, refuse_new_in_logs, scan_before_roll
-from kafka_rollout.preparation.lost_metadata import refuse_new_losses
+from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata, refuse_new_losses
 from kafka_rollout.preparation.node_checks import (
     check_java,
     check_start_paths,
@@ -118,7 +118,8 @@ def _check_stop(
     whole, observed = shared or (None, None)
     events, key = run.history.events(), release_step.key
     # The active controller accepts metadata of the newer release until the last one of that release stops.
-    reads_again = node.is_controller or not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S)
+    since = run.ports.clock.now() - _CHECKED_S
+    reads_again = node.is_controller or not has_stopped_in_step(events, key, since=since)
     if is_rollback_step(run.plan, release_step):
         refuse_closed(run, release_step, reads_again=reads_again)
         _refuse_disagreement(NodeRun(run, release_step, node))
@@ -129,6 +130,8 @@ def _check_stop(
             refuse_new_in_logs(run, release_step)
         if reads_again:
             refuse_new_losses(run)
+        if not has_stopped_in_step(events, key, since=since):
+            refuse_new_in_metadata(run)
     run.ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count

@@ -8,12 +8,13 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.feature_updates.levels import finalize
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.live import lower_live
 from kafka_rollout.metadata_log.losses import ACCESS, Loss
+from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER, AccessChange, AclDifferences, Action
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -25,10 +26,11 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.page.pages import render_run
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
+from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.integration.harness.faults.without_live import stage_no_live
-from tests.plans import plan_downgrade
+from tests.plans import plan_downgrade, plan_upgrade
 
 R421 = Release.parse("4.2.1")
 ACL = Loss("ACL", "User:bob on orders (a)", "The ACL of User:bob on orders (a) is lost.")
@@ -142,6 +144,44 @@ def test_a_new_meaning_of_acls_is_new_also_if_the_plan_names_others(tmp_path: Pa
     cluster.losses.append(Loss(ACCESS, "User:eve", "User:eve gains READ on topic orders."))
     with pytest.raises(RefusedError, match="User:eve gains READ"):
         refuse_new_losses(Run(ports, plan))
+
+
+def upgrade(tmp_path: Path) -> tuple[FakeCluster, ClusterPorts, Plan]:
+    cluster = FakeCluster(R391)
+    for node in cluster.nodes.values():
+        node.config[AUTHORIZER] = STANDARD_AUTHORIZER
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert plan.blockers == ()
+    assert {one.id for one in plan.unknown_checks} <= {"coordinator-logs"}
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test")
+    return cluster, ports, plan
+
+
+@pytest.mark.parametrize("appears", ["an ACL with more access", "a record that the target cannot replay"])
+def test_no_node_is_upgraded_to_metadata_of_now_that_its_approvers_have_not_read(tmp_path: Path, appears: str) -> None:
+    cluster, ports, plan = upgrade(tmp_path)
+    acl = read_acl("User:alice", host="10.0.0.0/8")
+    if appears == "an ACL with more access":
+        actions = {Action(3, 2, "orders"): ("10.0.0.0",)}
+        change = AccessChange(principal="User:alice", more=True, actions=actions, causes=(acl,))
+        cluster.acls, cluster.acl_differences[R431] = {acl}, AclDifferences(changes=(change,))
+    else:
+        assert cluster.leader is not None
+        cluster.unreadable = {(cluster.leader, R431)}
+    first = plan.release_steps[0].order[0].node_id
+    with pytest.raises(RefusedError, match="no longer valid"):
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", first)))
+    assert cluster.release_of(first) == R391
+
+
+def test_a_node_waits_while_the_metadata_of_now_cannot_be_read(tmp_path: Path) -> None:
+    cluster, ports, plan = upgrade(tmp_path)
+    cluster.acls, cluster.acls_problem = {read_acl("User:alice")}, "Node 1 cannot list the ACLs."
+    first = plan.release_steps[0].order[0].node_id
+    with pytest.raises(TransientError, match="cannot list the ACLs"):
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", first)))
+    assert cluster.release_of(first) == R391
 
 
 def test_the_approval_lists_the_losses_also_at_an_unchanged_level(tmp_path: Path) -> None:
