@@ -36,7 +36,7 @@ def check_pending(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Ch
 
 
 def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
-    """Return the changes of the node's file that delete data or change membership, and that the plan does not have."""
+    """Return the changes of the node's file that need an approval and that the plan does not have, as blockers."""
     if not run.cluster.manages_nodes:
         return ()
     config = _or_none(lambda: run.ports.runtime.config(node))

@@ -157,6 +157,11 @@ def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into
         change(12, log_retention_ms=value, num_io_threads="32")
         (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports))
         assert (one.code, one.severity) == ("FILE-CHANGES-DATA", Severity.BLOCKER)
+    for line in ({"allow_everyone_if_no_acl_found": "true"}, {"ssl_client_auth": "requested"}):
+        change(12, log_retention_ms="60000", **line)
+        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports))
+        assert (one.code, one.severity) == ("FILE-CHANGES-ACCESS", Severity.BLOCKER)
+    change(12, log_retention_ms="1")
     with pytest.raises(RefusedError, match=r"FILE-CHANGES-DATA log\.retention\.ms=1 of node 12"):
         refuse_new_blockers(Run(ports, plan), stop)
     report = check_release(ports, target or R391, checks_of([*CheckOf]), complete_with="")

@@ -11,6 +11,8 @@ from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.access_settings import EARLY_START
+from kafka_rollout.model.acls import AUTHORIZER, AUTHORIZER_SETTINGS
 from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.host_state import DirectoryIdentity
@@ -29,6 +31,7 @@ from kafka_rollout.model.quorum_addresses import (
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, Role
 
+_SUPER_USERS, _ALLOW_EVERYONE = AUTHORIZER_SETTINGS
 QUORUM_VOTERS_MISSING = FindingCode(
     "QUORUM-VOTERS-MISSING",
     BLOCKER,
@@ -59,6 +62,14 @@ INTER_BROKER_LISTENERS_DIFFER = FindingCode(
     BLOCKER,
     "A broker connects to a listener of the other brokers that one of them does not have.",
     "Add this listener to every broker, and restart them, before a broker uses it as inter.broker.listener.name.",
+)
+AUTHORIZERS_DIFFER = FindingCode(
+    "AUTHORIZERS-DIFFER",
+    (BLOCKER, WARNING),
+    "What the authorizer decides by differs between the files of nodes. A blocker for a node without the authorizer "
+    "that other nodes have.",
+    f"Write the same {AUTHORIZER}, {' and '.join(AUTHORIZER_SETTINGS)} into the files of all nodes, and the same "
+    f"{EARLY_START} into those of nodes with the same roles.",
 )
 NODE_DIFFERS = FindingCode(
     "NODE-DIFFERS",
@@ -95,6 +106,7 @@ BETWEEN_NODES_CHECK = Check(
         CONTROLLER_ADDRESS_DIFFERS,
         CONTROLLER_LISTENERS_DIFFER,
         INTER_BROKER_LISTENERS_DIFFER,
+        AUTHORIZERS_DIFFER,
         NODE_DIFFERS,
         CLUSTER_ID_DIFFERS,
         DIRECTORY_ID_TWICE,
@@ -297,6 +309,53 @@ def _inter_broker_name(config: Mapping[str, str]) -> str | None:
     return None if is_reference(name) else (name.strip() or "PLAINTEXT").upper()
 
 
+def _authorizers(found: NextStart) -> Iterator[Finding]:
+    """A node decides about the requests that it receives by its own file alone. Without an authorizer it allows all."""
+    written = {node_id: config.get(AUTHORIZER, "").strip() for node_id, config in sorted(found.configs.items())}
+    having = [node_id for node_id, name in written.items() if name]
+    for node_id in sorted(written.keys() - having) if having else ():
+        yield AUTHORIZERS_DIFFER.found(
+            f"{AUTHORIZER} of node {node_id}",
+            f"The file of node {node_id} has no {AUTHORIZER}, which that of {nodes(having)} has. After a restart, node "
+            f"{node_id} serves every client that reaches it, whatever the ACLs say.",
+            severity=BLOCKER,
+        )
+    yield from _differing(found, having, AUTHORIZER, str.strip)
+
+
+def _authorizer_settings(found: NextStart) -> Iterator[Finding]:
+    """Compare what StandardAuthorizer reads, where there is an authorizer (others read it too)."""
+    having = [node_id for node_id, config in sorted(found.configs.items()) if config.get(AUTHORIZER, "").strip()]
+    yield from _differing(found, having, _SUPER_USERS, lambda text: _names(text, ";"))
+    yield from _differing(found, having, _ALLOW_EVERYONE, lambda text: text.strip().lower() or "false")
+    roles = {node.node_id: node.roles for node in found.cluster.nodes}
+    for same in dict.fromkeys(roles.values()):  # a node has the listeners of its roles
+        alike = [node_id for node_id in having if roles.get(node_id) == same]
+        yield from _differing(found, alike, EARLY_START, lambda text: _names(text, ","))
+
+
+def _differing(
+    found: NextStart, node_ids: Iterable[int], name: str, read: Callable[[str], object]
+) -> Iterator[Finding]:
+    by_value: defaultdict[object, list[int]] = defaultdict(list)
+    for node_id in node_ids:
+        if not is_reference(line := found.configs[node_id].get(name, "")):
+            by_value[read(line)].append(node_id)
+    if len(by_value) > 1:
+        lines = {ids[0]: found.configs[ids[0]].get(name, "").strip() for ids in by_value.values()}
+        listed = "; ".join(f"{nodes(ids)}: {lines[ids[0]] or 'empty'}" for ids in by_value.values())
+        yield AUTHORIZERS_DIFFER.found(
+            name,
+            f"{name} differs between the files of nodes ({listed}). After a restart, the answer to a request depends "
+            "on the node that receives it.",
+            severity=WARNING,
+        )
+
+
+def _names(text: str, separator: str) -> frozenset[str]:
+    return frozenset(name for part in text.split(separator) if (name := part.strip()))
+
+
 def _inventory(found: NextStart) -> Iterator[Finding]:
     """The inventory decides which process a run stops, and the file as which node it starts again."""
     for node in found.cluster.nodes:
@@ -375,6 +434,10 @@ BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
     "inter.broker.listener.name": _inter_broker_listeners,
     "security.inter.broker.protocol": _inter_broker_listeners,
     "advertised.listeners": _inter_broker_listeners,
+    AUTHORIZER: _authorizers,
+    _SUPER_USERS: _authorizer_settings,
+    _ALLOW_EVERYONE: _authorizer_settings,
+    EARLY_START: _authorizer_settings,
     "listeners": _addresses,
     "cluster.id (meta.properties)": _cluster_ids,
     "directory.id (meta.properties)": _directory_ids,
@@ -383,7 +446,6 @@ BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
 """Setting, or value of meta.properties → the function that compares it between the nodes, or with the inventory."""
 PER_NODE: Mapping[str, str] = {
     "listener.security.protocol.map": "Each node maps its own names. A wrong protocol fails at the first connection.",
-    "early.start.listeners": "Of the node's own listeners.",
     "sasl.mechanism.controller.protocol": "The client's choice among the mechanisms of the controllers.",
     "sasl.mechanism.inter.broker.protocol": "The client's choice among the mechanisms of the brokers.",
     "controller.quorum.auto.join.enable": "Only of the controller that joins.",

@@ -7,9 +7,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+from kafka_rollout.base.durations import iso
 from kafka_rollout.base.findings import INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.config_values import same_value
+from kafka_rollout.model.access_settings import decides_access, is_secret_access
+from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
 from kafka_rollout.model.host_state import StartFile, StartFileKind
 
@@ -23,14 +25,21 @@ FILE_NOT_READ = FindingCode(
 FILE_CHANGES_DATA = FindingCode(
     "FILE-CHANGES-DATA",
     WARNING,
-    "A changed line of a node's file can delete records, or moves its directories, when the node restarts.",
-    f"Check the line: deleted records do not come back. {_APPROVE}",
+    "A changed line of a node's file can lose records, or moves its directories, when the node restarts.",
+    f"Check the line: lost records do not come back. {_APPROVE}",
 )
 FILE_CHANGES_MEMBERSHIP = FindingCode(
     "FILE-CHANGES-MEMBERSHIP",
     WARNING,
     "A changed line of a node's file changes who the node is, or how the other nodes reach it, when it restarts.",
     f"Check that every other node expects it. {_APPROVE}",
+)
+FILE_CHANGES_ACCESS = FindingCode(
+    "FILE-CHANGES-ACCESS",
+    WARNING,
+    "A changed line of a node's file changes who may do what, when the node restarts: an authorizer, super users, a "
+    "protocol of a listener, how clients prove who they are.",
+    f"Check that the line gives nobody more access than intended. {_APPROVE}",
 )
 FILE_CHANGED = FindingCode(
     "FILE-CHANGED",
@@ -49,18 +58,26 @@ PENDING_CHECK = Check(
     "pending-configuration",
     "Files that changed since the processes started",
     "restart.md#what-the-restart-brings-into-effect",
-    (FILE_CHANGES_DATA, FILE_CHANGES_MEMBERSHIP, FILE_NOT_READ, FILE_CHANGED, FILE_CHANGE_UNKNOWN),
+    (
+        FILE_CHANGES_ACCESS,
+        FILE_CHANGES_DATA,
+        FILE_CHANGES_MEMBERSHIP,
+        FILE_NOT_READ,
+        FILE_CHANGED,
+        FILE_CHANGE_UNKNOWN,
+    ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
     needs=(Need.NODES, Need.CONFIGS),
     examines=Examined.CONFIGS,
 )
-NEEDS_APPROVAL = frozenset({FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})
+NEEDS_APPROVAL = frozenset({FILE_CHANGES_ACCESS.text, FILE_CHANGES_DATA.text, FILE_CHANGES_MEMBERSHIP.text})
 """Codes of changes that no run brings into effect unless the approved plan has them."""
 _SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
+_DEFAULT, _UNQUOTED = "the default", "as in the file"
 _STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
 _WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
-# More of these deletes less. -1: without a limit.
+# More of these loses less. -1: without a limit.
 _LIMITS = frozenset(
     {
         "log.retention.ms",
@@ -75,14 +92,22 @@ _LIMITS = frozenset(
         "offsets.retention.minutes",
         "transactional.id.expiration.ms",
         "producer.id.expiration.ms",
+        "min.insync.replicas",
+        "default.replication.factor",
+        "offsets.topic.replication.factor",
+        "share.coordinator.state.topic.min.isr",
+        "share.coordinator.state.topic.replication.factor",
+        "transaction.state.log.min.isr",
+        "transaction.state.log.replication.factor",
     }
 )
+_UNCLEAN = "unclean.leader.election.enable"
 _DATA = _LIMITS | {
     "log.cleanup.policy",
     "log.dirs",
     "log.dir",
     "metadata.log.dir",
-    "unclean.leader.election.enable",
+    _UNCLEAN,
     "remote.log.storage.system.enable",
 }
 _MEMBERSHIP = frozenset(
@@ -96,9 +121,6 @@ _MEMBERSHIP = frozenset(
         "controller.listener.names",
         "listeners",
         "advertised.listeners",
-        "listener.security.protocol.map",
-        "inter.broker.listener.name",
-        "security.inter.broker.protocol",
         "broker.rack",
     }
 )
@@ -127,14 +149,14 @@ class _Change(NamedTuple):
 def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[Finding]:
     """Yield one finding for each change, with the nodes of which it is true.
 
-    Secrets and values of config providers cannot be compared. A dynamic value counts more than the file, so its line
-    changes nothing. DescribeConfigs does not show whether a setting without a value is a secret, so no line of such a
-    setting is quoted.
+    Secrets and values of config providers cannot be compared: those that decide access count as changed with their
+    file. A dynamic value counts more than the file, so its line changes nothing. DescribeConfigs does not show whether
+    a setting without a value is a secret, so no line of such a setting is quoted, except those known not to be one.
     """
     found: defaultdict[_Change, list[int]] = defaultdict(list)
     for node_id in sorted(restarted):
         if node_id in seen.in_use and node_id in seen.configs:
-            for change in _changes(seen.configs[node_id], seen.in_use[node_id]):
+            for change in _changes(seen.configs[node_id], seen.in_use[node_id], _file_changed_at(seen, node_id)):
                 found[change].append(node_id)
     changed = {node_id for node_ids in found.values() for node_id in node_ids}
     for change, node_ids in sorted(found.items()):
@@ -153,18 +175,36 @@ def _sentence(change: _Change, node_ids: Collection[int]) -> str:
 
 
 def _code_of(change: _Change) -> FindingCode:
+    if decides_access(change.name):
+        return FILE_CHANGES_ACCESS
     if change.name in _MEMBERSHIP:
         return FILE_CHANGES_MEMBERSHIP
-    return FILE_CHANGES_DATA if change.name in _DATA and _can_delete(change) else FILE_NOT_READ
+    return FILE_CHANGES_DATA if change.name in _DATA and _can_lose(change) else FILE_NOT_READ
 
 
-def _can_delete(change: _Change) -> bool:
-    """A higher limit deletes less. A value that is not a number is not compared."""
+def _can_lose(change: _Change) -> bool:
+    """A higher limit loses less. A value that is not a number is not compared."""
+    if change.name == _UNCLEAN:  # false is also the default
+        return change.after != _DEFAULT and not same_value(change.after, "false", ValueType.BOOLEAN)
     if change.name not in _LIMITS or not change.after.lstrip("-").isdecimal():
         return True
     if change.after == "-1":
         return False
     return not change.before.isdecimal() or int(change.after) < int(change.before)
+
+
+def _is_newer(file: StartFile, started_at: float | None) -> bool:
+    if file.changed_at is None or started_at is None:
+        return False
+    margin = _WRITES_IDENTITY_S if file.kind is StartFileKind.IDENTITY else _STARTS_WITHIN_S
+    return file.changed_at > started_at + margin
+
+
+def _file_changed_at(seen: SinceStart, node_id: int) -> float | None:
+    """Return when server.properties was changed; None if not since the start, or unknown, which has its own finding."""
+    started_at = seen.started_at.get(node_id)
+    files = (file for file in seen.files.get(node_id, ()) if file.kind is StartFileKind.CONFIGURATION)
+    return max((file.changed_at or 0.0 for file in files if _is_newer(file, started_at)), default=None)
 
 
 def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[int]) -> Iterator[Finding]:
@@ -177,8 +217,7 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
             if file.changed_at is None or started_at is None:
                 unknown.setdefault(node_id, []).append(file.path)
                 continue
-            margin = _WRITES_IDENTITY_S if file.kind is StartFileKind.IDENTITY else _STARTS_WITHIN_S
-            if file.changed_at <= started_at + margin:
+            if not _is_newer(file, started_at):
                 continue
             is_configuration = file.kind is StartFileKind.CONFIGURATION
             if is_configuration and node_id in compared:
@@ -209,17 +248,31 @@ def _files(restarted: Collection[int], seen: SinceStart, compared: Collection[in
         )
 
 
-def _changes(lines: Mapping[str, str], used: Mapping[str, Setting]) -> Iterator[_Change]:
+def _changes(lines: Mapping[str, str], used: Mapping[str, Setting], changed_at: float | None) -> Iterator[_Change]:
+    def after(name: str, line: str) -> str:
+        """A secret is not shown; with the time, a later change of it is another finding."""
+        if not is_secret_access(name):
+            return line
+        return _UNQUOTED if changed_at is None else f"{_UNQUOTED} of {iso(changed_at)}"
+
     for name, setting in used.items():
         line = lines.get(name, lines.get(_SYNONYMS.get(name, "")))
-        if setting.value == HIDDEN or setting.source in _DYNAMIC or (line is not None and is_reference(line)):
+        if setting.source in _DYNAMIC:
             continue
-        if line is not None and not same_value(line, setting.value or "", setting.type):
-            can_be_secret = setting.value is None and name not in _DATA | _MEMBERSHIP
-            yield _Change(name, _shown(setting.value), "as in the file" if can_be_secret else line)
+        if setting.value == HIDDEN or (line is not None and is_reference(line)):
+            if decides_access(name) and line is None:
+                yield _Change(name, _shown(setting.value), _DEFAULT)
+            elif decides_access(name) and line is not None and changed_at is not None:
+                yield _Change(name, _shown(setting.value), after(name, line))
+        elif line is not None and not same_value(line, setting.value or "", setting.type):
+            is_known = setting.value is not None or name in _DATA | _MEMBERSHIP or decides_access(name)
+            yield _Change(name, _shown(setting.value), after(name, line) if is_known else _UNQUOTED)
         elif line is None and setting.source is ConfigSource.FILE:
-            yield _Change(name, _shown(setting.value), "the default")
+            yield _Change(name, _shown(setting.value), _DEFAULT)
+    for name, line in lines.items():  # Kafka lists those of a listener or an authorizer only where it has read a line
+        if name not in used and decides_access(name) and line.strip():
+            yield _Change(name, _shown(None), after(name, line))
 
 
 def _shown(value: str | None) -> str:
-    return "empty" if value in {None, ""} else str(value)
+    return "hidden" if value == HIDDEN else str(value or "empty")

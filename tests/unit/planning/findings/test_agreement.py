@@ -229,6 +229,51 @@ def test_a_broker_replicates_through_a_listener_that_the_others_have() -> None:
     assert _told(_configs(n4=own, n5={"listeners": own["listeners"]})) == []
 
 
+_SECURED = {"authorizer.class.name": "a.StandardAuthorizer", "super.users": "User:a;User:b"}
+
+
+def _secured(**changed: Mapping[str, str]) -> dict[int, dict[str, str]]:
+    return {node_id: lines | _SECURED | changed.get(f"n{node_id}", {}) for node_id, lines in _configs().items()}
+
+
+@pytest.mark.parametrize("node_id", [3, 4], ids=["a controller", "a broker"])
+def test_a_node_without_the_authorizer_of_the_others_is_a_blocker(node_id: int) -> None:
+    (found,) = _found(_secured(**{f"n{node_id}": {"authorizer.class.name": " "}}))
+    assert (found.code, found.severity, found.subject) == (
+        "AUTHORIZERS-DIFFER",
+        Severity.BLOCKER,
+        f"authorizer.class.name of node {node_id}",
+    )
+    assert f"After a restart, node {node_id} serves every client" in found.sentence
+    assert _told(_secured(n4={"authorizer.class.name": "${env:CLASS}"})) == [], "unknown, with a finding of its own"
+
+
+@pytest.mark.parametrize(
+    ("name", "line", "same"),
+    [
+        ("authorizer.class.name", "com.example.Other", "a.StandardAuthorizer "),
+        ("super.users", "User:a;User:b;User:mallory", " User:b ; User:a;"),
+        ("allow.everyone.if.no.acl.found", "TRUE", "false"),
+        ("early.start.listeners", "PLAINTEXT", ""),
+    ],
+)
+def test_what_the_authorizers_decide_by_is_compared_between_nodes(name: str, line: str, same: str) -> None:
+    (found,) = _found(_secured(n5={name: line}))
+    assert (found.code, found.severity, found.subject) == ("AUTHORIZERS-DIFFER", Severity.WARNING, name)
+    assert f"node 5: {line}" in found.sentence
+    assert _told(_secured(n5={name: same})) == []
+    assert _told(_secured(n5={name: "${env:X}"})) == []
+
+
+def test_early_listeners_are_those_of_brokers_or_of_controllers() -> None:
+    early = {f"n{node_id}": {"early.start.listeners": "CONTROLLER"} for node_id in (1, 2, 3)}
+    assert _told(_secured(**early)) == []
+
+
+def test_without_an_authorizer_its_settings_have_no_meaning() -> None:
+    assert _told(_configs(n4={"super.users": "User:a", "allow.everyone.if.no.acl.found": "true"})) == []
+
+
 @pytest.mark.parametrize("written", ["04", "+4", " 4 "])
 def test_a_node_id_is_the_number_that_java_reads(written: str) -> None:
     assert _told(_configs(n4={"node.id": written})) == []
@@ -282,7 +327,15 @@ def test_addresses_are_read_as_kafka_writes_them() -> None:
 @pytest.mark.parametrize("release", sorted(load_catalogue(INCLUDE)), ids=str)
 def test_every_setting_about_other_nodes_is_compared_or_has_a_reason_why_not(release: Any) -> None:
     """A new release can bring one: its author decides here whether nodes must agree about it."""
-    words = ("controller.listener", "controller.quorum", "inter.broker", "listener", "node.id", "process.roles")
+    words = (
+        "authorizer",
+        "controller.listener",
+        "controller.quorum",
+        "inter.broker",
+        "listener",
+        "node.id",
+        "process.roles",
+    )
     own = ("remote.log.metadata.manager.listener.name", "control.plane.listener.name", "inter.broker.protocol.version")
     names = {name for name in load_catalogue(INCLUDE).get(release).config_names if any(word in name for word in words)}
     assert names - BETWEEN_NODES.keys() - PER_NODE.keys() - set(own) == set()

@@ -112,9 +112,21 @@ def test_a_controller_whose_values_kafka_does_not_show_is_no_finding() -> None:
         ("process.roles", "broker", "broker,controller", "FILE-CHANGES-MEMBERSHIP"),
         ("listeners", "PLAINTEXT://:9092", "PLAINTEXT://:9093", "FILE-CHANGES-MEMBERSHIP"),
         ("num.io.threads", "8", "16", "FILE-NOT-READ"),
+        ("min.insync.replicas", "2", "1", "FILE-CHANGES-DATA"),
+        ("min.insync.replicas", "1", "2", "FILE-NOT-READ"),
+        ("default.replication.factor", "3", "1", "FILE-CHANGES-DATA"),
+        ("transaction.state.log.min.isr", "2", "1", "FILE-CHANGES-DATA"),
+        ("unclean.leader.election.enable", "false", "TRUE", "FILE-CHANGES-DATA"),
+        ("unclean.leader.election.enable", "true", "false", "FILE-NOT-READ"),
+        ("authorizer.class.name", "a.StandardAuthorizer", "", "FILE-CHANGES-ACCESS"),
+        ("ssl.client.auth", "required", "none", "FILE-CHANGES-ACCESS"),
+        ("listener.name.external.ssl.client.auth", "required", "none", "FILE-CHANGES-ACCESS"),
+        ("sasl.enabled.mechanisms", "SCRAM-SHA-512", "SCRAM-SHA-512,PLAIN", "FILE-CHANGES-ACCESS"),
+        ("principal.builder.class", None, "com.example.Everybody", "FILE-CHANGES-ACCESS"),
+        ("listener.security.protocol.map", "A:SASL_SSL", "A:PLAINTEXT", "FILE-CHANGES-ACCESS"),
     ],
 )
-def test_a_change_that_deletes_data_or_changes_membership_has_a_stronger_word(
+def test_a_change_that_deletes_data_or_changes_membership_or_access_has_a_stronger_word(
     name: str, before: str | None, after: str, code: str
 ) -> None:
     used = {name: Setting(before, FILE if before else DEFAULT)}
@@ -123,6 +135,61 @@ def test_a_change_that_deletes_data_or_changes_membership_has_a_stronger_word(
     strong = code != "FILE-NOT-READ"
     assert {one.severity for one in found} == {Severity.WARNING if strong else Severity.INFO}
     assert len(found) == (2 if strong else 1), "each node's change is approved on its own"
+
+
+@pytest.mark.parametrize(
+    ("name", "line"),
+    [
+        ("super.users", "User:admin;User:mallory"),
+        ("allow.everyone.if.no.acl.found", "true"),
+        ("listener.name.external.ssl.client.auth", "none"),
+        ("listener.name.external.plain.sasl.server.callback.handler.class", "com.example.Anybody"),
+    ],
+)
+def test_a_new_line_about_access_that_the_process_does_not_list_is_a_change(name: str, line: str) -> None:
+    """Kafka lists settings that are not its own, and those of a listener, only where the process has read a line."""
+    (found,) = findings({1: {name: line}}, {"1": {"num.io.threads": Setting("8", DEFAULT)}})
+    assert (found.code, found.subject) == ("FILE-CHANGES-ACCESS", f"{name}={line} of node 1")
+    assert found.sentence == f"{name} of node 1 is empty now, and {line} after the restart."
+
+
+def test_a_removed_line_about_access_is_a_change_although_its_value_is_hidden() -> None:
+    (found,) = findings({1: {}}, {"1": {"super.users": Setting(HIDDEN, FILE)}})
+    assert (found.code, found.sentence) == (
+        "FILE-CHANGES-ACCESS",
+        "super.users of node 1 is hidden now, and the default after the restart.",
+    )
+
+
+def test_a_line_about_access_that_cannot_be_compared_counts_as_changed_with_its_file() -> None:
+    used = {"1": {"super.users": Setting(HIDDEN, FILE), "ssl.client.auth": Setting("required", FILE)}}
+    files = {1: (_file(StartFileKind.CONFIGURATION, 2000.0),)}
+    lines = {1: {"super.users": "User:admin", "ssl.client.auth": "${env:AUTH}"}}
+    assert findings(lines, used, files=files, started_at={1: 3000.0}) == []
+    found = findings(lines, used, files=files, started_at={1: 1000.0})
+    assert [(one.code, one.subject) for one in found] == [
+        ("FILE-CHANGES-ACCESS", "ssl.client.auth=${env:AUTH} of node 1"),
+        ("FILE-CHANGES-ACCESS", "super.users=User:admin of node 1"),
+    ]
+
+
+def test_a_login_of_a_listener_is_a_change_of_access_and_is_not_quoted() -> None:
+    name = "listener.name.external.plain.sasl.jaas.config"
+    line = 'Plain required user_mallory="never-shown";'
+    (new,) = findings({1: {name: line}}, {"1": {}})
+    hidden = {"1": {name: Setting(HIDDEN, FILE)}}
+    edited = [
+        found
+        for at in (2000.0, 2001.0)
+        for files in [{1: (_file(StartFileKind.CONFIGURATION, at),)}]
+        for found in findings({1: {name: line}}, hidden, files=files, started_at={1: 1000.0})
+    ]
+    assert [(one.code, one.subject) for one in (new, *edited)] == [
+        ("FILE-CHANGES-ACCESS", f"{name}=as in the file of node 1"),
+        ("FILE-CHANGES-ACCESS", f"{name}=as in the file of 1970-01-01T00:33:20Z of node 1"),
+        ("FILE-CHANGES-ACCESS", f"{name}=as in the file of 1970-01-01T00:33:21Z of node 1"),
+    ], "a secret that is changed again is another finding"
+    assert not any("never-shown" in one.sentence for one in (new, *edited))
 
 
 def _file(kind: StartFileKind, changed_at: float | None, path: str = "/etc/kafka/x") -> StartFile:
