@@ -110,6 +110,8 @@ class _Seen:
             self.take(name, labels, value)
             if name in _ONCE or name in COUNTERS:
                 read = labels.get("version", value) if name in ("app", "java") else value
+                if name == "java":  # one agent can say `17` and the whole text of the same version
+                    read = _java_version(str(read))
                 if self.single.setdefault(name, read) != read:
                     raise ValueError(f"it has several values, {self.single[name]} and {read}")
         except _UNREADABLE as error:

@@ -190,6 +190,9 @@ def test_a_value_that_cannot_be_read_is_unknown_and_the_others_are_not(
 
 def test_an_early_release_of_java_has_a_version(serve: Serve) -> None:
     assert NodeMetricsReader().read(serve(f'{LEVEL}jvm_info{{version="25-ea+12"}} 1.0\n')).java_version == 25
+    both = f'{LEVEL}jvm_info{{version="17.0.15+6-Debian-1"}} 1.0\njvm_runtime_info{{version="17"}} 1.0\n'
+    read = NodeMetricsReader().read(serve(both))
+    assert (read.java_version, read.unreadable) == (17, ())
 
 
 @pytest.mark.parametrize(
