@@ -111,9 +111,14 @@ def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) ->
     # The SSH user cannot see every file.
     assert [one for one in pending_findings(ids, seen) if one.code != "FILE-CHANGE-UNKNOWN"] == []
     node = world.spec.controllers[0]
-    lines = {**seen.configs[node.node_id], "num.io.threads": "3", "log.retention.bytes": "1"}
+    new = {"num.io.threads": "3", "log.retention.bytes": "1", "allow.everyone.if.no.acl.found": "true"}
+    lines = seen.configs[node.node_id] | new
     changed = pending_findings({node.node_id}, replace(seen, configs={node.node_id: lines}))
-    assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {"FILE-NOT-READ", "FILE-CHANGES-DATA"}
+    assert {one.code for one in changed} - {"FILE-CHANGE-UNKNOWN"} == {
+        "FILE-NOT-READ",
+        "FILE-CHANGES-DATA",
+        "FILE-CHANGES-ACCESS",
+    }
     assert world.admin.settings_in_use(node, ["num.io.threads"]).keys() == {"num.io.threads"}
 
 
