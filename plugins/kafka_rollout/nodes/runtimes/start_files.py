@@ -25,6 +25,7 @@ _OF_SCRIPT = "bin/../"
 _URL = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]+://\S*", re.IGNORECASE)
 _PATH = re.compile(r"(?:^|[=:,;\"'\s(])(?:file:)?(?://(?=/))?(/[^/\s,;:=\"'*)(}][^\s,;:=\"'*)(}]*)")
 _SECRET = re.compile(r"password|secret|credential|jaas|token|license|user\.info|\.key$", re.IGNORECASE)
+_OF_FILE = re.compile(r"(file|path|location|store)$", re.IGNORECASE)  # `…jmxremote.password.file` names a file
 _REFERENCE = re.compile(r"\$\{[^:}]+:(/[^:}]+)")
 _KEY_TAB = re.compile(r"keyTab\s*=\s*\"?(/[^\";\s]+)")
 
@@ -77,7 +78,7 @@ def all_start_paths(
         (environment, True),
         (own[: own.index(MAIN_CLASS)] if end < len(process) else own, False),
     ):
-        options = (one for one in arguments if not one.startswith(_WRITTEN) and not _SECRET.search(one))
+        options = (one for one in arguments if not one.startswith(_WRITTEN) and not _has_secret(one))
         yield from ((StartFileKind.JVM, path, is_of_unit) for one in options for path in paths_in(one))
     yield from ((StartFileKind.NAMED, path, False) for path in _paths_of_settings(config))
 
@@ -87,6 +88,16 @@ def paths_in(text: str) -> list[str]:
     return [path.rstrip("/") for path in _PATH.findall(_URL.sub("", text))]
 
 
+def _has_secret(option: str) -> bool:
+    """Return whether the value of an option is a secret, by its name alone: a path can contain any word."""
+    name, equals, _ = option.partition("=")
+    return bool(equals) and _is_secret(name)
+
+
+def _is_secret(name: str) -> bool:
+    return _SECRET.search(name) is not None and _OF_FILE.search(name) is None
+
+
 def _paths_of_settings(config: Mapping[str, str]) -> Iterable[str]:
     """The files of config providers, key tabs, and the paths in values that are no secrets."""
     directories = set(log_directories(config))
@@ -94,5 +105,5 @@ def _paths_of_settings(config: Mapping[str, str]) -> Iterable[str]:
         yield from _REFERENCE.findall(value)
         if key.endswith("jaas.config"):
             yield from _KEY_TAB.findall(value)
-        if not _SECRET.search(key) and key not in ("log.dirs", "log.dir", "metadata.log.dir"):
+        if not _is_secret(key) and key not in ("log.dirs", "log.dir", "metadata.log.dir"):
             yield from (path for path in paths_in(_REFERENCE.sub("", value)) if path not in directories)

@@ -19,7 +19,10 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
 
-_PROPERTIES = "FragmentPath,DropInPaths,EnvironmentFiles,ExecStartPre,ExecStart,ExecStop,WorkingDirectory"
+_PROPERTIES = (
+    "FragmentPath,DropInPaths,EnvironmentFiles,ExecCondition,ExecStartPre,ExecStart,ExecStartPost,ExecStop,"
+    "WorkingDirectory"
+)
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
