@@ -67,7 +67,7 @@ AUTHORIZERS_DIFFER = FindingCode(
     "AUTHORIZERS-DIFFER",
     (BLOCKER, WARNING),
     "What the authorizer decides by differs between the files of nodes. A blocker for a node without the authorizer "
-    "that other nodes have.",
+    "that other nodes of its roles have.",
     f"Write the same {AUTHORIZER}, {' and '.join(AUTHORIZER_SETTINGS)} into the files of all nodes, and the same "
     f"{EARLY_START} into those of nodes with the same roles.",
 )
@@ -310,15 +310,20 @@ def _inter_broker_name(config: Mapping[str, str]) -> str | None:
 
 
 def _authorizers(found: NextStart) -> Iterator[Finding]:
-    """A node decides about the requests that it receives by its own file alone. Without an authorizer it allows all."""
+    """A node decides about the requests that it receives by its own file alone. Without an authorizer it allows all.
+
+    Where no node of the same roles has one, that can be meant: an authorizer of others for the brokers alone.
+    """
     written = {node_id: config.get(AUTHORIZER, "").strip() for node_id, config in sorted(found.configs.items())}
     having = [node_id for node_id, name in written.items() if name]
+    roles = {node.node_id: node.roles for node in found.cluster.nodes}
+    secured = {roles.get(node_id) for node_id in having}
     for node_id in sorted(written.keys() - having) if having else ():
         yield AUTHORIZERS_DIFFER.found(
             f"{AUTHORIZER} of node {node_id}",
             f"The file of node {node_id} has no {AUTHORIZER}, which that of {nodes(having)} has. After a restart, node "
             f"{node_id} serves every client that reaches it, whatever the ACLs say.",
-            severity=BLOCKER,
+            severity=BLOCKER if roles.get(node_id) in secured else WARNING,
         )
     yield from _differing(found, having, AUTHORIZER, str.strip)
 

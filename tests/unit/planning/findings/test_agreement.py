@@ -248,6 +248,13 @@ def test_a_node_without_the_authorizer_of_the_others_is_a_blocker(node_id: int) 
     assert _told(_secured(n4={"authorizer.class.name": "${env:CLASS}"})) == [], "unknown, with a finding of its own"
 
 
+def test_an_authorizer_of_the_brokers_alone_is_a_warning_for_each_controller() -> None:
+    without = {"authorizer.class.name": ""}
+    found = _found(_secured(n1=without, n2=without, n3=without))
+    assert {(one.code, one.severity) for one in found} == {("AUTHORIZERS-DIFFER", Severity.WARNING)}
+    assert len(found) == 3
+
+
 @pytest.mark.parametrize(
     ("name", "line", "same"),
     [
