@@ -275,6 +275,26 @@ def test_what_the_unit_names_is_read_too(host: Host) -> None:
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ReadWritePaths=/var/log HOME/kafka/logs", [SWITCHED]),
+        ("ReadWritePaths=-HOME/kafka/logs HOME/kafka HOME/kafka/", []),
+        ("ReadOnlyPaths=+HOME/kafka/logs", [SWITCHED]),
+        ("BindPaths=HOME/kafka/logs:/logs:rbind", [SWITCHED]),
+        ("BindPaths=HOME/data:HOME/kafka/logs", []),
+        ("LoadCredential=token:HOME/kafka/logs/token", [SWITCHED]),
+        ("InaccessiblePaths=HOME/kafka/logs", [SWITCHED]),
+    ],
+)
+def test_a_path_without_which_systemd_makes_no_sandbox_is_followed(
+    host: Host, line: str, expected: list[tuple[str, str]]
+) -> None:
+    host.write(f"kafka_2.13-{OLD}/logs/token")
+    found = host.findings(host.read({}, *CONFIGURATION.split(), unit=f"{line}\n"))
+    assert shown(found) == expected
+
+
+@pytest.mark.parametrize(
     ("script", "library", "expected"),
     [
         ("HOME/kafka/bin/kafka-server-start.sh", "HOME/kafka_2.13-3.9.1/bin/../libs/kafka_2.13-3.9.1.jar", []),

@@ -19,9 +19,16 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
 
+# Without one of these paths, systemd ends the start before its first program (226/NAMESPACE, 243/CREDENTIALS).
+_SANDBOX = frozenset(
+    {
+        *("ReadWritePaths", "ReadOnlyPaths", "InaccessiblePaths", "ExecPaths", "NoExecPaths"),
+        *("BindPaths", "BindReadOnlyPaths", "LoadCredential", "RootDirectory"),
+    }
+)
 _PROPERTIES = (
     "FragmentPath,DropInPaths,EnvironmentFiles,ExecCondition,ExecStartPre,ExecStart,ExecStartPost,ExecStop,"
-    "WorkingDirectory"
+    f"WorkingDirectory,{','.join(sorted(_SANDBOX))}"
 )
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
@@ -117,6 +124,10 @@ def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[tuple[S
         elif name == "WorkingDirectory" and paths_in(value.lstrip("!-")):
             directory = value.lstrip("!-").rstrip("/")
             found.append((StartFileKind.UNIT, directory, True))
+        elif name in _SANDBOX:  # `-` before a path: it can be missing; the source of a mount is before the first colon
+            words = [word.rpartition(":")[2] if name == "LoadCredential" else word for word in value.split()]
+            paths = [word.lstrip("+").partition(":")[0].rstrip("/") for word in words if not word.startswith("-")]
+            found += [(StartFileKind.UNIT, path, True) for path in paths if path.startswith("/") and path != "/"]
         for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
             found += _names_of_command(match[1])
     return found, directory
