@@ -6,7 +6,6 @@ key are rejected. `make reference` writes cluster.schema.json and docs/inventory
 
 from __future__ import annotations
 
-import ipaddress
 import json
 import re
 from collections import Counter
@@ -33,6 +32,7 @@ from pydantic import (
 )
 
 from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.loopback import is_loopback
 from kafka_rollout.base.outside_text import MOST_INT32
 from kafka_rollout.base.system.files import read_regular
 from kafka_rollout.base.system.settings import Settings
@@ -322,10 +322,7 @@ def _check_local(node: NodeEntry) -> None:
 
 def _is_loopback(address: str) -> bool:
     host = urlsplit(address if "://" in address else f"//{address}").hostname or ""
-    try:
-        return host == "localhost" or ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False
+    return is_loopback(host)
 
 
 _KEYS = frozenset(

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import ipaddress
 import re
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.loopback import is_loopback
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.configs import DynamicConfigs, literal_settings, with_inventory_values
 from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
@@ -125,12 +125,12 @@ def find_escapes(config: Mapping[str, str], real_addresses: Collection[str]) -> 
 
     `real_addresses`: `host:port` of the real cluster's listeners and agents.
     """
-    ports = {address.rpartition(":")[2] for address in real_addresses if _is_loopback(_host(address))}
+    ports = {address.rpartition(":")[2] for address in real_addresses if is_loopback(_host(address))}
     found = []
     for key in _ADDRESS_KEYS:
         for address in _addresses_in(config.get(key, "")):
             port = address.rpartition(":")[2]
-            if not _is_loopback(_host(address)):
+            if not is_loopback(_host(address)):
                 found.append(f"{key} contains {address}, which is not a loopback address.")
             elif address in real_addresses or port in ports:
                 found.append(f"{key} contains {address}, which the real cluster uses.")
@@ -239,12 +239,3 @@ def _addresses_in(value: str) -> list[str]:
 
 def _host(address: str) -> str:
     return address.rpartition(":")[0].strip("[]")
-
-
-def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
-    try:
-        return ipaddress.ip_address(host).is_loopback
-    except ValueError:
-        return False

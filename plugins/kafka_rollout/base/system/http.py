@@ -14,6 +14,7 @@ from typing import Any
 
 import httpx
 
+from kafka_rollout.base.loopback import is_loopback
 from kafka_rollout.base.system.links import shut_after
 
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs the URL of each request
@@ -32,20 +33,19 @@ def http_client(
 ) -> Iterator[httpx.Client]:
     """Yield the client of the server at `url`.
 
-    `through`: the transport for addresses of loopback. `proxied`: the server can be on the Internet, so an https URL is
-    reached through the proxy of the environment, which sees only the encrypted connection. A proxy sees the credentials
-    of an http URL, so that is never proxied.
+    `through`: the transport for a server at loopback, which is that of a node. `proxied`: the server can be on the
+    Internet, so an https URL is reached through the proxy of the environment, which sees only the encrypted connection.
+    A proxy sees the credentials of an http URL, so that is never proxied.
     """
     encrypted = httpx.URL(url).scheme == "https"
     if not encrypted:  # httpx would load all certificates each time: 15 ms, for each agent of each node
         verify = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)  # trusts no server
-    mounts = {} if through is None else dict.fromkeys(("all://127.0.0.1", "all://localhost"), through)
     with httpx.Client(
         timeout=timeout_s,
         verify=verify,
         auth=auth,
         headers=headers,
-        mounts=mounts,
+        transport=through if is_loopback(httpx.URL(url).host) else None,
         trust_env=proxied and encrypted,
         follow_redirects=False,
     ) as client:
