@@ -27,7 +27,7 @@ nodes:
 - {id: 1, name: broker-1, roles: [broker], broker_address: "kafka-1:9092", host: kafka-1}
 - {id: 2, name: broker-2, roles: [broker], broker_address: "kafka-2:9092", host: kafka-2}
 - {id: 101, name: controller-101, roles: [controller], controller_address: "kafka-2:9093", host: kafka-2,
-   service: {unit: controller, configuration_file: /etc/kafka/controller.properties}}
+   service: {unit: controller, symlink: /opt/controller, configuration_file: /etc/kafka/controller.properties}}
 """
 LOCAL = """
 name: laptop
@@ -53,7 +53,10 @@ def test_each_different_file_is_printed_once_with_its_hosts(capsys: pytest.Captu
     copies = RehearsalRights("kafka", DATA).all()
     broker = [*HostRights(ServiceSpec(host="kafka-1")).all(DATA), *copies]
     controller = ServiceSpec(
-        host="kafka-2", unit="controller.service", configuration_file="/etc/kafka/controller.properties"
+        host="kafka-2",
+        unit="controller.service",
+        symlink="/opt/controller",
+        configuration_file="/etc/kafka/controller.properties",
     )
     both = sudoers_file("rollout", [*broker, *HostRights(controller).all(DATA), *copies])
     assert capsys.readouterr().out == f"# kafka-1\n{sudoers_file('rollout', broker)}\n# kafka-2\n{both}\n"
