@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from functools import cache
+from functools import cache, partial
 from threading import Lock
 
 from kafka_rollout.base import wording as words
@@ -36,7 +36,7 @@ from kafka_rollout.planning.findings.hosts import CLOCK_SKEW_S
 from kafka_rollout.preparation.frozen_plan import check_plan
 from kafka_rollout.roll.gate_checks import check_stop_is_safe, load_before_stop, observe_all
 from kafka_rollout.roll.metadata_logs import make_readable
-from kafka_rollout.roll.stop import check_batch, prepare_stop, refuse_unsafe_node_stop
+from kafka_rollout.roll.stop import check_batch, prepare_stop, refuse_unread, refuse_unsafe_node_stop
 from kafka_rollout.run.events import ApprovalOf
 
 _METADATA_LOGS = Lock()  # Kafka's classes for metadata logs run in one JVM
@@ -85,12 +85,13 @@ def replace_nodes(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]
                 _refuse_unexplained_absence(NodeRun(run, release_step, node))
         begun = False  # a pause does not begin between the drains of a batch
         whole, gates = cache(lambda: observe(run.ports)), cache(lambda: observe_all(run.ports))
+        read = cache(partial(refuse_unread, run, release_step, stopping)) if len(nodes) > 1 else None
         for node in stopping:
             others = tuple(one for one in nodes if one != node)
             shared = (whole, gates) if others and not begun else None  # a drain changes the cluster
-            begun |= prepare_stop(NodeRun(run, release_step, node), others, has_begun=begun, shared=shared)
+            begun |= prepare_stop(NodeRun(run, release_step, node), others, has_begun=begun, read=read, shared=shared)
         if len(nodes) > 1 and stopping:
-            check_batch(run, release_step, nodes, stopping)
+            check_batch(run, release_step, nodes, stopping, has_begun=begun)
 
         def act(node: NodeSpec) -> None:
             if node in stopping:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Finding, Severity
@@ -77,14 +78,15 @@ def prepare_stop(
     together: tuple[NodeSpec, ...] = (),
     *,
     has_begun: bool = False,
+    read: Callable[[], None] | None = None,
     shared: Shared | None = None,
 ) -> bool:
     """Check findings and gate, record the node's state and run the operator's commands before a stop.
 
     Return whether it has commands. They can take an hour, so findings, gate and state are those after them. `together`:
-    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. `shared`: for the
-    first checks of a batch, which `check_batch` makes again before a node stops. Raises TransientError if the gate does
-    not pass; a repeated call runs the commands again.
+    the other nodes that stop at the same time; `has_begun`: the commands of one of them have run. `read`: the one
+    `refuse_unread` of a batch; `shared`: for its first checks. `check_batch` makes them again before a node stops.
+    Raises TransientError if the gate does not pass; a repeated call runs the commands again.
     """
     if stop_is_under_way(at):
         # A killed call decided and recorded the stop, so the state of the half-stopped node does not count. The other
@@ -96,42 +98,56 @@ def prepare_stop(
     gate = Gate(
         kind=GateKind.BEFORE_STOP, release_step=at.release_step, node=at.node, together=together, has_begun=has_begun
     )
-    _record_before_stop(at, _check_stop(at.run, gate, shared=shared))
+    read = read or partial(refuse_unread, at.run, at.release_step, (at.node,))
+    _record_before_stop(at, _check_stop(at.run, gate, read, shared=shared))
     has_commands = run_commands_before_stop(at)
     if has_commands:
         gate = replace(gate, has_begun=bool(together), is_prepared=True)  # check_batch checks a batch again
-        state = _check_stop(at.run, gate, within_s=SAFE_AGAIN_WITHIN_S)
+        state = _check_stop(at.run, gate, read, within_s=SAFE_AGAIN_WITHIN_S)
         _record_before_stop(at, state)
     return has_commands
+
+
+def refuse_unread(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec]) -> None:
+    """Raise RefusedError if the logs or the metadata have now what closes a rollback or what no approver has read.
+
+    Before the first stop of the release step, after a long pause, and before each controller. `nodes`: those that stop
+    next; one reading serves all of them.
+    """
+    events, key = run.history.events(), release_step.key
+    is_first = not has_stopped_in_step(events, key, since=run.ports.clock.now() - _CHECKED_S)
+    # The active controller accepts metadata of the newer release until the last one of that release stops.
+    reads_again = is_first or any(node.is_controller for node in nodes)
+    if is_rollback_step(run.plan, release_step):
+        refuse_closed(run, release_step, reads_again=reads_again)
+        return
+    if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
+        refuse_new_in_logs(run, release_step)
+    if reads_again:
+        refuse_new_losses(run)
+    if is_first:
+        refuse_new_in_metadata(run)
 
 
 def _check_stop(
     run: Run,
     gate: Gate,
+    read: Callable[[], None],
     *,
     within_s: float = 0.0,
     shared: Shared | None = None,
 ) -> ClusterState:
     """Return the state in which the node can be stopped now; raise if it cannot. `within_s`: seconds in which the gate
-    must pass; `shared`: as in `prepare_stop`."""
+    must pass; `read`, `shared`: as in `prepare_stop`."""
     release_step, node = gate.subject
     whole, observed = shared or (None, None)
-    events, key = run.history.events(), release_step.key
-    # The active controller accepts metadata of the newer release until the last one of that release stops.
-    since = run.ports.clock.now() - _CHECKED_S
-    reads_again = node.is_controller or not has_stopped_in_step(events, key, since=since)
     if is_rollback_step(run.plan, release_step):
-        refuse_closed(run, release_step, reads_again=reads_again)
+        read()
         _refuse_disagreement(NodeRun(run, release_step, node))
     else:
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
         refuse_unready(NodeRun(run, release_step, node))
-        if not has_stopped_in_step(events, key):  # later the upgraded brokers write records of the new release
-            refuse_new_in_logs(run, release_step)
-        if reads_again:
-            refuse_new_losses(run)
-        if not has_stopped_in_step(events, key, since=since):
-            refuse_new_in_metadata(run)
+        read()
     run.ports.runtime.bring(node, release_step.to_release)
     states: list[ClusterState] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
@@ -150,15 +166,24 @@ def _check_stop(
     return states[-1] if states else observe_again()
 
 
-def check_batch(run: Run, release_step: ReleaseStep, nodes: Sequence[NodeSpec], stopping: Sequence[NodeSpec]) -> None:
+def check_batch(
+    run: Run,
+    release_step: ReleaseStep,
+    nodes: Sequence[NodeSpec],
+    stopping: Sequence[NodeSpec],
+    *,
+    has_begun: bool = False,
+) -> None:
     """Check right before the stops that the nodes of a batch can be stopped together, and record the states of now.
 
     The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
-    run. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
+    run; `has_begun`: commands of a node have run, which can take hours. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
     """
     prepared = [node for node in stopping if not stop_is_under_way(NodeRun(run, release_step, node))]
     if prepared and not is_rollback_step(run.plan, release_step):
         refuse_new_blockers(run)
+    if prepared and has_begun:
+        refuse_unread(run, release_step, prepared)
     state = observe_all(run.ports)
     for node, seen in zip(nodes, check_stops_are_safe(run, nodes, state), strict=True):
         refuse_unsafe_node_stop(NodeRun(run, release_step, node), seen)

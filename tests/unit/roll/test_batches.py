@@ -14,10 +14,11 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
+from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe_some
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -38,6 +39,7 @@ from kafka_rollout.run.projections.open_batches import first_open_batch
 from kafka_rollout.run.step_events import BatchSplit, Started, Stopping
 from kafka_rollout.run.view import RunView
 from tests.fakes.cluster import R391, R431, FakeCluster, make_spec
+from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
@@ -372,3 +374,38 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
     assert roll_release_steps(Run(ports, ports.run.load_plan()), QUICK, continues=continues, on_progress=on_progress)
     assert events_of(ports.run.events(), BatchSplit)
     assert reasons[-2:] == ["Since the last pause, node 14 is done.", "Since the last pause, nodes 12, 15 are done."]
+
+
+@pytest.mark.parametrize("commands", [False, True])
+@pytest.mark.parametrize("direction", ["upgrade after a pause", "rollback"])
+def test_the_nodes_of_a_batch_share_one_reading_of_the_metadata_log(
+    ports: ClusterPorts,
+    cluster: FakeCluster,
+    plan: Plan,
+    monkeypatch: pytest.MonkeyPatch,
+    direction: str,
+    commands: bool,
+) -> None:
+    run, step, nodes = Run(ports, plan), plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)]
+    ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=100_000)
+    if direction == "rollback":
+        replace_nodes(run, step, nodes)
+        record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "errors of clients")
+        step = step.reversed()
+    if commands:
+        drains = ServiceSpec(host="broker", before_stop=(HostCommand(command="drain", timeout_s=3600.0),))
+        cluster.spec = replace(cluster.spec, nodes=tuple(replace(one, service=drains) for one in cluster.spec.nodes))
+        ports, nodes = replace(ports, cluster=cluster.spec), [cluster.spec.node(12), cluster.spec.node(15)]
+        run = Run(ports, plan)
+    ports.clock.sleep(7200.0)
+    losses, at_stop = FakeMetadataLogs.losses, list[int]()
+
+    def read(logs: FakeMetadataLogs, *args: Any, **options: Any) -> LossReport:
+        at_stop.append(len(cluster.stops))
+        return losses(logs, *args, **options)
+
+    monkeypatch.setattr(FakeMetadataLogs, "losses", read)
+    cluster.stops.clear()
+    replace_nodes(run, step, nodes)
+    assert at_stop == [0] * (2 if commands else 1), "once, and again after the commands"
+    assert sorted(cluster.stops) == [12, 15]
