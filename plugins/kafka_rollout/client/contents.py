@@ -615,7 +615,7 @@ class MinIsrValues:
         except RefusedError:
             return {}
         for broker, value in zip(asked, values, strict=True):
-            self._of_brokers[broker.node_id] = (value, now)
+            self._of_brokers[broker.node_id] = (value, now if value != UNKNOWN_MIN_ISR else -math.inf)
         return {one.node_id: self._of_brokers[one.node_id][0] for one in brokers}
 
 

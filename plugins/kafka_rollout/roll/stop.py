@@ -177,7 +177,8 @@ def check_batch(
     """Check right before the stops that the nodes of a batch can be stopped together, and record the states of now.
 
     The first checks of its nodes can be many minutes old: each brings a release to its host. `stopping`: the nodes that
-    run; `has_begun`: commands of a node have run, which can take hours. Raises RefusedError for a new blocker, TransientError if a stop is not safe, HeldError if something holds it.
+    run; `has_begun`: commands of a node have run, which can take hours. Raises RefusedError for a new blocker,
+    TransientError if a stop is not safe, HeldError if something holds it.
     """
     prepared = [node for node in stopping if not stop_is_under_way(NodeRun(run, release_step, node))]
     if prepared and not is_rollback_step(run.plan, release_step):

@@ -134,3 +134,13 @@ def test_brokers_are_not_asked_for_topics_with_an_own_value() -> None:
     cluster = Cluster()
     cluster.read(0.0)
     assert cluster.asked == [["a", "b"]]
+
+
+def test_a_broker_that_did_not_respond_is_asked_again_at_the_next_check() -> None:
+    cluster = inheriting(pay=(2, 1), log=(1, 3))
+    cluster.brokers[2] = TransientError("Node 2 does not respond.")
+    assert cluster.read(60.0)["pay"] == UNKNOWN_MIN_ISR
+    cluster.brokers[2] = 2
+    cluster.now = 5.0
+    assert cluster.read(60.0)["pay"] == 2
+    assert cluster.asked[-1] == ["broker 2"], "the values of the other brokers are kept"

@@ -379,13 +379,10 @@ def test_a_batch_that_is_split_ends_before_the_plan_pauses(ports: ClusterPorts, 
 @pytest.mark.parametrize("commands", [False, True])
 @pytest.mark.parametrize("direction", ["upgrade after a pause", "rollback"])
 def test_the_nodes_of_a_batch_share_one_reading_of_the_metadata_log(
-    ports: ClusterPorts,
-    cluster: FakeCluster,
-    plan: Plan,
-    monkeypatch: pytest.MonkeyPatch,
-    direction: str,
-    commands: bool,
+    cluster: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, direction: str, commands: bool
 ) -> None:
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports)
     run, step, nodes = Run(ports, plan), plan.release_steps[0], [cluster.spec.node(12), cluster.spec.node(15)]
     ports.lock.acquire(ports.cluster.name, ports.run_id, "a test", for_s=100_000)
     if direction == "rollback":
