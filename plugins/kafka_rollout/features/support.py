@@ -231,9 +231,10 @@ def find_static_controllers(cluster: ClusterSpec, catalogue: Catalogue, state: C
     """
     later = [release for release in catalogue if release >= FIRST_KRAFT_UPGRADE]
     level = min((catalogue.get(one).features[METADATA_VERSION].supported.max for one in later), default=None)
+    ranges = supported_ranges(cluster, catalogue, state, METADATA_VERSION)
     older = []
     for node in cluster.controllers:
-        found = supported_ranges(cluster, catalogue, state, METADATA_VERSION)[node.node_id]
+        found = ranges[node.node_id]
         if level is None or not isinstance(found, VersionRange) or found.max < level:
             unknown = f" ({found.rstrip('.')})" if isinstance(found, str) else ""
             older.append(f"controller {node.node_id}{unknown}")

@@ -32,7 +32,7 @@ def find_losses(run: ReadRun) -> Checked:
     """Check what a downgrade that is not begun would lose, on the log of one controller. Unknown without one."""
     try:
         settings = _settings(run)
-        report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
+        report = _losses(run)
     except RolloutError as error:
         return LOSSES_CHECK.ran(unknown=error.sentence)
     return LOSSES_CHECK.ran((*loss_findings(run.plan, report), *settings))
@@ -46,7 +46,7 @@ def report_losses(run: Run) -> tuple[Plan, LossReport | None]:
     """
     settings = _settings(run)
     try:
-        report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
+        report = _losses(run)
     except RolloutError as error:
         run.history.attach(LOSSES, None)
         unknown = losses_unknown(str(error), run.cluster)
@@ -73,7 +73,7 @@ def refuse_new_losses(run: Run) -> None:
     """
     if run.plan.direction is not Direction.DOWNGRADE or not run.plan.changes_release:
         return
-    report = read_losses(run, *_levels(run.plan), source=run.plan.source, targets=run.plan.path[1:])
+    report = _losses(run)
     known = {finding.identity for finding in run.plan.findings}
     settings = (finding for finding in _settings(run) if finding.identity not in known)
     new = replace(report, losses=find_new_losses(run.ports, report.losses))
@@ -122,8 +122,8 @@ def _settings(run: ReadRun) -> tuple[Finding, ...]:
     )
 
 
-def _levels(plan: Plan) -> tuple[int | None, dict[str, int]]:
-    """Return the planned metadata.version, None if it stays, and the planned levels of the other features."""
-    return plan.levels.get(METADATA_VERSION), {
-        name: level for name, level in plan.levels.items() if name != METADATA_VERSION
-    }
+def _losses(run: ReadRun) -> LossReport:
+    """Return the losses at the planned levels. A metadata.version that is not planned stays."""
+    features = {name: level for name, level in run.plan.levels.items() if name != METADATA_VERSION}
+    level = run.plan.levels.get(METADATA_VERSION)
+    return read_losses(run, level, features, source=run.plan.source, targets=run.plan.path[1:])
