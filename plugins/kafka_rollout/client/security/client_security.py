@@ -299,7 +299,7 @@ class ClientSecurity(BaseModel):
                 remedy=f"Set {_OAUTH_NAMES['token_url']} and the client's id and secret.",
             )
         values: dict[str, Any] = {field: read[key] for key, field in _LIBRDKAFKA_NAMES.items() if key in read}
-        if "protocol" not in values and (lost := [*values, *(("login",) if login or password else ())]):
+        if "protocol" not in values and (lost := [*read, *(("login",) if login or password else ())]):
             raise UserError(
                 f"The Connection has {', '.join(lost)} and no security.protocol, so nothing would use them.",
                 remedy="Set security.protocol in its extra to SSL, SASL_SSL, SASL_PLAINTEXT or PLAINTEXT.",

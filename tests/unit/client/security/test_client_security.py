@@ -64,7 +64,7 @@ def test_names_in_certificates_are_compared_unless_the_connection_says_none(text
         ({**SASL_SSL, "ssl.endpoint.identification.algorithm": "foo"}, "neither https nor none"),
         ({**SASL_SSL, "security.protocol": 5}, "security.protocol that is no text"),
         ({**SASL_SSL, "sasl.oauthbearer.method": ["oidc"]}, "sasl.oauthbearer.method that is no text"),
-        ({"ssl.ca.location": "/certs/ca.pem"}, "has ca_location and no security.protocol"),
+        ({"ssl.ca.location": "/certs/ca.pem"}, "has ssl.ca.location and no security.protocol"),
     ],
 )
 def test_a_connection_that_would_be_less_safe_than_it_says_is_refused(extra: dict[str, Any], says: str) -> None:
