@@ -21,7 +21,7 @@ from kafka_rollout.planning.findings.downgrade_scans import (
 from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.frozen_plan import refuse_as_invalid, replace_findings
 from kafka_rollout.preparation.node_checks import node_configs
-from kafka_rollout.preparation.replayed_metadata import check_metadata, read_losses
+from kafka_rollout.preparation.replayed_metadata import check_replay, read_losses
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.step_events import LossesReported
 
@@ -93,7 +93,7 @@ def refuse_new_in_metadata(run: Run) -> None:
     plan = run.plan
     if plan.direction is not Direction.UPGRADE or not plan.changes_release:
         return
-    checked = (check_acls(run, node_configs(run.ports)), check_metadata(run))
+    checked = (check_acls(run, node_configs(run.ports)), check_replay(run))
     known = {finding.identity for finding in plan.findings}
     blockers = [one for one in all_findings(checked) if one.severity is Severity.BLOCKER and one.identity not in known]
     if blockers:

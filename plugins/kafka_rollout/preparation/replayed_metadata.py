@@ -35,14 +35,9 @@ def check_metadata(run: ReadRun) -> Checked:
     """
     if not run.plan.release_steps:
         return METADATA_LOGS_CHECK.ran(unless=NO_RESTART)
-    try:
-        node = _readable_controller(run.ports)
-        scans = [scan_log(run, node, release_step.to_release) for release_step in run.plan.release_steps]
-    except RolloutError as error:
-        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
-    found = upgrade_metadata_findings(scans)
-    if found:
-        return METADATA_LOGS_CHECK.ran(found)  # what a release does not read cannot be compared with it
+    replayed = check_replay(run)
+    if replayed.findings or replayed.unknown:
+        return replayed  # what a release does not read cannot be compared with it
     after, unknown = rollback_settings_findings(run.ports.catalogue, run.plan.source, run.plan.target), ""
     try:
         back = tuple(dict.fromkeys(reversed(run.plan.path[:-1])))
@@ -51,6 +46,16 @@ def check_metadata(run: ReadRun) -> Checked:
     except RolloutError as error:
         unknown = f"What a rollback to {run.plan.source} would lose is unknown: {error.sentence}"
     return METADATA_LOGS_CHECK.ran(after, unknown=unknown)
+
+
+def check_replay(run: ReadRun) -> Checked:
+    """Check whether each release of an upgrade can start with the metadata: the blockers of `check_metadata`."""
+    try:
+        node = _readable_controller(run.ports)
+        scans = [scan_log(run, node, release_step.to_release) for release_step in run.plan.release_steps]
+    except RolloutError as error:
+        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
+    return METADATA_LOGS_CHECK.ran(upgrade_metadata_findings(scans))
 
 
 def unkept_metadata(run: ReadRun, release_step: ReleaseStep) -> tuple[Finding, ...]:

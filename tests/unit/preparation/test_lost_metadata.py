@@ -28,6 +28,7 @@ from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision, Voided, events_of
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import fake_ports, in_step
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import plan_downgrade, plan_upgrade
@@ -182,6 +183,21 @@ def test_a_node_waits_while_the_metadata_of_now_cannot_be_read(tmp_path: Path) -
     with pytest.raises(TransientError, match="cannot list the ACLs"):
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", first)))
     assert cluster.release_of(first) == R391
+
+
+def test_what_a_rollback_would_lose_is_not_read_again_before_the_first_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is a warning of the plan, and the rollback itself reads it again."""
+    cluster, ports, plan = upgrade(tmp_path)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise TransientError("The log of controller 1 cannot be copied.")
+
+    monkeypatch.setattr(FakeMetadataLogs, "losses", fail)
+    first = plan.release_steps[0].order[0].node_id
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, "3.9.1-to-4.3.1", first)))
+    assert cluster.release_of(first) == R431
 
 
 def test_the_approval_lists_the_losses_also_at_an_unchanged_level(tmp_path: Path) -> None:

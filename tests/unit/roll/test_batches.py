@@ -14,7 +14,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateWatch, WatchState, gates_of_nodes
-from kafka_rollout.metadata_log.losses import LossReport
+from kafka_rollout.metadata_log.metadata_scan import MetadataScan
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState, NodeMetrics, PartitionState
@@ -395,13 +395,13 @@ def test_the_nodes_of_a_batch_share_one_reading_of_the_metadata_log(
         ports, nodes = replace(ports, cluster=cluster.spec), [cluster.spec.node(12), cluster.spec.node(15)]
         run = Run(ports, plan)
     ports.clock.sleep(7200.0)
-    losses, at_stop = FakeMetadataLogs.losses, list[int]()
+    scan, at_stop = FakeMetadataLogs.scan, list[int]()
 
-    def read(logs: FakeMetadataLogs, *args: Any, **options: Any) -> LossReport:
+    def read(logs: FakeMetadataLogs, *args: Any, **options: Any) -> MetadataScan:
         at_stop.append(len(cluster.stops))
-        return losses(logs, *args, **options)
+        return scan(logs, *args, **options)
 
-    monkeypatch.setattr(FakeMetadataLogs, "losses", read)
+    monkeypatch.setattr(FakeMetadataLogs, "scan", read)
     cluster.stops.clear()
     replace_nodes(run, step, nodes)
     assert at_stop == [0] * (2 if commands else 1), "once, and again after the commands"
