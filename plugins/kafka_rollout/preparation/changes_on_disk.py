@@ -14,8 +14,15 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
 from kafka_rollout.observation.run import ReadRun
-from kafka_rollout.planning.findings.pending import NEEDS_APPROVAL, PENDING_CHECK, SinceStart, pending_findings
+from kafka_rollout.planning.findings.pending import (
+    NEEDS_APPROVAL,
+    PENDING_CHECK,
+    SinceStart,
+    pending_findings,
+    without_time,
+)
 from kafka_rollout.planning.plan_checks import NO_RESTART
+from kafka_rollout.preparation.next_starts import fingerprint
 
 _T = TypeVar("_T")
 
@@ -36,12 +43,18 @@ def check_pending(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Ch
 
 
 def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
-    """Return the changes of the node's file that need an approval and that the plan does not have, as blockers."""
+    """Return the changes of the node's file that need an approval and that the plan does not have, as blockers.
+
+    A file with the content that it had for the plan is approved, whenever it was written.
+    """
     if not run.cluster.manages_nodes:
         return ()
     config = _or_none(lambda: run.ports.runtime.config(node))
     seen = _observe(run.ports, [node], {} if config is None else {node.node_id: config}, state)
     approved = {finding.identity for finding in run.plan.findings}
+    if config is not None and run.history.load_fingerprints().get(node.node_id) == fingerprint(config):
+        seen = replace(seen, files={})
+        approved = {without_time(identity) for identity in approved}
     return tuple(
         replace(finding, severity=Severity.BLOCKER)
         for finding in pending_findings({node.node_id}, seen)

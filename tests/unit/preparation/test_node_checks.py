@@ -10,7 +10,15 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import CheckOf, Severity
-from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, HostPath, HostState
+from kafka_rollout.model.configs import HIDDEN
+from kafka_rollout.model.host_state import (
+    DirectoryFormat,
+    DirectoryIdentity,
+    HostPath,
+    HostState,
+    StartFile,
+    StartFileKind,
+)
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
@@ -168,6 +176,34 @@ def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into
     assert [one.check.id for one in report.entries if any(f.code == "FILE-CHANGES-DATA" for f in one.findings)] == [
         "pending-configuration"
     ]
+
+
+@pytest.mark.parametrize("read_before", [True, False], ids=["the process has read it", "the plan has it"])
+@pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.RESTART])
+def test_a_file_that_is_written_again_with_its_approved_content_needs_no_new_approval(
+    tmp_path: Path, run_of: RunOf, read_before: bool
+) -> None:
+    """Software that manages files can write the same lines again, and Kafka hides what its process has read of them."""
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    fake, login = cluster.nodes[12], "listener.name.external.plain.sasl.jaas.config"
+    lines = {"super.users": "User:admin", login: 'Plain required user_a="secret";'}
+    fake.config = dict(lines)
+    fake.in_use = dict.fromkeys(lines, HIDDEN) if read_before else {}
+
+    def changes(at: float, **changed: str) -> list[tuple[str, str]]:
+        fake.config = {**lines, **{name.replace("_", "."): line for name, line in changed.items()}}
+        fake.start_files = (StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=at),)
+        return [one.identity for one in unapproved_changes(Run(ports, plan), ports.cluster.node(12), observe(ports))]
+
+    fake.start_files = (
+        StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=0.5 if read_before else 1000.0),
+    )
+    plan = plan_change(ports, Request(target=None if run_of is RunOf.RESTART else R431, scan=False), run_of)
+    assert changes(2000.0) == []
+    later = ("FILE-CHANGES-ACCESS", f"{login}=as in the file of 1970-01-01T00:33:20Z of node 12")
+    users = ("FILE-CHANGES-ACCESS", "super.users=User:admin;User:b of node 12")
+    assert changes(2000.0, super_users="User:admin;User:b") == [later, users]
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -75,6 +76,7 @@ NEEDS_APPROVAL = frozenset({FILE_CHANGES_ACCESS.text, FILE_CHANGES_DATA.text, FI
 _SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
 _DEFAULT, _UNQUOTED = "the default", "as in the file"
+_AT = re.compile(rf"(?<=={_UNQUOTED}) of \S+(?= of node \d+$)")
 _STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
 _WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
 # More of these loses less. -1: without a limit.
@@ -168,6 +170,12 @@ def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[F
                 subject = f"{change.name}={change.after} of node {node_id}"
                 yield code.found(subject, _sentence(change, [node_id]))
     yield from _files(restarted, seen, changed)
+
+
+def without_time(identity: tuple[str, str]) -> tuple[str, str]:
+    """Return the identity of a finding without the time by which a secret is compared: for a file of known content."""
+    code, subject = identity
+    return code, _AT.sub("", subject)
 
 
 def _sentence(change: _Change, node_ids: Collection[int]) -> str:
