@@ -391,6 +391,15 @@ def test_the_host_of_a_node_is_described_before_anything_is_stopped() -> None:
     assert (host.files, host.pid) == (files, 50)
 
 
+def test_a_description_of_a_host_has_one_reading_of_the_configuration() -> None:
+    host, lines = FakeHost(), list[str]()
+    host.on_command = lines.append
+    runtime_on(host).host(NODE, [R431])
+    assert [line for line in lines if line.endswith("/etc/kafka/server.properties") and "-l" not in line.split()] == [
+        "sudo -n -u kafka /usr/bin/cat /etc/kafka/server.properties"
+    ]
+
+
 def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
     meta = "cluster.id=A\nnode.id=1\n"
     host = FakeHost(files={"/data/meta.properties": meta})

@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
-from functools import partial
+from functools import cache, partial
 from hashlib import sha256
 from pathlib import Path
 
@@ -138,7 +138,7 @@ class SshServiceRuntime(HostCommands):
             unavailable=self._unavailable(node, unit, installed, releases),
             libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
             now=self.now,
-            read_config=lambda: self.config(node),
+            read_config=cache(lambda: self.config(node)),
             others=self._others_on_host(node),
         )
 
