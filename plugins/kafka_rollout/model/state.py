@@ -121,7 +121,8 @@ class NodeMetrics:
     """Agents that did not respond (`prometheus`, `jolokia`); it separates a missing response from a metric that the
     release does not have."""
     unreadable: tuple[str, ...] = ()
-    """`agent: metric: reason` of each metric with a value that cannot be its own: it is unknown."""
+    """`agent: metric: reason` of each metric that an agent could not read, or with a value that cannot be its own: it
+    is unknown if the other agent does not have it."""
 
     @property
     def is_read(self) -> bool:

@@ -10,9 +10,9 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import partial
 from typing import Any
 
@@ -208,8 +208,8 @@ class NodeMetricsReader:
                 f"No metrics agent of node {node.name} responds ({reasons}).",
                 remedy="Check that its process runs and that the agents' URLs in the inventory are correct.",
             )
-        first = answers.get("jolokia") or answers["prometheus"]
         jolokia, prometheus = answers.get("jolokia"), answers.get("prometheus")
+        first = _first_readable(list(answers.values()))
         return NodeMetrics(
             release=None if first.version is None else self.identify(first.version),
             version=first.version or "",
@@ -253,6 +253,16 @@ def read_running_releases(cluster: ClusterSpec, catalogue: Catalogue) -> frozens
 
     with ThreadPoolExecutor(max_workers=8) as pool:
         return frozenset(release for release in pool.map(read, cluster.nodes) if release is not None)
+
+
+def _first_readable(agents: Sequence[_Seen]) -> _Seen:
+    """Return the values of the first agent, and those of the second one that the first could not read."""
+    first, *others = agents
+    found = replace(first)
+    for name in _FIELDS.keys() & first.unreadable.keys():
+        for other in others:
+            setattr(found, _FIELDS[name], getattr(other, _FIELDS[name]))
+    return found
 
 
 def _counts(counted: Iterable[tuple[str, int, str, str, int]]) -> tuple[RequestCount, ...]:

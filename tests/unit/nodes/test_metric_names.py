@@ -72,7 +72,7 @@ def serve() -> Iterator[Serve]:
 
     class Exporter(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = texts[-1]
+            text = texts[int(self.path.strip("/"))]
             self.rfile.read(int(self.headers.get("content-length", 0)))
             self.send_response(200)
             if isinstance(text, bytes):
@@ -92,7 +92,7 @@ def serve() -> Iterator[Serve]:
 
     def start(text: str | bytes) -> NodeSpec:
         texts.append(text)
-        return replace(NODE, prometheus_url=f"http://127.0.0.1:{server.server_port}/metrics")
+        return replace(NODE, prometheus_url=f"http://127.0.0.1:{server.server_port}/{len(texts) - 1}")
 
     yield start
     server.shutdown()
@@ -241,6 +241,23 @@ def test_an_attribute_that_jolokia_cannot_read_is_unknown_alone(serve: Serve) ->
     seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
     assert (seen.release, seen.java_version) == (Release(3, 9, 1), None)
     assert seen.unreadable == ("jolokia: java: java.lang:type=Runtime has response status 500",)
+
+
+def test_what_jolokia_may_not_read_is_that_of_the_exporter(serve: Serve) -> None:
+    """A jolokia-access.xml can forbid MBeans."""
+    answers = {"app": {"status": 403}, "requests": {"status": 403}, "partitions": {"status": 200, "value": 7}}
+    jolokia = serve(json.dumps([answers.get(name, {"status": 404}) for name in node_metrics._READS]))
+    exporter = serve(
+        f'{LEVEL}kafka_rollout_app{{version="3.9.1"}} 1.0\nkafka_rollout_partitions 9.0\n'
+        'kafka_rollout_requests{request="Produce",version="9"} 4.0\n'
+    )
+    seen = NodeMetricsReader().read(replace(exporter, jolokia_url=jolokia.prometheus_url))
+    assert (seen.release, seen.partition_count, seen.unanswered) == (Release(3, 9, 1), 7, ())
+    assert [(one.api, one.count) for one in seen.requests] == [("Produce", 4)]
+    assert [one.partition(" has")[0] for one in seen.unreadable] == [
+        "jolokia: app: kafka.server:type=app-info,*",
+        "jolokia: requests: kafka.network:type=RequestMetrics,name=RequestsPerSec,*",
+    ]
 
 
 def test_names_of_the_operator_are_those_of_the_inventory(serve: Serve) -> None:

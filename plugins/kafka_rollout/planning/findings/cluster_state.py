@@ -403,16 +403,17 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
             "client software and old clients (KIP-896) are not observable, and the gates do not check Kafka's error "
             "counters there.",
         )
-    read = {node: now.metrics for node, now in running.items() if now.metrics is not None and now.metrics.is_read}
-    if unreadable := {node.node_id: metrics.unreadable for node, metrics in read.items() if metrics.unreadable}:
+    answered = {node: now.metrics for node, now in running.items() if now.metrics is not None}
+    if unreadable := {node.node_id: metrics.unreadable for node, metrics in answered.items() if metrics.unreadable}:
         reasons = dict.fromkeys(reason for of_node in unreadable.values() for reason in of_node)
         yield METRICS_MISSING.found(
             "unreadable values",
-            f"Agents of {nodes(unreadable)} report values that these metrics cannot have. The metrics are unknown: "
+            f"Agents of {nodes(unreadable)} do not report these metrics, or with a value that they cannot have: "
             f"{few(reasons)}.",
-            "Correct the rules of the exporter. A page must have the metrics of one process.",
+            "Correct the rules of the exporter, whose page must have the metrics of one process, or the access policy "
+            "of Jolokia.",
         )
-    without_release = [node.node_id for node, metrics in read.items() if metrics.release is None]
+    without_release = [node.node_id for node, seen in answered.items() if seen.is_read and seen.release is None]
     if without_release:
         yield METRICS_MISSING.found(
             "release",

@@ -412,6 +412,17 @@ def test_a_node_without_any_metric_misses_all_of_them() -> None:
     assert "clients (KIP-896) are not observable" in found.sentence
 
 
+def test_a_metric_that_an_agent_cannot_read_is_named_also_if_the_agent_reads_no_other_one() -> None:
+    seen = _exported()
+    forbidden = NodeMetrics(unreadable=("jolokia: java: java.lang:type=Runtime has response status 403",))
+    found = _findings(replace(seen, nodes={i: replace(n, metrics=forbidden) for i, n in seen.nodes.items()}))
+    assert {("METRICS-MISSING", "metrics agents"), ("METRICS-MISSING", "unreadable values")} <= found.keys()
+    assert found["METRICS-MISSING", "unreadable values"].sentence == (
+        "Agents of nodes 1, 2, 3, 4, 5, 6 do not report these metrics, or with a value that they cannot have: "
+        "jolokia: java: java.lang:type=Runtime has response status 403."
+    )
+
+
 def test_clients_groups_and_transactions_are_shown() -> None:
     clients = (ClientSoftware(name="librdkafka", version="2.16", connections=2),)
     nodes = {n.node_id: node_state(n.node_id, clients=clients) for n in SEPARATE.nodes}
