@@ -100,7 +100,7 @@ class _Seen:
     unreadable: dict[str, str] = field(default_factory=dict)
     """Name in _READS → why its value is unknown."""
     single: dict[str, Any] = field(default_factory=dict)
-    """Name in _READS → its value, of the metrics that a process has once."""
+    """Name in _READS → the first value of it that was read, of the metrics that a process has once."""
 
     def read(self, name: str, labels: Mapping[str, str], value: Any) -> None:
         """Take over a value. One that cannot be read, or of a second process, makes this metric alone unknown."""
@@ -109,9 +109,7 @@ class _Seen:
                 raise ValueError(f"its value is {value}")
             self.take(name, labels, value)
             if name in _ONCE or name in COUNTERS:
-                read = labels.get("version", value) if name in ("app", "java") else value
-                if name == "java":  # one agent can say `17` and the whole text of the same version
-                    read = _java_version(str(read))
+                read = self.counters[name] if name in COUNTERS else getattr(self, _FIELDS[name])
                 if self.single.setdefault(name, read) != read:
                     raise ValueError(f"it has several values, {self.single[name]} and {read}")
         except _UNREADABLE as error:

@@ -167,7 +167,7 @@ FENCED, OFFLINE = (
         (
             f'{FENCED}{{instance="a"}} 3.0\n{FENCED}{{instance="b"}} 0.0',
             "fenced_brokers",
-            "several values, 3.0 and 0.0",
+            "several values, 3 and 0",
         ),
         ('jvm_info{version="unknown"} 1.0', "java", "it is unknown"),
         (f"{LEVEL}kafka_rollout_current_metadata_version 29.0", "current_metadata_version", "several values"),
