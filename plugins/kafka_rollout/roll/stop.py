@@ -22,6 +22,7 @@ from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_ste
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
+from kafka_rollout.planning.findings.pending import APPROVE
 from kafka_rollout.planning.findings.releases import ClosingRecord, find_closing_records
 from kafka_rollout.preparation.acl_meaning import unkept_acls
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
@@ -53,6 +54,7 @@ Shared = tuple[Callable[[], ClusterState], Callable[[], ClusterState]]
 
 # What closes a rollback, or would be lost, is read again at the first stop after a pause of this length.
 _CHECKED_S = 3600.0
+_EARLIER_LINE = "No approval of a rollback covers it: write the earlier line into the file, then repeat the rollback."
 
 
 def find_parts(run: Run, nodes: Sequence[NodeSpec]) -> tuple[tuple[tuple[int, ...], ...], str]:
@@ -251,7 +253,7 @@ def _refuse_disagreement(at: NodeRun) -> None:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "
             f"{' '.join(f'{one.code}: {one.sentence}' for one in blockers)}",
-            remedy=" ".join(dict.fromkeys(one.remedy for one in blockers)),
+            remedy=" ".join(dict.fromkeys(one.remedy.replace(APPROVE, _EARLIER_LINE) for one in blockers)),
         )
 
 

@@ -15,8 +15,8 @@ from kafka_rollout.formats.log_types import LogRange, RecordKind
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
-from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem
-from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem
+from kafka_rollout.model.host_state import HostState, PlaceState, StartFile, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -72,6 +72,28 @@ def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
     with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
         roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_a_node_is_rolled_back_with_the_lines_of_the_plan_and_with_no_other_ones_about_access(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    fake = cluster.nodes[13]
+    fake.config["super.users"] = "User:admin"
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(Run(ports, plan), QUICK)
+    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    fake.in_use = {**fake.config, "super.users": HIDDEN}
+    fake.start_files = (StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=1e12),)
+    fake.config["super.users"] = "User:mallory"
+    with pytest.raises(RefusedError, match=r"back now\. FILE-CHANGES-ACCESS: super\.users of node 13") as refused:
+        roll_back(Run(ports, plan), QUICK)
+    assert refused.value.remedy == (
+        "Check that the line gives nobody more access than intended. No approval of a rollback covers it: write the "
+        "earlier line into the file, then repeat the rollback."
+    )
+    fake.config["super.users"] = "User:admin"
+    assert roll_back(Run(ports, plan), QUICK)
 
 
 def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_path: Path) -> None:

@@ -16,38 +16,38 @@ from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
 from kafka_rollout.model.host_state import StartFile, StartFileKind
 
-_APPROVE = "Approve it with the plan, or correct the file first."
+APPROVE = "Approve it with the plan, or correct the file first."
 FILE_NOT_READ = FindingCode(
     "FILE-NOT-READ",
     INFO,
     "A line of a node's file differs from the value that its process uses. The restart brings it into effect.",
-    _APPROVE,
+    APPROVE,
 )
 FILE_CHANGES_DATA = FindingCode(
     "FILE-CHANGES-DATA",
     WARNING,
     "A changed line of a node's file can lose records, or moves its directories, when the node restarts.",
-    f"Check the line: lost records do not come back. {_APPROVE}",
+    f"Check the line: lost records do not come back. {APPROVE}",
 )
 FILE_CHANGES_MEMBERSHIP = FindingCode(
     "FILE-CHANGES-MEMBERSHIP",
     WARNING,
     "A changed line of a node's file changes who the node is, or how the other nodes reach it, when it restarts.",
-    f"Check that every other node expects it. {_APPROVE}",
+    f"Check that every other node expects it. {APPROVE}",
 )
 FILE_CHANGES_ACCESS = FindingCode(
     "FILE-CHANGES-ACCESS",
     WARNING,
     "A changed line of a node's file changes who may do what, when the node restarts: an authorizer, super users, a "
     "protocol of a listener, how clients prove who they are.",
-    f"Check that the line gives nobody more access than intended. {_APPROVE}",
+    f"Check that the line gives nobody more access than intended. {APPROVE}",
 )
 FILE_CHANGED = FindingCode(
     "FILE-CHANGED",
     (INFO, WARNING),
     "A file that a node reads at its start was changed after its process had started. A warning for meta.properties, "
     "and for a server.properties that cannot be compared.",
-    _APPROVE,
+    APPROVE,
 )
 FILE_CHANGE_UNKNOWN = FindingCode(
     "FILE-CHANGE-UNKNOWN",
