@@ -46,6 +46,12 @@ def test_what_versions_of_systemd_read_in_different_ways_is_unclear() -> None:
         parse_shown('KAFKA_OPTS="-Da=b')
 
 
+def test_what_systemctl_shows_is_read_without_its_backslashes() -> None:
+    """`shell_maybe_quote` of systemd writes one before each of `"`, `\\`, `` ` `` and `$`."""
+    shown = r'"KAFKA_OPTS=-Da=b -Dc=\"d\" -De=\$f\`g -Dh=C:\\\$i" LOG_DIR=/x'
+    assert parse_shown(shown) == {OPTS: r'-Da=b -Dc="d" -De=$f`g -Dh=C:\$i', "LOG_DIR": "/x"}
+
+
 def test_the_start_script_keeps_quotes_and_java_does_not() -> None:
     assert jvm_words({OPTS: '-Da="b c"\n-Dd', "LOG_DIR": "/x"}) == ['-Da="b', 'c"', "-Dd"]
     assert jvm_words({"JAVA_TOOL_OPTIONS": "-Da='b c' -Dp=C:\\x #y"}) == ["-Da=b c", "-Dp=C:\\x", "#y"]

@@ -13,6 +13,7 @@ from collections.abc import Mapping
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEWLINE, _SPACE, _COMMENT = "\n\r", " \t\n\r", "#;"
 _ESCAPED_IN_QUOTES = '"\\`$'
+_ESCAPED = re.compile(r"\\(.)")
 _OF_SCRIPT = re.compile(r"KAFKA_\w*OPTS")
 _OF_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -104,8 +105,9 @@ class _Parser:
 
 def parse_shown(line: str) -> dict[str, str]:
     """Return the variables of Environment=, as `systemctl show` prints them. Raises UnclearError for another text."""
+    plain = _ESCAPED.sub(lambda match: match[1] if match[1] in "$`" else match[0], line)  # shlex keeps their backslash
     try:
-        words = shlex.split(line)
+        words = shlex.split(plain)
     except ValueError as error:
         raise UnclearError(f"has an Environment that cannot be read ({error})") from error
     return {name: value for name, _, value in (word.partition("=") for word in words)}
