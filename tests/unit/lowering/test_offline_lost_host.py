@@ -9,17 +9,17 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.offline import undo_offline
+from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.roll.gate_checks import check_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.step_events import OfflineUndone
-from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import gate_of
 from tests.unit.lowering.test_offline import (
     FORWARD,
-    R421,
     RELEASE_STEP,
     approved,
     go,
@@ -32,6 +32,20 @@ from tests.unit.lowering.test_offline import (
 __all__ = ["ports", "world"]  # fixtures
 NODES = (1, 2, 3, 11, 12, 13)
 LOST = (1, 3, 12)  # the first controller, whose log is chosen; the last one; a broker
+
+
+def started_at_boot(world: FakeCluster, ports: ClusterPorts) -> Plan:
+    """Lose the host of controller 3 after the stop, until systemd starts its unit when the others are started.
+
+    The controller fetches the snapshot from the leader.
+    """
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:1])
+    world.unreachable = {3}
+    go(ports, plan, FORWARD[1:6])
+    world.unreachable = set()
+    world.start(3)
+    return plan
 
 
 @pytest.mark.parametrize("lost", LOST)
@@ -89,12 +103,7 @@ def test_a_controller_that_was_started_before_the_brokers_follows_when_they_serv
     world: FakeCluster,
     ports: ClusterPorts,
 ) -> None:
-    plan = approved(ports)
-    go(ports, plan, FORWARD[:1])
-    world.unreachable = {3}
-    go(ports, plan, FORWARD[1:6])
-    world.unreachable = set()
-    world.start(3)  # systemd starts the unit at the boot of the host; it fetches the snapshot from the leader
+    plan = started_at_boot(world, ports)
     go(ports, plan)
     assert {node_id for node_id in NODES if world.runs(node_id)} == set(NODES) - {3}
     go(ports, plan)
@@ -106,12 +115,7 @@ def test_an_undo_does_not_start_a_controller_that_fetched_the_snapshot_and_has_n
     world: FakeCluster,
     ports: ClusterPorts,
 ) -> None:
-    plan = approved(ports)
-    go(ports, plan, FORWARD[:1])
-    world.unreachable = {3}
-    go(ports, plan, FORWARD[1:6])
-    world.unreachable = set()
-    world.start(3)
+    plan = started_at_boot(world, ports)
     with pytest.raises(FatalError, match="node 3: Node 3 was started during the downgrade"):
         take_back(ports, plan)
     assert {node_id for node_id in NODES if world.runs(node_id)} == set(NODES) - {3}
@@ -208,4 +212,3 @@ def test_an_undo_without_a_majority_of_logs_is_refused_once_a_snapshot_is_instal
     assert world.replaced.keys() == set(NODES)
     world.unreachable = set()
     assert undo_offline(Run(ports, plan)) == NODES
-    assert R421 != R431

@@ -52,10 +52,22 @@ def rolled(cluster: FakeCluster, home: Path, *, scanned: bool = True) -> tuple[C
     plan = plan_upgrade(ports, R431, finalize=False)
     (told,) = [finding for finding in plan.findings if finding.code == "ROLLBACK-ENDS"]
     assert "A rollback reaches at most 3.4.1" in told.sentence
+    roll_and_regret(ports, plan)
+    return ports, plan
+
+
+def upgraded(cluster: FakeCluster, home: Path) -> tuple[ClusterPorts, Plan]:
+    """Rolled to 4.3.1, and a person decided to go back."""
+    ports = fake_ports(cluster, home)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    roll_and_regret(ports, plan)
+    return ports, plan
+
+
+def roll_and_regret(ports: ClusterPorts, plan: Plan) -> None:
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
-    return ports, plan
 
 
 def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
@@ -63,11 +75,7 @@ def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
     for node in cluster.spec.nodes:
         cluster.nodes[node.node_id].config[VOTERS] = "1@127.0.0.1:9001,2@127.0.0.1:9002,3@127.0.0.1:9003"
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    ports, plan = upgraded(cluster, tmp_path)
     cluster.nodes[13].config[VOTERS] = "3@127.0.0.1:9003"
     with pytest.raises(RefusedError, match=r"cannot be rolled back now\. VOTERS-DIFFER: .* of node 13 names 3\."):
         roll_back(Run(ports, plan), QUICK)
@@ -102,11 +110,7 @@ def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_
     service = ServiceSpec(host="kafka-1")
     nodes = (replace(node, service=service) if node.node_id == 13 else node for node in cluster.spec.nodes)
     cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    ports, plan = upgraded(cluster, tmp_path)
     now = StartPlace(path="/opt/kafka_2.13-4.3.1/agent.jar", state=PlaceState.FILE)
     gone = StartPlace(path="/opt/kafka_2.13-3.9.1/agent.jar", state=PlaceState.MISSING)
     agent = StartPath(kind=StartFileKind.AGENT, path="/opt/kafka/agent.jar", now=now, after={R391: gone})
@@ -158,13 +162,9 @@ def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
 
 def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by_a_person_first(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
+    ports, plan = upgraded(cluster, tmp_path)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
     stopped = list(cluster.stops)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(
         RefusedError, match=r"rollback to 3\.9\.1 is not possible now.*SETTINGS-NOT-KEPT: .*: billing"
     ) as refused:
@@ -179,11 +179,7 @@ def test_settings_that_the_older_release_would_make_unreadable_are_taken_away_by
 
 def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+    ports, plan = upgraded(cluster, tmp_path)
     before = len(cluster.stops)
 
     def pauses_between_nodes() -> bool:
@@ -200,10 +196,7 @@ def test_settings_of_a_long_pause_are_found_in_the_middle_of_a_rollback(tmp_path
 
 def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
+    ports, plan = upgraded(cluster, tmp_path)
     problem = ConfigProblem(
         kind=ConfigKind.TOPIC,
         name="orders",
@@ -213,7 +206,6 @@ def test_a_value_that_would_stop_the_older_release_is_removed_by_a_person_first(
     )
     cluster.dynamic_config_problems[R391] = (problem, replace(problem, check=ConfigCheck.NAME))
     stopped = list(cluster.stops)
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=r"not possible now\. DYNAMIC-CONFIG-REJECTED: Topic orders") as refused:
         roll_back(Run(ports, plan), QUICK)
     assert "DYNAMIC-CONFIG-UNKNOWN" not in refused.value.sentence
@@ -231,10 +223,7 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
     tmp_path: Path, what: str, why: str
 ) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
+    ports, plan = upgraded(cluster, tmp_path)
     stopped = list(cluster.stops)
     if what == "log":
         assert cluster.leader is not None
@@ -244,7 +233,6 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
         cluster.acl_differences[R391] = AclDifferences(unknown=tuple(cluster.acls))
     else:
         cluster.losses = [Loss("operation", "User:bob on tx", "User:bob on tx loses its operation: TWO_PHASE_COMMIT.")]
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=rf"A rollback to 3\.9\.1 is not possible now.*{why}") as refused:
         roll_back(Run(ports, plan), QUICK)
     assert "bug" not in refused.value.remedy
@@ -255,12 +243,8 @@ def test_metadata_that_the_older_release_would_destroy_refuses_a_rollback_before
 
 def test_whoever_stays_after_a_refused_way_back_has_rolled_and_stopped_nowhere(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
-    ports = fake_ports(cluster, tmp_path)
-    plan = plan_upgrade(ports, R431, finalize=False)
-    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    assert roll_release_steps(Run(ports, plan), QUICK)
+    ports, plan = upgraded(cluster, tmp_path)
     cluster.group_configs = {"billing": {"consumer.session.timeout.ms": "50000"}}
-    record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match="is not possible"):
         roll_back(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "then it stays")
