@@ -1,17 +1,18 @@
 """Measures the overhead of the DAG: the same rolling upgrade by a plain script and by the DAG, in one run.
 
-    python -m bench.roll [--rounds 3] [--cases nodes racks] [--soak 0] [--from 3.9.1] [--to 4.3.1]
+    python -m bench.roll [--rounds 3] [--cases nodes racks] [--soaks 0 50] [--from 3.9.1] [--to 4.3.1]
 
-Each round creates two equal clusters for each case, one after the other, and upgrades both with the same gates (3
-consecutive checks, one second apart): one with `roll.walk` in this process, one with the DAG
+Each round creates two equal clusters for each case and soak, one after the other, and upgrades both with the same gates
+(3 consecutive checks, one second apart): one with `roll.walk` in this process, one with the DAG
 `kafka_upgrade_<cluster>`. Airflow runs all the time, so its load on the machine affects both. The measured time begins
-with the first check of the first node's gate and ends with the last check of the last node's gate. It does not include
-plan, approvals and report.
+with the first gate of the first batch and ends with the last gate of the last one. It does not include plan, approvals
+and report. A node step takes about 10 s, and the seconds of the soak more.
 
-- `nodes`: three combined nodes, one at a time, a task for each node
-- `racks`: three controllers, and six brokers in three racks that restart in batches of two; three tasks take them all
+- `nodes`: three combined nodes, one at a time
+- `racks`: three controllers, and six brokers in three racks that restart in batches of two
 
-Writes bench/results/roll.json and prints medians with minimum and maximum, the ratio, and the parts of the DAG's time.
+Writes bench/results/roll.json and prints medians with minimum and maximum, the ratio, and the parts of a batch in the
+DAG: its three tasks, and the times between them.
 """
 
 from __future__ import annotations
@@ -24,7 +25,9 @@ import sys
 import tempfile
 import time
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from datetime import datetime
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
@@ -52,7 +55,28 @@ CASES: Mapping[str, tuple[Mapping[str, Any], int]] = {  # options of the cluster
     "nodes": ({"layout": "combined", "size": 3}, 1),
     "racks": ({"size": 6, "controllers": 3, "racks": 3, "heap": "256m"}, 2),
 }
+TASKS = ("gate_before", "replace", "gate_after")
+PARTS = ("gate_before", "until replace begins", "replace", "until gate_after begins", "gate_after")
 RESULTS = PROJECT_ROOT / "bench" / "results" / "roll.json"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Case:
+    """A cluster and the soak of its gates. `batch`: the most nodes that restart together."""
+
+    cluster: str
+    soak_s: float
+
+    @property
+    def options(self) -> Mapping[str, Any]:
+        return CASES[self.cluster][0]
+
+    @property
+    def batch(self) -> int:
+        return CASES[self.cluster][1]
+
+    def __str__(self) -> str:
+        return f"{self.cluster}, soak {self.soak_s:.0f} s"
 
 
 def main() -> int:
@@ -61,7 +85,9 @@ def main() -> int:
     parser.add_argument("--from", dest="source", default="3.9.1")
     parser.add_argument("--to", dest="target", default="4.3.1")
     parser.add_argument("--cases", nargs="+", choices=CASES, default=list(CASES))
-    parser.add_argument("--soak", type=float, default=0.0, help="seconds, as `--soak` of an upgrade")
+    parser.add_argument(
+        "--soaks", nargs="+", type=float, default=[0.0, 50.0], help="seconds, as `--soak` of an upgrade"
+    )
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory(prefix="bench-roll-") as name:
         rounds = _rounds(Path(name), arguments)
@@ -84,37 +110,36 @@ def _rounds(folder: Path, arguments: argparse.Namespace) -> dict[str, list[dict[
     }
     os.environ.update(environment)
     (folder / "clusters").mkdir()
-    rounds: dict[str, list[dict[str, Any]]] = {case: [] for case in arguments.cases}
+    cases = [Case(cluster=cluster, soak_s=soak_s) for cluster in arguments.cases for soak_s in arguments.soaks]
+    rounds: dict[str, list[dict[str, Any]]] = {str(case): [] for case in cases}
     with AirflowServer.start(folder / "airflow", environment=environment) as airflow:
         for number in range(1, arguments.rounds + 1):
-            for case in arguments.cases:
+            for case in cases:
                 figures = _round(folder, airflow, case, number, arguments)
                 print(f"{case}, round {number} of {arguments.rounds}: {figures}", file=sys.stderr)
-                rounds[case].append(figures)
+                rounds[str(case)].append(figures)
     return rounds
 
 
 def _round(
-    folder: Path, airflow: AirflowServer, case: str, number: int, arguments: argparse.Namespace
+    folder: Path, airflow: AirflowServer, case: Case, number: int, arguments: argparse.Namespace
 ) -> dict[str, Any]:
     settings = Settings.from_environment()
     cache = ReleaseCache.from_settings(settings)
     cache.libs(Release.parse(arguments.target))
-    options, batch = CASES[case]
     figures: dict[str, Any] = {}
     # The order changes with every round, so that caches and temperature do not favour one of them.
     for way in ("script", "dag") if number % 2 else ("dag", "script"):
-        name = f"{case}{way}{number}"
-        cluster = LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, **options)
+        name = f"{case.cluster}{way}{case.soak_s:.0f}x{number}"
+        cluster = LocalCluster.create(folder, name, Release.parse(arguments.source), cache=cache, **case.options)
         try:
             _create_topic(cluster)
             if way == "script":
-                figures["script_s"] = round(_by_script(cluster, arguments, batch), 2)
+                figures["script_s"] = round(_by_script(cluster, arguments, case), 2)
             else:
-                figures["dag_s"], figures["dag_parts"] = _by_dag(airflow.client(), cluster, arguments, batch)
+                figures["dag_s"], figures["dag_parts"] = _by_dag(airflow.client(), cluster, arguments, case)
         finally:
             stop_nodes(cluster.folder, deadline_s=0.0)
-        figures["nodes"] = len(cluster.spec.nodes)
     return figures
 
 
@@ -126,11 +151,11 @@ def _create_topic(cluster: LocalCluster) -> None:
         made.result(60)
 
 
-def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, batch: int) -> float:
-    policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=arguments.soak)
+def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, case: Case) -> float:
+    policy = GatePolicy(checks=CHECKS, interval_s=INTERVAL_S, timeout_s=GATE_TIMEOUT_S, soak_s=case.soak_s)
     with open_cluster_ports(cluster.spec.name, "bench") as ports:
         target = Release.parse(arguments.target)
-        request = Request(target=target, plans_features=False, scan=False, max_batch_size=batch)
+        request = Request(target=target, plans_features=False, scan=False, max_batch_size=case.batch)
         plan = plan_change(ports, request, RunOf.UPGRADE)
         record_approval(ports, ApprovalOf.ROLL, "bench", Decision.APPROVED, "a benchmark")
         began = time.monotonic()
@@ -139,16 +164,16 @@ def _by_script(cluster: LocalCluster, arguments: argparse.Namespace, batch: int)
 
 
 def _by_dag(
-    airflow: AirflowClient, cluster: LocalCluster, arguments: argparse.Namespace, batch: int
-) -> tuple[float, dict[str, float]]:
+    airflow: AirflowClient, cluster: LocalCluster, arguments: argparse.Namespace, case: Case
+) -> tuple[float, dict[str, list[float]]]:
     dag_id = f"kafka_upgrade_{cluster.spec.name}"
     airflow.wait_for_dag(dag_id)
     conf = {
         "target_release": arguments.target,
         "finalize": "later",
         "rehearse": False,
-        "max_batch_size": batch,
-        "soak_seconds": arguments.soak,
+        "max_batch_size": case.batch,
+        "soak_seconds": case.soak_s,
         "checks": CHECKS,
         "gate_timeout_minutes": GATE_TIMEOUT_S / 60,
     }
@@ -157,26 +182,39 @@ def _by_dag(
     def approve(client: AirflowClient, task_id: str, detail: Mapping[str, Any]) -> None:
         client.answer(dag_id, run_id, task_id, detail["options"][0], reason="a benchmark")
 
-    deadline = time.monotonic() + 900
+    deadline = time.monotonic() + 900 + 10 * case.soak_s
     while time.monotonic() < deadline:
         for task_id, detail in airflow.questions(dag_id, run_id).items():
             approve(airflow, task_id, detail)
         tasks = airflow.tasks(dag_id, run_id)
-        rolled = [task for task_id, task in tasks.items() if task_id.startswith("roll.") and task["state"] == "success"]
         if tasks["check_features"]["state"] not in (None, "scheduled", "queued"):
-            return _timed(rolled)
+            return _timed(tasks)
         if airflow.run_state(dag_id, run_id) == "failed":
             break
         time.sleep(1)
     raise FatalError(f"{dag_id} did not replace all nodes: {airflow.task_states(dag_id, run_id)}")
 
 
-def _timed(tasks: Sequence[Mapping[str, Any]]) -> tuple[float, dict[str, float]]:
-    """Return the seconds of the upgrade, and of its parts: inside the tasks, and between them."""
-    spans = [(_when(task["start_date"]), _when(task["end_date"])) for task in tasks]
-    total = max(end for _, end in spans) - min(start for start, _ in spans)
-    inside = sum(end - start for start, end in spans)
-    return round(total, 2), {"tasks": round(inside, 2), "between tasks": round(total - inside, 2)}
+def _timed(tasks: Mapping[str, Mapping[str, Any]]) -> tuple[float, dict[str, list[float]]]:
+    """Return the seconds of the roll, and those of each batch by their parts.
+
+    The gates before the stop of all batches wait in the triggerer from the begin of the roll, so the part of each one
+    begins with the end of the batch before it.
+    """
+    parts: dict[str, list[float]] = {part: [] for part in PARTS}
+    began = before = _when(tasks["roll.gate_before[0]"]["start_date"])
+    for index in range(sum(name.startswith("roll.replace[") for name in tasks)):
+        gate_before, replace, gate_after = (tasks[f"roll.{one}[{index}]"] for one in TASKS)
+        dates = (gate_before["end_date"], *_span(replace), *_span(gate_after))
+        times = [before, *map(_when, dates)]
+        for part, (start, end) in zip(PARTS, pairwise(times), strict=True):
+            parts[part].append(round(end - start, 2))
+        before = times[-1]
+    return round(before - began, 2), parts
+
+
+def _span(task: Mapping[str, Any]) -> tuple[str, str]:
+    return task["start_date"], task["end_date"]
 
 
 def _when(text: str) -> float:
@@ -185,14 +223,14 @@ def _when(text: str) -> float:
 
 def _summary(rounds: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
     ratios = [r["dag_s"] / r["script_s"] for r in rounds]
-    extra = [(r["dag_s"] - r["script_s"]) / r["nodes"] for r in rounds]
-    parts = {part: [r["dag_parts"][part] / r["nodes"] for r in rounds] for part in rounds[0]["dag_parts"]}
+    extra = [(r["dag_s"] - r["script_s"]) / len(r["dag_parts"]["replace"]) for r in rounds]
+    parts = {part: [one for r in rounds for one in r["dag_parts"][part]] for part in PARTS}
     return {
         "script_s": _spread([r["script_s"] for r in rounds]),
         "dag_s": _spread([r["dag_s"] for r in rounds]),
         "ratio": _spread(ratios),
-        "extra_s_per_node": _spread(extra),
-        "dag_s_per_node": {part: _spread(values) for part, values in parts.items()},
+        "extra_s_per_batch": _spread(extra),
+        "dag_s_per_batch": {part: _spread(values) for part, values in parts.items()},
     }
 
 
@@ -207,9 +245,9 @@ def _print(result: Mapping[str, Any]) -> None:
     line("plain script", result["script_s"], "s")
     line("DAG", result["dag_s"], "s")
     line("ratio", result["ratio"], "x")
-    line("additional time per node", result["extra_s_per_node"], "s")
-    print("seconds of the DAG per node:")
-    for part, spread in result["dag_s_per_node"].items():
+    line("additional time per batch", result["extra_s_per_batch"], "s")
+    print("seconds of a batch in the DAG:")
+    for part, spread in result["dag_s_per_batch"].items():
         line(f"  {part}", spread, "s")
 
 
