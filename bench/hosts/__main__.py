@@ -46,31 +46,6 @@ ROWS = ("command", "roll", *PHASES)
 _SUDOERS = f"{LOGIN} ALL=(root) NOPASSWD: " + ", ".join(
     ("/usr/bin/systemctl stop kafka.service", "/usr/bin/systemctl start kafka.service", "/usr/bin/ln -sfn * /opt/kafka")
 )
-# In the process of the tool: a line "phase begin end" after each call of these functions.
-_TIMED = """
-import time
-from functools import wraps
-from kafka_rollout.nodes.runtimes.hosts import shells
-from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
-from kafka_rollout.roll import walk
-lines = open({path!r}, "w", buffering=1)
-def time_calls(owner, name, phase):
-    inner = getattr(owner, name)
-    @wraps(inner)
-    def outer(*given, **more):
-        began = time.time()
-        try:
-            return inner(*given, **more)
-        finally:
-            print(phase(*given), began, time.time(), file=lines)
-    setattr(owner, name, outer)
-time_calls(shells, "_connected", lambda *_: "connect")
-for name in ("stop", "install", "start"):
-    time_calls(SshServiceRuntime, name, lambda *_, name=name: name)
-gates = {{"BEFORE_STOP": "gate before", "AFTER_START": "gate after"}}
-time_calls(walk, "wait_for_gate", lambda ports, plan, ref, *_: gates[ref.kind.name])
-time_calls(walk, "replace_node", lambda *_: "replace")
-"""
 _CALL = "from kafka_rollout.cli.app import main\nmain()\n"
 
 
@@ -131,7 +106,7 @@ def _measured(bed: Bed, folder: Path, way: str, target: str) -> dict[str, float]
     else:
         policy = ("--soak", "0", "--checks", "3", "--interval", "1", "--no-scan")
         approval = ("--as", "bench", "--reason", "a benchmark", "--yes")
-        words = [sys.executable, "-c", _TIMED.format(path=str(lines)) + _CALL, "upgrade", "--cluster", bed.spec.name]
+        words = [sys.executable, "-m", "bench.hosts.timed", str(lines), "upgrade", "--cluster", bed.spec.name]
         _call(*words, "--to", target, *policy, *approval)
     command_s = time.monotonic() - began
     spent: dict[str, float] = defaultdict(float)
