@@ -104,7 +104,7 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "What a plan could not check stands in each text that an approver reads.",
+        "Each text that an approver reads lists what a plan could not check.",
         "procedure/approval_requests.py:findings_part model/plan.py:Plan",
         "unit/procedure/test_unknown_checks.py",
     ),
@@ -122,13 +122,13 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
-        "A lost record of the state before a run is a difference.",
+        "A lost record of the state before a run counts as a difference.",
         "preparation/state_comparison.py",
         "unit/preparation/test_state_comparison.py",
     ),
     _of(
         ABSENCE,
-        "An undo is of what this run installed.",
+        "An undo restores only what this run replaced.",
         "metadata_log/changes/install.py",
         "unit/metadata_log/changes/test_install.py",
     ),
@@ -235,7 +235,7 @@ PRINCIPLES = (
     ),
     _of(
         BETWEEN,
-        "A quorum is what its voters show, not a level. A vote counts by node id and directory id.",
+        "Voters, not a level, show whether a quorum is dynamic. A vote counts by node id and directory id.",
         "model/state.py:QuorumState metadata_log/log_choice.py",
         "unit/planning/findings/test_agreement.py unit/metadata_log/test_log_choice.py",
     ),

@@ -39,7 +39,7 @@ PATIENCE_S = 12.0
 
 
 class GateSensor(RolloutOperator, BaseSensorOperator):
-    """One gate of a cluster. Those of nodes are parts of their batch (`batches.py`).
+    """One gate of a cluster. Those of nodes are parts of their batch (`batch_sensors.py`).
 
     Checks in the task for PATIENCE_S, then defers to a GateTrigger. After the gate timeout it requests a decision: wait
     on, or stop here. Where the step can roll back, roll back fails this task and stores the decision for the group
