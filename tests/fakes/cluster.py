@@ -78,6 +78,22 @@ def make_spec(controllers: int = 3, brokers: int = 3, name: str = "fake") -> Clu
     )
 
 
+COMBINED = ClusterSpec(
+    name="fake",
+    approvers=("alice",),
+    nodes=tuple(
+        NodeSpec(
+            node_id=number,
+            name=f"node-{number}",
+            roles=frozenset({Role.BROKER, Role.CONTROLLER}),
+            broker_address=f"127.0.0.1:{9000 + number}",
+            controller_address=f"127.0.0.1:{9100 + number}",
+        )
+        for number in (1, 2, 3)
+    ),
+)
+
+
 @dataclass
 class FakeNode:
     """`running` None: no process. `behind` rounds until it is back in its ISRs."""

@@ -12,8 +12,7 @@ from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.releases.facts import Release
 from tests.dags.conftest import FakeRuns
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome
-from tests.fakes.cluster import R431, FakeCluster
-from tests.unit.roll.test_registration import COMBINED
+from tests.fakes.cluster import COMBINED, R431, FakeCluster
 
 pytestmark = pytest.mark.airflow
 

@@ -18,7 +18,7 @@ from kafka_rollout.lowering.offline import undo_offline
 from kafka_rollout.lowering.outage_facts import estimate_outage, offline_facts
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.plan import Lowering, Plan
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.preparation.lost_metadata import report_losses
@@ -33,7 +33,7 @@ from kafka_rollout.run.projections.open_batches import RollOf
 from kafka_rollout.run.step_events import OfflineLeftBehind, OfflineSnapshotWritten
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.history import SqlRunStore
-from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.cluster import COMBINED, R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
 from tests.fakes.ports import fake_ports, gate_of, in_step
 from tests.fakes.runtime import FakeRuntime
@@ -56,13 +56,7 @@ FORWARD: tuple[Step, ...] = (
 
 
 @pytest.fixture
-def world() -> FakeCluster:
-    return FakeCluster(R431)
-
-
-@pytest.fixture
 def ports(world: FakeCluster, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
-    monkeypatch.setattr("os.fsync", lambda descriptor: None)
     stage_no_live(monkeypatch)
     return fake_ports(world, tmp_path)
 
@@ -360,18 +354,7 @@ def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(p
 
 
 def test_where_nodes_are_combined_the_controllers_start_is_the_point_of_no_return(tmp_path: Path) -> None:
-    both = frozenset({Role.BROKER, Role.CONTROLLER})
-    nodes = [
-        NodeSpec(
-            node_id=number,
-            name=f"node-{number}",
-            roles=both,
-            broker_address=f"127.0.0.1:{9000 + number}",
-            controller_address=f"127.0.0.1:{9100 + number}",
-        )
-        for number in (1, 2, 3)
-    ]
-    world = FakeCluster(R431, spec=ClusterSpec(name="fake", nodes=tuple(nodes), approvers=("alice",)))
+    world = FakeCluster(R431, spec=COMBINED)
     ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     assert "the controllers start at the new level" in offline_facts(Run(ports, plan), estimate_outage(ports))[1]

@@ -26,10 +26,9 @@ from tests.unit.lowering.test_offline import (
     ports,
     releases,
     take_back,
-    world,
 )
 
-__all__ = ["ports", "world"]  # fixtures
+__all__ = ["ports"]  # fixture
 NODES = (1, 2, 3, 11, 12, 13)
 LOST = (1, 3, 12)  # the first controller, whose log is chosen; the last one; a broker
 

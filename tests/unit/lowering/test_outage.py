@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,7 +13,6 @@ from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.lowered_snapshot import quorum_lacks
 from kafka_rollout.lowering.outage_facts import shown_facts
-from kafka_rollout.model.topology import Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.outage import check_service
 from kafka_rollout.observation.run import Run
@@ -24,7 +22,7 @@ from kafka_rollout.roll.gate_checks import wait_for_gate
 from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.step_events import Started
 from kafka_rollout.run.view import RunView
-from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.cluster import COMBINED, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.unit.lowering.test_offline import FORWARD, RELEASE_STEP, approved, go, take_back
@@ -152,10 +150,7 @@ def test_taken_back_and_down_again_are_two_outages(world: FakeCluster, ports: Cl
 def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that_starts_them(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    both = frozenset({Role.BROKER, Role.CONTROLLER})
-    spec = make_spec(controllers=3, brokers=0)
-    nodes = tuple(replace(node, roles=both, broker_address=f"127.0.0.1:{9200 + node.node_id}") for node in spec.nodes)
-    world = FakeCluster(R431, spec=replace(spec, nodes=nodes), catch_up_rounds=0)
+    world = FakeCluster(R431, spec=COMBINED, catch_up_rounds=0)
     ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])

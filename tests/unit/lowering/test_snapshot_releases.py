@@ -6,9 +6,9 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.run.events import newest
 from kafka_rollout.run.step_events import OfflineSnapshotWritten
 from tests.fakes.cluster import R431, FakeCluster
-from tests.unit.lowering.test_offline import FORWARD, R421, approved, go, ports, world
+from tests.unit.lowering.test_offline import FORWARD, R421, approved, go, ports
 
-__all__ = ["ports", "world"]  # fixtures
+__all__ = ["ports"]  # fixture
 
 
 def test_the_release_that_ran_writes_the_snapshot_and_both_releases_load_it(

@@ -1,3 +1,3 @@
-from tests.unit.fake_run import cluster, no_waiting, plan, ports
+from tests.unit.fake_run import cluster, no_waiting, ports
 
-__all__ = ["cluster", "no_waiting", "plan", "ports"]  # fixtures
+__all__ = ["cluster", "no_waiting", "ports"]  # fixtures

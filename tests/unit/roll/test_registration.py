@@ -13,7 +13,6 @@ from kafka_rollout.feature_updates.levels import check_support, finalize
 from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.approval_requests import approval_body
@@ -26,28 +25,13 @@ from kafka_rollout.run.events import ApprovalOf, Decision, events_of
 from kafka_rollout.run.metrics import Metric, run_gauges
 from kafka_rollout.run.step_events import RegistrationsRead
 from kafka_rollout.run.view import RunView
-from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.cluster import COMBINED, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import plan_upgrade
 from tests.unit.roll.test_node import Killed, count_calls, killed_after
 
 R381 = Release(3, 8, 1)
 QUICK = GatePolicy(checks=1, interval_s=1, timeout_s=60)
-BOTH = frozenset({Role.BROKER, Role.CONTROLLER})
-COMBINED = ClusterSpec(
-    name="fake",
-    approvers=("alice",),
-    nodes=tuple(
-        NodeSpec(
-            node_id=number,
-            name=f"node-{number}",
-            roles=BOTH,
-            broker_address=f"127.0.0.1:{9000 + number}",
-            controller_address=f"127.0.0.1:{9100 + number}",
-        )
-        for number in (1, 2, 3)
-    ),
-)
 
 
 def fresh(tmp_path: Path, run_id: str = "run-1", *, readable: bool = True) -> tuple[FakeCluster, ClusterPorts, Plan]:
