@@ -1,4 +1,4 @@
-"""What tests replace by its name exists, also in tests that run seldom."""
+"""What tests and benchmarks replace by its name exists, also in those that run seldom."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from tests.paths import TESTS
+from tests.paths import ROOT, TESTS
 
 _OURS = ("kafka_rollout", "kafka_rollout_spark", "tools", "tests")
 _DOTTED = re.compile(r"kafka_rollout(\.\w+)+")
@@ -43,23 +43,25 @@ def imported(tree: ast.AST) -> dict[str, str]:
 
 
 def missing(tree: ast.AST) -> Iterator[str]:
-    """Yield dotted names in texts, and names in `setattr(module, "name", …)`, that do not exist."""
+    """Yield dotted names in texts, and names in `setattr(module, "name", …)` or `patch.object`, that do not exist."""
     names = imported(tree)
     for node in ast.walk(tree):
         match node:
             case ast.Constant(value=str(text)) if _DOTTED.fullmatch(text) and find(text) is _MISSING:
                 yield text
             case ast.Call(
-                func=ast.Attribute(attr="setattr"), args=[ast.Name(id=local), ast.Constant(value=str(name)), *_]
+                func=ast.Attribute(attr="setattr" | "object"),
+                args=[ast.Name(id=local), ast.Constant(value=str(name)), *_],
             ) if isinstance(replaced := find(names.get(local, "")), ModuleType | type) and not hasattr(replaced, name):
                 yield f"{names[local]}.{name}"
 
 
 @pytest.mark.airflow
-def test_what_tests_replace_by_its_name_exists() -> None:
+def test_what_is_replaced_by_its_name_exists() -> None:
     found = {
-        f"{path.relative_to(TESTS)}: {name}"
-        for path in sorted(TESTS.rglob("*.py"))
+        f"{path.relative_to(ROOT)}: {name}"
+        for folder in (TESTS, ROOT / "bench")
+        for path in sorted(folder.rglob("*.py"))
         for name in missing(ast.parse(path.read_text()))
     }
     assert found == set()
@@ -71,6 +73,7 @@ def test_what_tests_replace_by_its_name_exists() -> None:
         'monkeypatch.setattr("kafka_rollout.run.view.RunViews", None)',
         'from kafka_rollout.run import view\nmonkeypatch.setattr(view, "RunViews", None)',
         'from kafka_rollout.run.view import RunView\npatch.setattr(RunView, "off", None)',
+        'from kafka_rollout.run import view\nmock.patch.object(view, "RunViews", None)',
     ],
 )
 def test_a_name_that_does_not_exist_is_found(text: str) -> None:
