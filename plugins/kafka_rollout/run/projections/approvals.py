@@ -58,14 +58,17 @@ def find_unconfirmed_approval(events: Sequence[Event]) -> str:
 
 
 def is_refuted(events: Sequence[Event], approval: Approval) -> bool:
-    """Return whether a later event says that Airflow's record does not confirm the approval."""
-    given = approval.responder
-    return given is not None and any(
-        isinstance(event, ApprovalRefuted)
-        and (event.what, event.record_id) == (approval.what, given.record_id)
-        and event.at >= approval.at
-        for event in events
-    )
+    """Return whether a later event says that Airflow's record does not confirm the approval.
+
+    Their order decides, because the clocks of two hosts can differ.
+    """
+    record_id = "" if approval.responder is None else approval.responder.record_id
+    for event in reversed(events):
+        if event == approval:
+            return False
+        if isinstance(event, ApprovalRefuted) and (event.what, event.record_id) == (approval.what, record_id):
+            return True
+    return False
 
 
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
