@@ -33,6 +33,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from dataclasses import replace as replace_fields
 from enum import StrEnum
 from functools import wraps
 from itertools import groupby
@@ -76,8 +77,8 @@ from kafka_rollout.roll.node import (
 )
 from kafka_rollout.roll.stop import find_parts, stop_is_under_way
 from kafka_rollout.run.batch_progress import describe_batch
-from kafka_rollout.run.events import ApprovalOf, Decision, Event, StepBegan, StepEnded, StepOutcome
-from kafka_rollout.run.projections.approvals import find_invalidity, is_refuted, newest_decision
+from kafka_rollout.run.events import ApprovalOf, Event, StepBegan, StepEnded, StepOutcome
+from kafka_rollout.run.projections.approvals import is_refuted
 from kafka_rollout.run.projections.nodes import gate_is_passed, has_acted_on_node, last_act_on_node
 from kafka_rollout.run.projections.open_batches import (
     BatchPart,
@@ -274,7 +275,7 @@ def gate_before(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChe
     if (what := due_approval(roll, batch)) is not None:
         why = f"The {what.noun()} has passed, and the next nodes need an approval."
         return BatchStatus(state=WatchState.WAITING, message=why, asks=what)
-    if why := ask_at_pause(NodeRun(run, batch.release_step, nodes[0]), events):
+    if why := _ask_at_pause(NodeRun(run, batch.release_step, nodes[0]), events):
         return BatchStatus(state=WatchState.WAITING, message=why, asks=ApprovalOf.PAUSE)
     if part is not Part.GATE_BEFORE:
         return BatchStatus(state=WatchState.PASSED, message="its stop was requested")
@@ -327,15 +328,33 @@ def gate_after(roll: Roll, batch: BatchStep, watch: BatchWatch, on_check: OnChec
 
 
 def due_approval(roll: Roll, batch: BatchStep) -> ApprovalOf | None:
-    """Return the approval that the batch needs and that is not given, by the history alone."""
-    events = roll.run.history.events()
-    for what in () if roll.is_rollback else approvals_between(events, roll.run.plan, batch):
-        given = newest_decision(events, what, roll.run.plan.hash)
-        if given is None or given.decision != Decision.APPROVED or find_invalidity(events, given):
+    """Return the approval that the batch needs and that is not given or no longer counts.
+
+    It reads no record of Airflow. That one does not confirm an approval is in the history.
+    """
+    run, events = _without_records(roll.run), roll.run.history.events()
+    for what in () if roll.is_rollback else approvals_between(events, run.plan, batch):
+        try:
+            given = require_approval(run, what)
+        except RefusedError:
             return what
         if is_refuted(events, given):
             return what
     return None
+
+
+def _ask_at_pause(at: NodeRun, events: Sequence[Event]) -> str:
+    """Return why the plan pauses before this node; also if the answer that ended its last pause no longer counts."""
+    try:
+        refuse_unproved_pause(_without_records(at.run))
+    except RefusedError as error:
+        return error.sentence
+    return ask_at_pause(at, events)
+
+
+def _without_records(run: Run) -> Run:
+    """Return the run for a gate. Only a worker can compare an approval with Airflow's record, right before it acts."""
+    return Run(replace_fields(run.ports, confirm_approval=None), run.plan)
 
 
 def split(roll: Roll, batch: BatchStep) -> str:

@@ -71,8 +71,8 @@ class World:
             )
             raise RefusedError(sentence, remedy="Approve it in Airflow.")
 
-    def approve(self, what: ApprovalOf, responder: Responder) -> None:
-        given: dict[str, Any] = {"by": "alice", "reason": "it serves", "plan_hash": self.plan.hash}
+    def approve(self, what: ApprovalOf, responder: Responder, *, at: float = 0.0) -> None:
+        given: dict[str, Any] = {"at": at, "by": "alice", "reason": "it serves", "plan_hash": self.plan.hash}
         self.ports.run.record(Approval(what=what, decision=Decision.APPROVED, responder=responder, **given))
 
     def claim_stop(self, node_id: int) -> None:
@@ -123,6 +123,27 @@ def test_each_batch_compares_the_approval_and_asks_again_if_a_later_answer_repla
     assert world.asked() is ApprovalOf.CANARY
     world.approve(ApprovalOf.CANARY, replace(AIRFLOW, record_id="again"))
     world.expect_stop()
+
+
+def test_an_approval_by_a_host_whose_clock_is_ahead_is_asked_for_again_at_once(staged: Callable[..., World]) -> None:
+    world = staged(canary=True)
+    world.approve(ApprovalOf.CANARY, FORGED, at=world.ports.clock.now() + 60)
+    world.expect_held()
+    assert world.asked() is ApprovalOf.CANARY
+
+
+@pytest.mark.parametrize("is_listed", [False, True])
+@pytest.mark.parametrize("what", [ApprovalOf.CANARY, ApprovalOf.PAUSE])
+def test_an_approval_that_no_longer_counts_is_asked_for_again(
+    staged: Callable[..., World], what: ApprovalOf, is_listed: bool
+) -> None:
+    """The approver was removed from the inventory, or answered at a shell in the run of a DAG."""
+    world = staged(**({"canary": True} if what is ApprovalOf.CANARY else {"pause_after": "1"}))
+    cluster = replace(world.ports.cluster, approvers=("alice" if is_listed else "bob",))
+    world.roll = loop.roll_of(Run(replace(world.ports, cluster=cluster), world.plan))
+    world.approve(what, replace(AIRFLOW, channel=Channel.SHELL) if is_listed else AIRFLOW)
+    world.expect_held()
+    assert world.asked() is what
 
 
 @pytest.mark.parametrize("approves", [False, True])
