@@ -238,6 +238,7 @@ class Scene:
     def ask_about(self, task_id: str, text: str, options: tuple[str, ...]) -> None:
         self.add(
             Asked(
+                what=ApprovalOf.ROLL if "Approve" in options else ApprovalOf.FAILED_GATE,
                 at=self.tick(1),
                 task_id=task_id,
                 record_id="019ac000-0000-7000-8000-000000000001",

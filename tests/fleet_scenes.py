@@ -89,7 +89,9 @@ def approved(by: str = "ben") -> Approval:
 
 def asked(text: str) -> Asked:
     answer_by = time.time() + 80_000
-    return Asked(task_id="t", record_id="r", text=text, options=("Approve", "Reject"), answer_by=answer_by)
+    return Asked(
+        what=ApprovalOf.ROLL, task_id="t", record_id="r", text=text, options=("Approve", "Reject"), answer_by=answer_by
+    )
 
 
 class Fleet:

@@ -157,6 +157,7 @@ def ask(ports: ClusterPorts, answers: Answers, question: Question, *, task_id: s
         return answers.ask(question)
     subject = question.subject or f"Approve the {question.what.noun()} of cluster {ports.cluster.name}?"
     asked = Asked(
+        what=question.what,
         task_id=task_id,
         record_id="",
         text=f"{subject}\n\n{question.body}",

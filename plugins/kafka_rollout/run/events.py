@@ -239,6 +239,8 @@ class Voided(Event, kind="void"):
 class Asked(Event, kind="asked"):
     """A request for an answer in Airflow or at a terminal."""
 
+    what: ApprovalOf
+    """What an answer approves; failed-gate: how to continue. The options of both can be the same."""
     task_id: str
     record_id: str
     """The id of Airflow's Human-in-the-loop record."""

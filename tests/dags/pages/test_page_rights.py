@@ -12,7 +12,7 @@ from sqlalchemy import Executable, delete, insert, select, text, update
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Asked, Begun, CanaryAsked
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun, CanaryAsked
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.store.history import SqlRunStore, sha256
 from kafka_rollout.run.store.tables import alerts, events, plans, runs
@@ -124,7 +124,7 @@ def test_a_run_that_asks_stays_on_the_page_after_many_plans(
 ) -> None:
     run = run_history(home, "fake", "asks")
     run.record(Begun(dag_id="kafka_upgrade_fake"))
-    run.record(Asked(task_id="t", record_id="r", text="Upgrade?", options=("Approve", "Reject")))
+    run.record(Asked(what=ApprovalOf.ROLL, task_id="t", record_id="r", text="Upgrade?", options=("Approve", "Reject")))
     for number in range(60):
         run_history(home, "fake", f"plan-{number}").record(CanaryAsked())
     with serve_page(tmp_path, monkeypatch) as client:

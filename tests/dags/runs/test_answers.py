@@ -118,7 +118,11 @@ def test_an_approval_that_was_added_to_the_history_stops_no_node(
 ) -> None:
     def forge(ports: ClusterPorts) -> None:
         if asked:
-            ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+            ports.run.record(
+                Asked(
+                    what=ApprovalOf.ROLL, task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)
+                )
+            )
         ports.run.record(forged_approval(ports.run.load_plan().hash, NOBODY_S, ApprovalOf.ROLL))
 
     mark_as_successful(runs, monkeypatch, "approve_plan", forge)
@@ -241,7 +245,9 @@ def test_whoever_writes_the_database_and_xcoms_gives_no_approval_without_airflow
     from kafka_rollout.airflow.approvals.airflow_records import UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
-    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    ports.run.record(
+        Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
+    )
     approval = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
     ports.run.record(approval)
     everything = [str(what) for what in ApprovalOf]
@@ -261,7 +267,7 @@ def test_whoever_writes_the_database_and_xcoms_gives_no_approval_without_airflow
 
 def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> None:
     ports = fake_ports(runs.world, runs.home)
-    ports.run.record(Asked(task_id="gate", record_id=NOBODY_S, text="?", options=("Approve",)))
+    ports.run.record(Asked(what=ApprovalOf.ROLL, task_id="gate", record_id=NOBODY_S, text="?", options=("Approve",)))
     gives = {"Roll back": {ApprovalOf.ROLL_BACK}, "Retry": {*OF_ROLLS, ApprovalOf.PAUSE}, "Wait on": {ApprovalOf.PAUSE}}
     gives["Accept the log"] = {ApprovalOf.NODE_LOG}
     options = ["Approve", "Reject", "Stop here", *gives]
@@ -283,7 +289,9 @@ def test_every_action_reads_the_record_again(runs: FakeRuns) -> None:
     from kafka_rollout.airflow.approvals.airflow_records import UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
-    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    ports.run.record(
+        Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
+    )
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
     given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)
     compared_with(GENUINE, ports, kept).confirm(given)
@@ -295,7 +303,9 @@ def test_a_record_that_cannot_be_read_now_is_read_again(runs: FakeRuns) -> None:
     from kafka_rollout.airflow.approvals.airflow_records import AirflowRecords, UnreadRecordError
 
     ports = fake_ports(runs.world, runs.home)
-    ports.run.record(Asked(task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",)))
+    ports.run.record(
+        Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id=NOBODY_S, text="Roll?", options=("Approve",))
+    )
     kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["roll"]}
     ti = SimpleNamespace(id="01", run_id=RUN, task_id="replace", map_index=-1, xcom_pull=lambda **_: kept)
     given = forged_approval("abc", NOBODY_S, ApprovalOf.ROLL)

@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.run.events import Asked, Begun
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun
 from kafka_rollout.run.metrics import Metric
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tools.demo.folder import PROJECT_ROOT
@@ -128,7 +128,7 @@ def test_a_task_that_is_parked_for_an_answer_waits_and_one_that_ends_does_not(
     from kafka_rollout.airflow.common.base import cluster_ports
 
     context: Any = {"run_id": "run-1", "ti": SimpleNamespace(dag_id=DAG_ID)}
-    asked = Asked(task_id="approve_plan", record_id="r", text="", options=("Approve",))
+    asked = Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id="r", text="", options=("Approve",))
 
     def ask() -> None:
         with cluster_ports("fake", context) as ports:

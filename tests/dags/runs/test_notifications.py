@@ -16,7 +16,7 @@ from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.notifications.due import NotificationKind
 from kafka_rollout.notifications.store.sent import open_notifications
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Asked, Begun, Channel, Event, Responder, StartedAtShell
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun, Channel, Event, Responder, StartedAtShell
 from kafka_rollout.run.step_events import GateFailed, Started, Stopping
 from tests.dags.conftest import DAG_ID, FakeRuns
 from tests.dags.message_servers import MailServer, Webhook, mail_server, webhook_server
@@ -52,6 +52,7 @@ HOOK = {
     },
 }
 ASKED = Asked(
+    what=ApprovalOf.ROLL,
     task_id="approve_plan",
     record_id="r1",
     text="Upgrade fake from 3.9.1 to 4.3.1?\n\nbody",
@@ -135,7 +136,13 @@ def test_a_failed_node_and_its_decision_are_told_in_order_and_html_of_a_client_s
         Stopping(node_id=3, release_step=STEP),
         Started(node_id=3, release_step=STEP, release=Release(4, 3, 1), pid=7, seconds=1.0),
         GateFailed(ref=gate, gate="after node 3", message="group <img src=x>\nX: rebalances"),
-        Asked(task_id="gate", record_id="r2", text="How to continue?", options=("Wait on", "Retry")),
+        Asked(
+            what=ApprovalOf.FAILED_GATE,
+            task_id="gate",
+            record_id="r2",
+            text="How to continue?",
+            options=("Wait on", "Retry"),
+        ),
     )
     assert sender.run() == "success"
     assert sender.posted == ["node-failed", "decision-pending"]

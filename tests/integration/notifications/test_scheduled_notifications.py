@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from kafka_rollout.run.events import Asked, Begun
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun
 from tests.dags.message_servers import webhook_server
 from tests.integration.harness.airflow.server import PATIENCE_S, PrivateAirflow
 from tests.records import run_history
@@ -24,6 +24,7 @@ def test_a_request_reaches_the_webhook_once_while_the_dag_runs_every_minute(airf
     store.record(Begun(dag_id=RUN_DAG))
     store.record(
         Asked(
+            what=ApprovalOf.ROLL,
             task_id="approve_plan",
             record_id="r",
             text="Upgrade nobody?",

@@ -56,7 +56,7 @@ def test_an_approval_that_was_added_to_a_dag_s_run_is_found(home: Path, capsys: 
     """A user who can write to the database can append an event."""
     run = run_history(home, "fake", "run-1")
     run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by="mallory"))
-    run.record(Asked(task_id="approve_plan", record_id="01", text="Roll?", options=("Approve",)))
+    run.record(Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id="01", text="Roll?", options=("Approve",)))
     alice = Responder(channel=Channel.AIRFLOW, user="alice", record_id="01")
     run.record(replace(ALICE, responder=alice))
     assert run_main(["runs", "verify", "-c", "fake", "--run", "run-1"]) == 0

@@ -16,7 +16,7 @@ from kafka_rollout.control.lock import fence_cluster_ports
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.run.events import Asked, Begun, Channel, Planned, Responder, StartedAtShell
+from kafka_rollout.run.events import ApprovalOf, Asked, Begun, Channel, Planned, Responder, StartedAtShell
 from kafka_rollout.run.memory import MemoryRunStore, NoLock
 from kafka_rollout.run.step_events import Stopping
 from kafka_rollout.wiring import cluster_ports
@@ -41,7 +41,15 @@ def record_question(home: Path, *, lock: bool = True) -> None:
     run.record(PLANNED)
     subject, answer_by = "Upgrade fake [red]\u202e?", time.time() + 3600
     run.record(
-        Asked(task_id="t", record_id="r", text=subject, options=("Approve", "Reject"), users=(), answer_by=answer_by)
+        Asked(
+            what=ApprovalOf.ROLL,
+            task_id="t",
+            record_id="r",
+            text=subject,
+            options=("Approve", "Reject"),
+            users=(),
+            answer_by=answer_by,
+        )
     )
     if lock:
         change_lock(home).acquire("fake", "manual__1", "waits for the approval", for_s=600)

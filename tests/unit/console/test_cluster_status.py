@@ -42,6 +42,7 @@ BEGUN = Begun(at=AT, dag_id="kafka_upgrade_orders")
 SHELL = StartedAtShell(at=AT, starter=Responder(channel=By.SHELL, user="carol", host="h"))
 PLANNED = Planned(at=AT + 5, run_of=RunOf.UPGRADE, plan_hash="h", source=R391, target=R431, blockers=())
 ASKED = Asked(
+    what=ApprovalOf.ROLL,
     at=AT + 10,
     task_id="approve_plan",
     record_id="r1",
@@ -58,6 +59,7 @@ WAITS = GateCheck(
 )
 FAILED = GateFailed(at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3")
 DECIDE = Asked(
+    what=ApprovalOf.FAILED_GATE,
     at=AT + 701,
     task_id="gate",
     record_id="r2",

@@ -113,7 +113,15 @@ def test_an_undo_is_a_rollback_until_its_last_gate_and_the_steps_after_it_are_sk
     go(ports, offline_plan, 1)
     ports.run.record(StepBegan(step="offline.choose_log"))
     text = "fake: the offline step choose_log failed. How to continue?"
-    ports.run.record(Asked(task_id="offline.choose_log", record_id="r", text=text, options=("Retry", "Roll back")))
+    ports.run.record(
+        Asked(
+            what=ApprovalOf.FAILED_GATE,
+            task_id="offline.choose_log",
+            record_id="r",
+            text=text,
+            options=("Retry", "Roll back"),
+        )
+    )
     record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.ROLL_BACK, "a test")
     take_back(ports, offline_plan)
     ports.run.record(StepEnded(step="offline.undo.restore", outcome=StepOutcome.DONE))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -48,6 +49,7 @@ STEP = "3.9.1-to-4.3.1"
 R431 = Release(4, 3, 1)
 BEGUN = Begun(at=AT, dag_id="kafka_upgrade_orders")
 ASKED = Asked(
+    what=ApprovalOf.ROLL,
     at=AT + 10,
     task_id="approve_plan",
     record_id="r1",
@@ -62,6 +64,7 @@ GATE_FAILED = GateFailed(
     at=AT + 700, ref=GATE, gate="after node 3", message="failed after 600 s; waits for isr: 2 of 3"
 )
 DECIDE = Asked(
+    what=ApprovalOf.FAILED_GATE,
     at=AT + 701,
     task_id="gate",
     record_id="r2",
@@ -116,7 +119,9 @@ def test_a_request_names_deadline_approvers_and_the_page_but_not_the_text_of_the
 
 
 def test_an_answered_request_is_not_pending_and_the_next_one_is_new() -> None:
-    asked_again = Asked(at=AT + 90, task_id="canary", record_id="r3", text="Go on?", options=("Approve", "Reject"))
+    asked_again = Asked(
+        what=ApprovalOf.ROLL, at=AT + 90, task_id="canary", record_id="r3", text="Go on?", options=("Approve", "Reject")
+    )
     answered = approval("r1", AT + 20)
     assert kinds(BEGUN, ASKED, answered, now=AT + 21, has_lock=True) == []
     (first,) = due(BEGUN, ASKED, now=AT + 11, has_lock=True)
@@ -133,8 +138,15 @@ def test_an_old_request_is_still_pending_and_is_reminded_before_it_expires() -> 
     assert expires.urgency is Urgency.CRITICAL
 
 
+def test_a_failure_is_a_decision_also_where_the_same_task_can_ask_for_an_approval() -> None:
+    decide = replace(DECIDE, options=("Approve", "Reject", *DECIDE.options))
+    assert NotificationKind.DECISION_PENDING in kinds(BEGUN, STOPPING, STARTED, GATE_FAILED, decide, now=AT + 702)
+
+
 def test_a_short_request_is_reminded_in_its_last_quarter() -> None:
-    short = Asked(at=AT, task_id="t", record_id="r", text="Go on?", options=("Approve",), answer_by=AT + 400)
+    short = Asked(
+        what=ApprovalOf.ROLL, at=AT, task_id="t", record_id="r", text="Go on?", options=("Approve",), answer_by=AT + 400
+    )
     assert kinds(BEGUN, short, now=AT + 299) == [NotificationKind.APPROVAL_PENDING]
     assert kinds(BEGUN, short, now=AT + 300) == [NotificationKind.APPROVAL_PENDING, NotificationKind.APPROVAL_EXPIRES]
 
@@ -326,6 +338,7 @@ def test_every_kind_has_an_urgency() -> None:
 
 
 AT_TERMINAL = Asked(
+    what=ApprovalOf.ROLL,
     at=AT + 10,
     task_id="approve_plan",
     record_id="",

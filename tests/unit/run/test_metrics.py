@@ -8,7 +8,7 @@ import pytest
 
 from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Asked, Event
+from kafka_rollout.run.events import ApprovalOf, Asked, Event
 from kafka_rollout.run.metrics import Metric, run_gauges
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed, Stopping
 from kafka_rollout.run.view import RunView
@@ -71,7 +71,7 @@ def test_a_gate_waits_from_its_first_check_until_it_passes_or_fails() -> None:
 
 
 def test_a_request_is_open_while_its_task_is_parked() -> None:
-    asked: Event = Asked(task_id="approve_plan", record_id="r", text="", options=("Approve",))
+    asked: Event = Asked(what=ApprovalOf.ROLL, task_id="approve_plan", record_id="r", text="", options=("Approve",))
 
     def is_open(*events: Event, is_parked: bool = True) -> int:
         return run_gauges(None, RunView.of(events), is_parked=is_parked)[Metric.ANSWERS_WAITING]

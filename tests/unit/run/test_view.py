@@ -125,7 +125,9 @@ def test_a_step_that_began_has_begun_until_an_event_ends_it_whatever_follows() -
 
 
 def test_a_step_waits_for_its_answer_and_continues_since_its_begin() -> None:
-    asked = Asked(at=2, task_id="roll", record_id="r", text="Continue?\n\nx", options=("Retry",))
+    asked = Asked(
+        what=ApprovalOf.FAILED_GATE, at=2, task_id="roll", record_id="r", text="Continue?\n\nx", options=("Retry",)
+    )
     answered = Approval(
         at=3, what=ApprovalOf.FAILED_GATE, by="anna", decision=Decision.RETRY, reason="x", plan_hash="h"
     )
@@ -223,7 +225,15 @@ def test_the_parts_of_batches_have_their_own_states_and_are_one_step() -> None:
     done = began.followed_by([StepEnded(at=2, outcome=StepOutcome.DONE, **before)])
     assert (state(done), done.running, done.part) == ((StepState.DONE, 2, ""), "", None)
     assert done.parts["roll.gate_before", 0] == StepView(state=StepState.DONE, at=2, began_at=1)
-    asked = Asked(at=4, task_id="roll.replace", record_id="r", text="Continue?\n\nx", options=("Retry",), map_index=0)
+    asked = Asked(
+        what=ApprovalOf.FAILED_GATE,
+        at=4,
+        task_id="roll.replace",
+        record_id="r",
+        text="Continue?\n\nx",
+        options=("Retry",),
+        map_index=0,
+    )
     waits = done.followed_by([StepBegan(at=3, step="roll.replace", batch=0), asked])
     assert state(waits) == (StepState.WAITING, 4, "Continue?")
     assert waits.parts["roll.replace", 0].state is StepState.WAITING

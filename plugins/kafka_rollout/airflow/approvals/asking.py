@@ -129,6 +129,7 @@ def record_question(
 ) -> None:
     """Record in the run history which text is shown to which users, and until when they can answer."""
     event = Asked(
+        what=question.what,
         task_id=context["task"].task_id,
         map_index=map_index_of(context),
         record_id=str(context["ti"].id),

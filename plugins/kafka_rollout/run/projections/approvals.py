@@ -78,7 +78,7 @@ def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
 
 def asks_for_decision(asked: Asked) -> bool:
     """Return whether the run asks how to continue after a failure, and not for an approval."""
-    return Decision.APPROVED.label not in asked.options
+    return asked.what is ApprovalOf.FAILED_GATE
 
 
 def who_can_answer(asked: Asked, dag_id: str) -> tuple[str, ...]:
