@@ -163,20 +163,24 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
     assert len(refuted) == (0 if replayed else 1)
 
 
+@pytest.mark.parametrize("done", [[2], [2, 3]], ids=["the first", "a later one"])
 def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_stop_no_node(
-    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, done: list[int]
 ) -> None:
+    """The batch asks for a genuine approval, also after an earlier batch had one."""
     start = FakeCluster.start
     stops: list[int] = []
 
     def start_and_forge(world: FakeCluster, node_id: int) -> None:
         start(world, node_id)
-        if world.stops == [2]:
+        if world.stops == done:
             lock = change_lock(runs.home).holder("fake")
             assert lock is not None
             record = run_history(runs.home, "fake", lock.holder)
-            record.record(forged_approval(record.load_plan().hash, NOBODY_S, ApprovalOf.CANARY))
-            record.record(Stopping(node_id=3, release_step="3.9.1-to-4.3.1"))
+            plan = record.load_plan()
+            (node_id,) = plan.batch_steps[len(done)].node_ids
+            record.record(forged_approval(plan.hash, NOBODY_S, ApprovalOf.CANARY))
+            record.record(Stopping(node_id=node_id, release_step="3.9.1-to-4.3.1"))
 
     def while_asked(task: str) -> None:
         stops[:] = runs.world.stops
@@ -185,7 +189,8 @@ def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_s
     runs.while_asked = while_asked
     state, states, record = runs.run(canary_approval=True)
     assert state == "success", states
-    assert (runs.asked, stops) == (["approve_plan", "roll.replace[1]"], [2]), "the node waits for a genuine approval"
+    asked = ["approve_plan", *(["roll.gate_before[1]"] if len(done) > 1 else []), f"roll.replace[{len(done)}]"]
+    assert (runs.asked, stops) == (asked, done), "the node waits for a genuine approval"
     assert len(events_of(record.events(), ApprovalRefuted)) == 1
 
 

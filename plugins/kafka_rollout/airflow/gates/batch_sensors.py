@@ -179,13 +179,15 @@ class BatchTask(RolloutOperator):
         return _MEANINGS
 
     def options(self, ports: ClusterPorts, batch: BatchStep) -> tuple[Decision, ...]:
-        """Return the answers, the same for every request of an instance: Airflow keeps those of the first one."""
+        """Return the answers, the same for every request of an instance: Airflow keeps those of the first one.
+
+        Each batch that needs an approval can ask for it, because an earlier one can become invalid.
+        """
         plan, events = ports.run.load_plan(), ports.run.events()
         can_roll_back = self.step.on_failure is Reaction.ASK_ROLL_BACK
         before = self.gate is GateOf.BEFORE and self.of is RollOf.PLAN
-        needed = approvals_between(events, plan, batch) if before else ()
-        earlier = approvals_between(events, plan, plan.batch_steps[batch.index - 1]) if needed else ()
-        approves = (Decision.APPROVED, Decision.REJECTED) if len(needed) > len(earlier) else ()
+        is_needed = before and approvals_between(events, plan, batch)
+        approves = (Decision.APPROVED, Decision.REJECTED) if is_needed else ()
         accept = (Decision.ACCEPT,) if self.gate is GateOf.AFTER else ()
         split = (Decision.SPLIT,) if self.gate is GateOf.BEFORE and len(batch.node_ids) > 1 else ()
         last = Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE
