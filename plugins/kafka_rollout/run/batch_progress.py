@@ -78,10 +78,9 @@ def batch_progress(view: RunView, plan: Plan | None, of: RollOf) -> BatchProgres
 
 def current_batches(view: RunView, plan: Plan | None) -> BatchProgress | None:
     """Return how far the batches are that the run works on: those of its newest part, or of the plan."""
-    steps = {step for step, _ in view.parts}
-    rolls = [of for of in RollOf if any(of.step_of(part) in steps for part in BatchPart)]
-    began = {of: max(view.parts[key].at for key in view.parts if key[0].startswith(f"{of.group}.")) for of in rolls}
-    return batch_progress(view, plan, max(rolls, key=began.__getitem__)) if rolls else None
+    newest = max(view.parts, key=lambda key: view.parts[key].at, default=None)
+    of = next((one for one in RollOf if newest and newest[0].rpartition(".")[0] == one.group), None)
+    return None if of is None else batch_progress(view, plan, of)
 
 
 def describe_batch(batches: Sequence[BatchStep], index: int) -> str:
