@@ -197,6 +197,13 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "An option of a process counts for the next start only if the environment, or a script that stays or is in the "
+        "next release, has it.",
+        "nodes/runtimes/hosts/option_sources.py planning/findings/jvm_options.py",
+        "architecture/test_start_paths.py unit/nodes/runtimes/test_option_sources.py",
+    ),
+    _of(
+        START,
         "A class of others is judged by the jars of the node. No remedy removes an authorizer.",
         "planning/findings/starts.py model/starts.py:KEEP_AUTHORIZER",
         "unit/planning/findings/test_starts.py",

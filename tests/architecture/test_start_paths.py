@@ -8,7 +8,10 @@ from dataclasses import replace
 import pytest
 
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.jvm_options import LostOption, NextOptions
+from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.start_files import all_start_files, all_start_paths
+from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
 from kafka_rollout.planning.findings.start_paths import Fate, fate_of
 from kafka_rollout.releases.facts import Release
 from tests.paths import ROOT
@@ -78,3 +81,31 @@ def test_a_runtime_that_switches_a_link_reads_all_paths() -> None:
         "nodes/runtimes/hosts/unit_state.py",
         "nodes/runtimes/hosts/start_paths.py",
     }
+
+
+def test_an_option_of_the_process_is_evidence_of_the_next_start_in_one_place_only() -> None:
+    """What a process has can be of a script that the switch takes away, or of an environment that was changed."""
+    readers, callers = set(), []
+    for path in (ROOT / "plugins/kafka_rollout").rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            if isinstance(node, ast.Name) and node.id in ("read_unit_options", "ARGUMENTS"):
+                readers.add(path.relative_to(ROOT / "plugins/kafka_rollout").as_posix())
+            if (
+                isinstance(node, ast.Call)
+                and isinstance(node.func, ast.Attribute)
+                and node.func.attr == "jvm_arguments"
+            ):
+                callers.append(len(node.args))
+    assert readers == {"nodes/runtimes/hosts/unit_state.py"}
+    assert callers == [2] * len(callers), "for one release"
+    assert len(callers) == 2
+
+
+@pytest.mark.parametrize("field", ["lost", "gone", "unclear"])
+def test_no_option_that_the_next_start_may_not_have_is_without_a_finding(field: str) -> None:
+    options = NextOptions(**{field: (LostOption(option="-Dx=y"),)})
+    node = NodeSpec(node_id=1, name="k", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="k"))
+    for release in (NEW, None):
+        host = replace(HOST, options={release: options})
+        assert len(list(jvm_option_losses(node, host, [NEW] if release else []))) == 1
+    assert options.arguments == ()

@@ -105,13 +105,13 @@ class FakeRuntime:
     def java_version(self, node: NodeSpec) -> int:
         return self._cluster.java
 
-    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+    def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
         arguments = self._cluster.nodes[node.node_id].jvm_arguments
         if arguments is None:
             raise TransientError(f"The arguments of node {node.node_id} are unknown.")
         return arguments
 
-    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+    def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
         self._refuse_unreachable(node)
         return self._cluster.jvm_problems.get(node.node_id, ())
 

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.releases.facts import Release
 
 
@@ -186,6 +187,8 @@ class HostState:
     """What the next start reads. Without a link, no switch changes where a path leads, and there are none."""
     start_paths_problem: str = ""
     """Why `start_paths` are not all, a sentence."""
+    options: Mapping[Release | None, NextOptions] = field(default_factory=dict)
+    """The options of the next start on each release; None: on any other one than the installed."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
 

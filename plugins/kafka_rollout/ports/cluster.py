@@ -229,17 +229,18 @@ class NodeQueries(Protocol):
         The begin is a fact that no client writes. None if no log can be read, or if there was no process."""
 
     def java_version(self, node: NodeSpec) -> int: ...
-    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
-        """Arguments of the JVM of the next start, as far as they can be read. Raises TransientError if unknown."""
+    def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
+        """Arguments of the JVM of the next start on a release, as far as they can be read. Those of the process that
+        only a script of another release has are left out. Raises TransientError if unknown."""
 
     def config(self, node: NodeSpec) -> Mapping[str, str]: ...
     def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
         """The files that the next start of the same release reads, with the times of their last changes; empty if the
         runtime sees no files."""
 
-    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
-        """Why the node's own Java refuses the options of the next start, in its words; empty: it accepts them. Raises
-        TransientError, UserError or NotObservableError if that is unknown."""
+    def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
+        """Why the node's own Java refuses the options of a start on one of the releases, in its words; empty: it
+        accepts them. Raises TransientError, UserError or NotObservableError if that is unknown."""
 
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
         """The state of the files (setting → path) that a configuration names; None if the runtime sees no files."""

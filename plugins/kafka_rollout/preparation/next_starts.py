@@ -47,7 +47,7 @@ def observe_starts(
     """
 
     def observe(item: tuple[int, Mapping[str, str]]) -> tuple[NodeStart, ObservedFiles]:
-        return _observe(ports, ports.cluster.node(item[0]), item[1], down=down)
+        return _observe(ports, ports.cluster.node(item[0]), release, item[1], down=down)
 
     seen = dict(zip(configs, at_once(observe, configs.items()), strict=True))
     problems = ports.classes.start_problems(release, {node_id: start for node_id, (start, _) in seen.items()})
@@ -67,7 +67,7 @@ def observe_starts(
 
 
 def _observe(
-    ports: ReadPorts, node: NodeSpec, config: Mapping[str, str], *, down: bool
+    ports: ReadPorts, node: NodeSpec, release: Release, config: Mapping[str, str], *, down: bool
 ) -> tuple[NodeStart, ObservedFiles]:
     formats = ports.runtime.directory_formats(node, config)
     if down and formats is not None:
@@ -75,7 +75,7 @@ def _observe(
     arguments: tuple[str, ...] | None = None
     if any(listener.reads_login_file for listener in find_listeners(config).all):
         with suppress(*_UNKNOWN):
-            arguments = ports.runtime.jvm_arguments(node)
+            arguments = ports.runtime.jvm_arguments(node, release)
             # Without a process, it is unknown what its start script adds, which can name the JAAS file.
             if not login_file(arguments) and ports.runtime.process(node).pid is None:
                 arguments = None

@@ -57,6 +57,7 @@ from kafka_rollout.planning.findings.hosts import (
     HOSTS_CHECK,
     host_problems,
 )
+from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES
 from kafka_rollout.planning.findings.jvm_properties import (
     JVM_PROPERTIES_CHECK,
     jvm_findings,
@@ -178,8 +179,9 @@ def check_hosts(
 
 
 def check_start_paths(ports: ReadPorts, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
-    """Return the findings about paths of the node's next start that lead elsewhere on `release`."""
-    codes = {code.text for code in START_PATH_CODES}
+    """Return the findings about paths of the node's next start that lead elsewhere on `release`, and about options that
+    it does not have."""
+    codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES)}
     return tuple(one for one in check_hosts(ports, (release,), (node,)).findings if one.code in codes)
 
 
@@ -196,7 +198,7 @@ def check_jvm(
 
     def try_options(node_id: int) -> tuple[str, ...] | str:
         try:
-            return ports.runtime.jvm_problems(ports.cluster.node(node_id))
+            return ports.runtime.jvm_problems(ports.cluster.node(node_id), releases)
         except (TransientError, UserError, RefusedError, NotObservableError) as error:
             return error.sentence
 
@@ -211,11 +213,12 @@ def check_jvm(
         node_id: {release: effective_config(node_id, config, changes, release) for release in releases}
         for node_id, config in configs.items()
     }
-    arguments: dict[int, tuple[str, ...]] = {}
+    arguments: dict[int, dict[Release, tuple[str, ...]]] = {}
     for node_id, by_release in wanted.items():
-        if any(map(needs_jvm_arguments, by_release.values())):
+        for release in (release for release, config in by_release.items() if needs_jvm_arguments(config)):
             with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
-                arguments[node_id] = ports.runtime.jvm_arguments(ports.cluster.node(node_id))
+                found = ports.runtime.jvm_arguments(ports.cluster.node(node_id), release)
+                arguments.setdefault(node_id, {})[release] = found
     return JVM_PROPERTIES_CHECK.ran(
         (*jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), *jvm_option_findings(refused)),
         unless="" if releases else NO_RESTART,

@@ -275,12 +275,16 @@ class LocalProcessRuntime:
             raise FatalError(f"{binary} of {node.name} does not run.", remedy="Set JAVA_HOME to a Java installation.")
         return version
 
-    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+    def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
+        """Those of jvm.options, which no release brings."""
+        return self._options(node)
+
+    def _options(self, node: NodeSpec) -> tuple[str, ...]:
         content = read_if_exists(_home(node) / "jvm.options")
         return JVM_OPTIONS if content is None else tuple(content.decode().split())
 
-    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
-        why = refused_options(java_binary(), self.jvm_arguments(node))
+    def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
+        why = refused_options(java_binary(), self._options(node))
         return (why,) if why else ()
 
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
@@ -302,7 +306,7 @@ class LocalProcessRuntime:
         """Without jars, which come from the cache."""
         home = _home(node)
         named = [(StartFileKind.CONFIGURATION, "server.properties"), (StartFileKind.JVM, "jvm.options")]
-        named += all_start_files(self.config(node), self.jvm_arguments(node))
+        named += all_start_files(self.config(node), self._options(node))
         found = []
         for kind, name in dict.fromkeys(named):
             with suppress(FileNotFoundError):
@@ -339,7 +343,7 @@ class LocalProcessRuntime:
             shutil.copyfileobj(source, target, 1 << 20)
 
     def _command(self, node: NodeSpec, home: Path, release: Release) -> list[str]:
-        options = list(self.jvm_arguments(node))
+        options = list(self._options(node))
         metrics = self.cache.include / "metrics"
         if node.prometheus_url:
             host, port = host_and_port(node.prometheus_url, node.name)

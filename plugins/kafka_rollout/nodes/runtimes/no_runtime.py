@@ -6,7 +6,7 @@ that needs the host raises: NotObservableError for a value, RefusedError for a c
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +16,7 @@ from kafka_rollout.base.errors import NotObservableError, TransientError
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
+from kafka_rollout.releases.facts import Release
 
 
 @dataclass(frozen=True, slots=True)
@@ -42,10 +43,10 @@ class NoRuntime:
             self._not_observable(node, "Java version")
         return java
 
-    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
+    def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
         self._not_observable(node, "command line")
 
-    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
+    def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
         self._not_observable(node, "command line")
 
     def config(self, node: NodeSpec) -> Mapping[str, str]:

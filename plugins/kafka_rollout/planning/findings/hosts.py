@@ -18,6 +18,7 @@ from kafka_rollout.model.host_state import HostPath, HostState, PlaceState, Star
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
+from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -296,6 +297,7 @@ HOSTS_CHECK = Check(
         CONFIGURATION_NOT_READ,
         *PATH_CODES,
         *START_PATH_CODES,
+        *JVM_OPTION_CODES,
     ),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.INVENTORY),
     needs=(),
@@ -339,6 +341,7 @@ def host_problems(
             *_of_process(catalogue, node, host, releases),
             *_configuration_findings(node, host, changed[node.node_id]),
             *start_path_findings(node, host, releases),
+            *jvm_option_losses(node, host, releases),
         )
     )
 

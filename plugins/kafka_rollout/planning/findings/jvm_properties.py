@@ -93,19 +93,20 @@ def needs_jvm_arguments(config: Mapping[str, str]) -> bool:
 
 def jvm_findings(
     configs: Mapping[int, Mapping[Release, Mapping[str, str]]],
-    arguments: Mapping[int, Sequence[str]],
+    arguments: Mapping[int, Mapping[Release, Sequence[str]]],
     *,
     observable: bool = True,
 ) -> tuple[Finding, ...]:
     """Return the findings. `configs`: node id → release → configuration on it.
 
-    `arguments`: of the JVM by node id, without nodes whose arguments are unknown, which is a blocker if such values
-    are `observable` in this cluster, else a warning.
+    `arguments`: of the JVM's next start by node id and release, without those that are unknown, which is a blocker if
+    such values are `observable` in this cluster, else a warning.
     """
     alike: defaultdict[tuple[Release, _Problem], list[int]] = defaultdict(list)
     for node_id, by_release in configs.items():
-        properties = properties_of(arguments[node_id]) if node_id in arguments else None
+        of_node = arguments.get(node_id, {})
         for release, config in by_release.items():
+            properties = properties_of(of_node[release]) if release in of_node else None
             for problem in _problems(config, release, properties):
                 alike[release, problem].append(node_id)
     return tuple(

@@ -134,9 +134,9 @@ def test_relative_directories_count_from_the_home_in_which_the_process_starts(ru
 
 def test_the_arguments_of_the_next_start_are_those_of_the_file(runtime: LocalProcessRuntime) -> None:
     (node,) = runtime.cluster.nodes
-    assert runtime.jvm_arguments(node) == local_process.JVM_OPTIONS
+    assert runtime.jvm_arguments(node, NEW) == local_process.JVM_OPTIONS
     (Path(str(node.directory)) / "jvm.options").write_text("-Xmx1g\n-Da=b\n")
-    assert runtime.jvm_arguments(node) == ("-Xmx1g", "-Da=b")
+    assert runtime.jvm_arguments(node, NEW) == ("-Xmx1g", "-Da=b")
 
 
 def test_the_files_of_the_next_start_have_the_times_of_their_inodes(runtime: LocalProcessRuntime) -> None:

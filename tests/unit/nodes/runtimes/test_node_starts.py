@@ -41,13 +41,18 @@ class ShellOfThisMachine:
     answers: Mapping[str, Done] = field(default_factory=dict)
     ran: list[str] = field(default_factory=list)
 
-    def run(self, node: NodeSpec, command: str | Sequence[str], **options: object) -> Done:
+    @property
+    def shell(self) -> ShellOfThisMachine:
+        return self
+
+    def run(self, node: NodeSpec | str, command: str | Sequence[str], **options: object) -> Done:
         words = command if isinstance(command, str) else " ".join(command)
         self.ran.append(words)
         for begin, done in self.answers.items():
             if begin in words:
                 return done
-        ran = subprocess.run(["sh", "-c", words], capture_output=True, cwd="/", check=False)
+        text = str(options.get("text") or "").encode()
+        ran = subprocess.run(["sh", "-c", words], input=text, capture_output=True, cwd="/", check=False)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
     def sudo(self, node: NodeSpec, right: Any, **values: object) -> Done:
@@ -141,12 +146,12 @@ def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tm
     answers = {**home, "systemctl show --property=Environment": options, "find -H": _out("")}
     refused = {f"{java} {CMS} -version": _out("", 1, REFUSED), f"{java} -XX:+UseG1GC -version": _out("")}
     shell = ShellOfThisMachine({**answers, **refused})
-    assert find_jvm_problems(_commands(shell), _node(tmp_path), _unit()) == (
+    assert find_jvm_problems(_commands(shell), _node(tmp_path), _unit(), (NEW,)) == (
         "Unrecognized VM option 'UseConcMarkSweepGC'",
     )
     unsafe = ShellOfThisMachine({**answers, **refused, "find -H": _out("/usr/lib/jvm/java-17/lib\n")})
     with pytest.raises(UserError, match=r"can be changed by another user than root"):
-        find_jvm_problems(_commands(unsafe), _node(tmp_path), _unit())
+        find_jvm_problems(_commands(unsafe), _node(tmp_path), _unit(), (NEW,))
     assert not any("-version" in line for line in unsafe.ran)
 
 
@@ -178,9 +183,9 @@ def runtime(tmp_path: Path) -> LocalProcessRuntime:
 @pytest.mark.jvm
 def test_options_that_the_java_of_a_local_node_refuses_are_named(runtime: LocalProcessRuntime, tmp_path: Path) -> None:
     (node,) = runtime.cluster.nodes
-    assert runtime.jvm_problems(node) == ()
+    assert runtime.jvm_problems(node, (NEW,)) == ()
     (tmp_path / "jvm.options").write_text(f"-Xmx300m\n{CMS}\n")
-    (problem,) = runtime.jvm_problems(node)
+    (problem,) = runtime.jvm_problems(node, (NEW,))
     assert "UseConcMarkSweepGC" in problem
     assert java_binary().exists()
 

@@ -244,28 +244,41 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
 
 
 def test_arguments_of_the_jvm_are_those_of_the_process_and_of_the_units_environment() -> None:
-    assert runtime_on(FakeHost()).jvm_arguments(NODE) == ("java", "-Da=b c")
+    assert runtime_on(FakeHost()).jvm_arguments(NODE, R431) == ("java", "-Da=b c")
     unit = 'env "KAFKA_OPTS=-Da=1 -Db=2" KAFKA_HEAP_OPTS=-Xmx1g\narg java\n'
-    assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE) == ("java", "-Da=1", "-Db=2", "-Xmx1g")
-    assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE) == ("-Da=1",), "it is stopped"
+    assert runtime_on(FakeHost(jvm=unit)).jvm_arguments(NODE, R431) == ("java", "-Da=1", "-Db=2", "-Xmx1g")
+    assert runtime_on(FakeHost(jvm="env KAFKA_OPTS=-Da=1\n")).jvm_arguments(NODE, R431) == ("-Da=1",), "it is stopped"
     cut = 'env "KAFKA_OPTS=-Da=1\n'
     for unknown, why in (("env \n", "arguments of the process of unit kafka"), (cut, "unknown in part: unit kafka")):
         with pytest.raises(TransientError, match=why):
-            runtime_on(FakeHost(jvm=unknown)).jvm_arguments(NODE)
+            runtime_on(FakeHost(jvm=unknown)).jvm_arguments(NODE, R431)
+
+
+def test_an_option_that_was_removed_from_the_environment_since_the_start_does_not_count() -> None:
+    unit = "env KAFKA_HEAP_OPTS=-Xmx6g\narg java\narg -Xmx6g\narg -Da=1\narg kafka.Kafka\narg /etc/x\n"
+    start = "{ argv[]=/opt/kafka/bin/kafka-server-start.sh /etc/x ; ignore_errors=no ; }"
+    host = FakeHost(jvm=unit, command=start)
+    assert runtime_on(host).jvm_arguments(NODE, R431) == ("java", "-Xmx6g", "-Xmx6g")
+    (gone,) = runtime_on(host).host(NODE, [R431]).options[R431].gone
+    assert gone.option == "-Da=1"
+    wrapper = FakeHost(jvm=unit, command=start.replace("/opt/kafka/bin/kafka-server-start.sh", "/usr/bin/wrapper"))
+    assert "-Da=1" in runtime_on(wrapper).jvm_arguments(NODE, R431)
 
 
 def test_a_file_with_the_environment_of_the_unit_is_part_of_the_options() -> None:
     unit = "env KAFKA_OPTS=-Da=1 KAFKA_HEAP_OPTS=-Xmx1g\n"
     files = 'set # heap\nset KAFKA_HEAP_OPTS="-Xms2g \\\nset -Xmx2g"\nset LOG_DIR=/logs\nend /etc/default/kafka\n'
-    assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE) == ("-Da=1", "-Xms2g", "-Xmx2g")
+    assert runtime_on(FakeHost(jvm=unit + files)).jvm_arguments(NODE, R431) == ("-Da=1", "-Xms2g", "-Xmx2g")
 
 
 def test_quotes_inside_a_value_stay_as_the_node_gets_them() -> None:
     """systemd reads quotes at the begin of a value alone, and kafka-run-class.sh removes none."""
     files = 'set KAFKA_OPTS=-Durls="https://idp/token"\nend /etc/default/kafka\nset # note \\\nend /etc/other\n'
-    assert runtime_on(FakeHost(jvm=files.partition("set #")[0])).jvm_arguments(NODE) == ('-Durls="https://idp/token"',)
+    assert runtime_on(FakeHost(jvm=files.partition("set #")[0])).jvm_arguments(NODE, R431) == (
+        '-Durls="https://idp/token"',
+    )
     with pytest.raises(TransientError, match="unknown in part: /etc/other on host kafka-1 has a comment that ends"):
-        runtime_on(FakeHost(jvm=files)).jvm_arguments(NODE)
+        runtime_on(FakeHost(jvm=files)).jvm_arguments(NODE, R431)
 
 
 @pytest.mark.parametrize(
@@ -277,11 +290,12 @@ def test_options_in_a_file_that_the_ssh_user_cannot_read_are_known_only_from_a_p
     process = f"env \narg java\narg -Da=1\n{f'started {started}' if started else ''}\n"
     text = f"{process}unread {changed} /etc/kafka/secret.env\n"
     if known:
-        assert runtime_on(FakeHost(jvm=text)).jvm_arguments(NODE) == ("java", "-Da=1")
+        assert runtime_on(FakeHost(jvm=text)).jvm_arguments(NODE, R431) == ("java", "-Da=1")
         return
-    for ask in (runtime_on(FakeHost(jvm=text)).jvm_arguments, runtime_on(FakeHost(jvm=text)).jvm_problems):
+    runtime = runtime_on(FakeHost(jvm=text))
+    for ask in (lambda: runtime.jvm_arguments(NODE, R431), lambda: runtime.jvm_problems(NODE, (R431,))):
         with pytest.raises(TransientError, match=r"unknown in part.*/etc/kafka/secret.env"):
-            ask(NODE)
+            ask()
 
 
 def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path) -> None:

@@ -32,7 +32,7 @@ JAAS = {"listener.name.clients.plain.sasl.jaas.config": f'{LDAP} required userPr
 def found(
     config: dict[str, str], release: Release, *arguments: str, unknown: bool = False, observable: bool = True
 ) -> list[Finding]:
-    known = {} if unknown else {3: arguments}
+    known = {} if unknown else {3: {release: arguments}}
     return list(jvm_findings({3: {release: config}}, known, observable=observable))
 
 
@@ -169,5 +169,5 @@ def test_handlers_in_the_package_that_4_0_removed_are_named() -> None:
 
 def test_nodes_with_the_same_reason_are_one_finding() -> None:
     configs = {node_id: {R431: OAUTH} for node_id in (1, 2, 3)}
-    (finding,) = jvm_findings(configs, dict.fromkeys(configs, ()))
+    (finding,) = jvm_findings(configs, {node_id: {R431: ()} for node_id in configs})
     assert finding.subject == "nodes 1, 2, 3, release 4.3.1"

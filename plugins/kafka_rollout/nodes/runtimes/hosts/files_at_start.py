@@ -19,7 +19,7 @@ from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     OPENED,
     UnitState,
     find_java,
-    read_argument_sets,
+    read_certain_options,
     read_java_version,
 )
 from kafka_rollout.releases.facts import Release
@@ -103,8 +103,11 @@ def _pattern(part: str) -> str:
     return shlex.quote(part)
 
 
-def find_jvm_problems(commands: HostCommands, node: NodeSpec, unit: UnitState) -> tuple[str, ...]:
-    """Start the node's Java as the SSH user with the options of the process, and with those of the unit's environment.
+def find_jvm_problems(
+    commands: HostCommands, node: NodeSpec, unit: UnitState, releases: Sequence[Release]
+) -> tuple[str, ...]:
+    """Start the node's Java as the SSH user with the options of the process that a start on one of the releases has
+    too, and with those of the unit's environment.
 
     Nothing but `-version` runs, and the options of memory, logs and agents are left out. Raises TransientError if the
     options are unknown, UserError if another user than root can change the Java.
@@ -122,7 +125,10 @@ def find_jvm_problems(commands: HostCommands, node: NodeSpec, unit: UnitState) -
             remedy="Install Java in a folder that belongs to root, and remove write rights of group and others.",
         )
     found = []
-    for options in map(harmless_options, read_argument_sets(commands, node)):
+    seen = read_certain_options(commands, node, releases).values()
+    for options in dict.fromkeys(
+        tuple(harmless_options(words)) for one in seen for words in (one.kept, one.environment)
+    ):
         if options:
             done = commands.run(node, ["env", "-i", "timeout", "30", java, *options, "-version"])
             if done.code == 124:

@@ -328,11 +328,11 @@ class SshServiceRuntime(HostCommands):
     def java_version(self, node: NodeSpec) -> int:
         return read_java_version(self, node, self.unit(node).pid)
 
-    def jvm_arguments(self, node: NodeSpec) -> tuple[str, ...]:
-        return read_jvm_arguments(self, node)
+    def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
+        return read_jvm_arguments(self, node, release)
 
-    def jvm_problems(self, node: NodeSpec) -> tuple[str, ...]:
-        return find_jvm_problems(self, node, self.unit(node))
+    def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
+        return find_jvm_problems(self, node, self.unit(node), releases)
 
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
         return read_named_files(self, node, files)

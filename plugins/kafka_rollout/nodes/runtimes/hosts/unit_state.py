@@ -24,12 +24,14 @@ from kafka_rollout.model.host_state import (
     StartPath,
     can_change,
 )
+from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, read_number, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
+from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
@@ -52,10 +54,12 @@ STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
-# Also `started`: of the process, epoch seconds; and `unread`: time of the last change (epoch seconds, empty if unknown)
-# and path of a file that exists, or can exist, and cannot be read. A path with wildcards is not expanded.
+# Also `all`: the environment of systemd itself, which each unit gets; `started`: of the process, epoch seconds; and
+# `unread`: time of the last change (epoch seconds, empty if unknown) and path of a file that exists, or can exist, and
+# cannot be read. A path with wildcards is not expanded.
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
+    "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
     "pid=$(systemctl show --property=MainPID --value {unit}); "
     "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(($(date +%s) - $age))"; '
@@ -186,8 +190,9 @@ def read_host(
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
+    options = read_unit_options(commands, node)
     link, start_paths, start_paths_problem = _start_paths(
-        commands, node, releases, {} if denied else read_config(), facts
+        commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
@@ -226,22 +231,24 @@ def read_host(
         link=link,
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
+        options=read_next_options(commands, node, releases or (None,), options),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
 
 
 def _start_paths(
-    commands: HostCommands, node: NodeSpec, releases: Sequence[Release], config: Mapping[str, str], facts: HostFacts
+    commands: HostCommands,
+    node: NodeSpec,
+    releases: Sequence[Release],
+    *,
+    config: Mapping[str, str],
+    options: UnitOptions,
+    facts: HostFacts,
 ) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
     """Return the link, the paths, and why they are not all; empty if they are."""
-    environment: tuple[str, ...] = ()
-    problem = ""
+    problem = "" if options.unknown is None else options.unknown.sentence
     try:
-        environment = read_argument_sets(commands, node)[1]
-    except TransientError as error:
-        problem = error.sentence
-    try:
-        seen = read_start_paths(commands, node, releases, config=config, environment=environment, facts=facts)
+        seen = read_start_paths(commands, node, releases, config=config, environment=options.environment, facts=facts)
     except TransientError as error:
         return None, (), error.sentence
     return *seen, problem
@@ -424,45 +431,78 @@ def read_facts(
     )
 
 
-def read_jvm_arguments(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
-    """Read the arguments of the unit's process, then the words of the unit's environment, which the next start uses.
+def read_jvm_arguments(commands: HostCommands, node: NodeSpec, release: Release) -> tuple[str, ...]:
+    """Return the arguments of the unit's next start on a release: those of its process that the start has too, then the
+    words of the unit's environment.
 
-    Raises TransientError if the unit has no process and no environment.
+    Raises as `read_certain_options`.
     """
-    process, environment = read_argument_sets(commands, node)
-    return (*process, *environment)
+    return read_certain_options(commands, node, (release,))[release].arguments
 
 
-def read_argument_sets(commands: HostCommands, node: NodeSpec) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the arguments of the unit's process, and the words of KAFKA_*OPTS in the unit's environment and its files.
+def read_certain_options(
+    commands: HostCommands, node: NodeSpec, releases: Sequence[Release]
+) -> Mapping[Release, NextOptions]:
+    """Return the options of the unit's next start on each release.
 
-    Raises as `read_jvm_arguments`, and if the SSH user cannot read a file with an environment that the process has not
-    read as it is now.
+    Raises TransientError if the unit has no process and no environment, and if a part of them is unknown: the SSH user
+    cannot read a file with an environment that the process has not read as it is now, or a start script.
     """
+    unit = read_unit_options(commands, node)
+    if unit.unknown is not None:
+        raise unit.unknown
+    found = read_next_options(commands, node, releases, unit)
+    for release, options in found.items():
+        if options.unclear:
+            raise TransientError(
+                f"The options of the JVM of node {node.name} on Kafka {release} are unknown in part: the SSH user "
+                f"cannot read {', '.join(options.unread) or 'a file that a start script reads'} on host "
+                f"{service_of(node).host}, which can have {', '.join(one.option for one in options.unclear)}.",
+                remedy="Let the SSH user read the start scripts, or write these options into the unit.",
+            )
+    return {release: found[release] for release in releases}
+
+
+def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
+    """Return the arguments of the unit's process, its variables, and the words of KAFKA_*OPTS in them."""
     service = service_of(node)
     lines = commands.run(node, ARGUMENTS.format(unit=service.unit)).out.split("\n")
     started = next((int(line.split()[1]) for line in lines if line.startswith("started ")), None)
-    for line in lines:
-        if line.startswith("unread "):
-            _, changed, path = line.split(" ", 2)
-            if started is None or not changed or int(changed) >= started:
-                raise TransientError(
-                    f"The options of the JVM of node {node.name} are unknown in part: the SSH user cannot read {path} "
-                    f"on host {service.host}, and no running process has read the file as it is now.",
-                    remedy=f"Let the SSH user read {path}, or start the node with it.",
-                )
+    unread = [line.split(" ", 2)[1:] for line in lines if line.startswith("unread ")]
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
-    environment = _environment(lines, node, service)
-    if not process and not environment:
-        raise TransientError(
+    unknown: TransientError | None = None
+    variables: dict[str, str] = {}
+    words: tuple[str, ...] = ()
+    try:
+        variables, words = _environment(lines, node, service)
+    except TransientError as error:
+        unknown = error
+    for changed, path in unread:
+        if started is None or not changed or int(changed) >= started:
+            unknown = TransientError(
+                f"The options of the JVM of node {node.name} are unknown in part: the SSH user cannot read {path} "
+                f"on host {service.host}, and no running process has read the file as it is now.",
+                remedy=f"Let the SSH user read {path}, or start the node with it.",
+            )
+    if not process and not words and unknown is None:
+        unknown = TransientError(
             f"The arguments of the process of unit {service.unit} on host {service.host} are unknown.",
             remedy="Start the node, or set the arguments in the Environment of the unit.",
         )
-    return process, environment
+    return UnitOptions(
+        process=process,
+        variables=variables,
+        environment=words,
+        is_whole=not unread and unknown is None,
+        unknown=unknown,
+    )
 
 
-def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> tuple[str, ...]:
-    """Return the words of the options in the lines of ARGUMENTS. A file counts more than Environment=."""
+def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> tuple[dict[str, str], tuple[str, ...]]:
+    """Return the variables in the lines of ARGUMENTS, and the words of the options in those of the unit.
+
+    A file counts more than Environment=.
+    """
     variables: dict[str, str] = {}
     source, text = f"unit {service.unit}", ""
     try:
@@ -476,12 +516,14 @@ def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> 
                 variables |= parse_file(text)
                 text = ""
         source = f"unit {service.unit}"
-        return tuple(jvm_words(variables))
+        words = tuple(jvm_words(variables))
     except UnclearError as error:
         raise TransientError(
             f"The options of the JVM of node {node.name} are unknown in part: {source} on host {service.host} {error}.",
             remedy="Write the options so that there is one way to read them.",
         ) from error
+    manager = dict(line[4:].split("=", 1) for line in lines if line.startswith("all ") and "=" in line)
+    return {**{name: value.strip("$'\"") for name, value in manager.items()}, **variables}, words
 
 
 def read_overrides(commands: HostCommands, node: NodeSpec) -> dict[str, str]:

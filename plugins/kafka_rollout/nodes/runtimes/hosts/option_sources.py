@@ -1,0 +1,371 @@
+"""Where the options of a node's process come from, so which of them its next start has too.
+
+kafka-server-start.sh and kafka-run-class.sh are in the folder of the release, and many guides write a heap, a JAAS file
+or an agent into them. So each option is looked for where the next start takes its options from: the environment and the
+command of the unit, programs and files that it names outside of the release, and the scripts of the next release.
+What is only in a script of the running release is lost with it. Nothing is executed, and nothing needs a right.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key
+from kafka_rollout.model.node_log import hide_credentials
+from kafka_rollout.model.starts import MAIN_CLASS
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.releases.facts import Release
+
+# What the scripts of each release add, from kafka-run-class.sh and kafka-server-start.sh of 3.0 to 4.3 and of packages.
+_OF_KAFKA = """\
+base_dir=$(dirname $0)/..
+LOG_DIR=$base_dir/logs
+LOG_DIR=/var/log/kafka
+KAFKA_HEAP_OPTS="-Xmx1G -Xms1G"
+KAFKA_HEAP_OPTS=-Xmx256M
+KAFKA_JVM_PERFORMANCE_OPTS="-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -XX:InitiatingHeapOccupancyPercent=35"
+KAFKA_JVM_PERFORMANCE_OPTS="-XX:+ExplicitGCInvokesConcurrent -XX:MaxInlineLevel=15 -Djava.awt.headless=true"
+KAFKA_GC_LOG_OPTS="-Xlog:gc*:file=$LOG_DIR/$1-gc.log:time,tags:filecount=10,filesize=100M"
+KAFKA_GC_LOG_OPTS="-Xloggc:$LOG_DIR/$1-gc.log -verbose:gc -XX:+PrintGCDetails -XX:+PrintGCDateStamps"
+KAFKA_GC_LOG_OPTS="-XX:+PrintGCTimeStamps -XX:+UseGCLogFileRotation -XX:NumberOfGCLogFiles=10 -XX:GCLogFileSize=100M"
+KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote -Dcom.sun.management.jmxremote=true"
+KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote.authenticate=false -Dcom.sun.management.jmxremote.ssl=false"
+KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote.port=$JMX_PORT -Dcom.sun.management.jmxremote.rmi.port=$JMX_PORT"
+KAFKA_LOG4J_OPTS="-Dkafka.logs.dir=$LOG_DIR -Dlog4j.config.dir=/etc/kafka -Dlog4j.config.dir=$base_dir/config"
+KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:$base_dir/config/log4j.properties"
+KAFKA_LOG4J_OPTS="-Dlog4j.configuration=file:/etc/kafka/log4j.properties"
+KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=$base_dir/config/log4j2.yaml"
+KAFKA_LOG4J_OPTS="-Dlog4j2.configurationFile=/etc/kafka/log4j2.yaml"
+"""
+_DEBUG = "-agentlib:jdwp=transport=dt_socket,server=y,suspend=${DEBUG_SUSPEND_FLAG:-n},address=${JAVA_DEBUG_PORT:-5005}"
+_SCRIPTS = ("kafka-server-start.sh", "kafka-run-class.sh", "kafka-server-start", "kafka-run-class")
+_STARTS = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?=$|[\s'\"])")
+# These can take an environment from elsewhere, such as the profile of a user.
+_OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
+_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
+_FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
+_SOURCE = re.compile(r"(?:^|[\s;&|({])(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
+# A command in a word: `$(…)`, `$((…))` with parentheses in it, or in backquotes.
+_COMMAND = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
+_ASSIGN = re.compile(
+    rf"(?:^|[\s;&|({{])([A-Za-z_]\w*)\+?=((?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_COMMAND}|[^\s;&|\"'`$()]|\$)*)"
+)
+_REFERENCE = re.compile(rf"{_COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(\w+|[@*#?$!])")
+_OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{_COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
+_DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
+_OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
+_COMMENT = re.compile(r"\s#.*")
+_OUTPUT = re.compile(r"\d*>>?\s*\S+")
+_SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
+_READ = """\
+export LC_ALL=C; while IFS= read -r file; do
+if test -f "$file" && test -r "$file" && grep -qI '' "$file"; then echo "file $file";
+head -c 200000 "$file" | tr -d '\\000\\r' |
+sed 's/^/text /'; echo; elif test -d "$file" || test -r "$file"; then echo "none $file";
+elif test -e "$file" || { above=${file%/*}; while test -n "$above" && ! test -e "$above"; do above=${above%/*}; done;
+test -n "$above" && ! test -x "$above/"; }; then echo "unread $file"; else echo "none $file"; fi; done
+"""
+_SHOWN_LINES = 6
+_DEPTH = 5
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnitOptions:
+    """What a unit's process and environment say."""
+
+    process: tuple[str, ...] = ()
+    """Its command line."""
+    variables: Mapping[str, str] = field(default_factory=dict)
+    """Of the unit's environment and of systemd's own."""
+    environment: tuple[str, ...] = ()
+    """The words of the options of the JVM in them."""
+    is_whole: bool = True
+    """False if a part of the environment could not be read."""
+    unknown: TransientError | None = None
+    """Why the options of the next start are unknown in part."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Text:
+    """A script or a command."""
+
+    path: str
+    lines: tuple[str, ...]
+
+    @property
+    def options(self) -> Iterator[str]:
+        for line in self._plain:
+            yield from _OPTION.findall(line)
+
+    @property
+    def assignments(self) -> Iterator[tuple[str, str]]:
+        for line in self._plain:
+            yield from _ASSIGN.findall(line)
+
+    @property
+    def _plain(self) -> Iterator[str]:
+        """The lines with the name of the script's own folder: its path can have links."""
+        own = f"$(.)/{posixpath.basename(posixpath.dirname(self.path))}"
+        return (_DIRNAME.sub(lambda _: own, line) for line in self.lines)
+
+
+class _Scope:
+    """Options that texts can give to a JVM, with the values that their variables can have."""
+
+    def __init__(self, texts: Sequence[_Text], variables: Mapping[str, str], *, is_whole: bool) -> None:
+        """`is_whole`: a variable without a value in `texts` and `variables` is not set."""
+        self.texts = texts
+        self._is_whole = is_whole
+        self._values: dict[str, list[str]] = {name: [value] for name, value in variables.items()}
+        for text in texts:
+            for name, value in text.assignments:
+                self._values.setdefault(name, []).append(value)
+        words = {word for text in texts for word in text.options}
+        words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
+        self._patterns = {word: re.compile(self._pattern(word, _DEPTH)) for word in sorted(words)}
+
+    def explains(self, option: str) -> bool:
+        return any(pattern.fullmatch(option) for pattern in self._patterns.values())
+
+    def lines_of(self, option: str, *, without: Iterable[_Text]) -> tuple[str, ...]:
+        """Return the lines that set an option, or the variables in it, and that the others do not have."""
+        words = [word for word, pattern in self._patterns.items() if pattern.fullmatch(option)]
+        names = {name for word in words for name in _names(word)}
+        names |= {name for one in tuple(names) for value in self._values.get(one, ()) for name in _names(value)}
+        others = {line for text in without for line in text.lines}
+        return tuple(
+            f"{text.path}: {hide_credentials(line)}"
+            for text in self.texts
+            for line in text.lines
+            if line not in others
+            and (any(word in line for word in words) or any(name in names for name, _ in _ASSIGN.findall(line)))
+        )[:_SHOWN_LINES]
+
+    def _pattern(self, word: str, depth: int) -> str:
+        """Return an expression for what a shell makes of a word. A command in it can print anything."""
+        found, at = "", 0
+        for match in _REFERENCE.finditer(word):
+            found += re.escape(_unquoted(word[at : match.start()])) + self._value(match, depth)
+            at = match.end()
+        return found + re.escape(_unquoted(word[at:]))
+
+    def _value(self, match: re.Match[str], depth: int) -> str:
+        name = match[1] or match[3] or ""
+        if not re.match(r"[A-Za-z_]", name) or depth == 0:
+            return ".*"
+        values = [*self._values.get(name, ()), *([match[2]] if match[2] else [])]
+        if not values:
+            return "" if self._is_whole else ".*"
+        return f"(?:{'|'.join(dict.fromkeys(self._pattern(value, depth - 1) for value in values))})"
+
+
+def _names(text: str) -> set[str]:
+    return {match[1] or match[3] for match in _REFERENCE.finditer(text)} - {None}
+
+
+def _unquoted(text: str) -> str:
+    return re.sub(r"\\(.)", r"\1", text.replace('"', "").replace("'", ""))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Read:
+    """Texts of scripts and of the files that they read."""
+
+    texts: tuple[_Text, ...] = ()
+    unread: tuple[str, ...] = ()
+    is_whole: bool = True
+    """False if a file that they read is not among the texts."""
+
+
+def read_next_options(
+    commands: HostCommands, node: NodeSpec, releases: Sequence[Release | None], unit: UnitOptions
+) -> dict[Release | None, NextOptions]:
+    """Return the options of the next start on each release; None: on another one with Kafka's own scripts.
+
+    A package brings scripts that cannot be read before. Then what its scripts of now set is lost and kept: no plan can
+    see it, and no finding of it blocks.
+    """
+    process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
+    if not process:
+        return {release: NextOptions(environment=unit.environment) for release in releases}
+    service = service_of(node)
+    shown = commands.run(node, f"LC_ALL=C systemctl show --property=ExecStart --value {service.unit}").out
+    command = " ; ".join(_ARGV.findall(shown))
+    start = _STARTS.search(command)
+    link = "" if service.package else service.symlink
+    stays, moves, own = _programs(command, link)
+    folders = {release: service.folder(release) for release in releases if release is not None and link}
+    running = [*moves, *(f"{folder}/{name}" for folder in dict.fromkeys((own, f"{link}/bin")) for name in _SCRIPTS)]
+    then: dict[Release | None, list[str]] = {
+        release: [f"{folder}/{name}" for name in _names_in(running, link)] for release, folder in folders.items()
+    }
+    files = _Files(commands, node)
+    files.read([*stays, *running, *(path for paths in then.values() for path in paths)])
+    of_unit = files.all_of(stays, _Text(path=f"unit {service.unit}", lines=(command,)))
+    is_direct = start is not None and _OF_LOGIN.search(command[: start.start()] + " ") is None
+    return {
+        release: _next_options(
+            process,
+            unit,
+            stays=of_unit,
+            running=files.all_of(running),
+            then=files.all_of(then.get(release, ())),
+            is_whole=unit.is_whole and of_unit.is_whole and is_direct,
+            is_known=bool(link),
+        )
+        for release in releases
+    }
+
+
+def _programs(command: str, link: str) -> tuple[list[str], list[str], str]:
+    """Return the programs and scripts that a unit names outside and below the link, and the folder of its start script.
+
+    Arguments of the start script are left out, and so are those of another program.
+    """
+    start = _STARTS.search(command)
+    text = _OUTPUT.sub("", command if start is None else command[: start.end()])
+    named = list(dict.fromkeys(_FILE.findall(text)))
+    if start is None:
+        named = list(dict.fromkeys(_FILE.findall(_SHELLS.sub("", text, count=1))))[:1]
+    scripts = [path for path in named if posixpath.basename(path) in _SCRIPTS]
+    others = [path for path in named if path not in scripts]
+    below = [path for path in others if link and path.startswith(f"{link}/")]
+    own = posixpath.dirname(scripts[0]) if scripts else f"{link}/bin" if link else "/usr/bin"
+    return [path for path in others if path not in below], below, own
+
+
+def _names_in(paths: Sequence[str], link: str) -> list[str]:
+    """Return the paths below the link, relative to it."""
+    return [path.removeprefix(f"{link}/") for path in dict.fromkeys(paths) if path.startswith(f"{link}/")]
+
+
+def _next_options(
+    process: Sequence[str],
+    unit: UnitOptions,
+    *,
+    stays: _Read,
+    running: _Read,
+    then: _Read,
+    is_whole: bool,
+    is_known: bool,
+) -> NextOptions:
+    """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`."""
+    kafkas = _text("bin/kafka-run-class.sh", _OF_KAFKA + (_DEBUG if "KAFKA_DEBUG" in unit.variables else ""))
+    after = _Scope((kafkas, *stays.texts, *then.texts), unit.variables, is_whole=is_whole and then.is_whole)
+    before = _Scope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
+    is_same = [text.lines for text in then.texts] == [text.lines for text in running.texts]
+    values = {option_key(option): option for option in unit.environment}
+    kept: list[str] = []
+    lost: list[LostOption] = []
+    gone: list[LostOption] = []
+    unclear: list[LostOption] = []
+    words = iter(enumerate(process))
+    for number, word in words:
+        if word in ("-cp", "-classpath", "--class-path"):
+            kept += [word, *(value for _, value in [next(words, (0, ""))])]
+        elif number == 0 or not word.startswith("-") or word in unit.environment or after.explains(word):
+            kept.append(word)
+        else:
+            now = values.get(option_key(word), "")
+            is_of_script = before.explains(word)
+            found = LostOption(
+                option=hide_credentials(word),
+                lines=before.lines_of(word, without=then.texts) if is_of_script else (),
+                now=hide_credentials(now),
+            )
+            if is_of_script and then.is_whole:
+                lost.append(found)
+                kept += [] if is_known else [word]
+            elif is_of_script or not (running.is_whole or is_same):
+                unclear.append(found)
+            elif is_whole and running.is_whole:
+                gone += [] if now else [found]
+            else:
+                kept.append(word)
+    return NextOptions(
+        kept=tuple(kept),
+        environment=unit.environment,
+        lost=tuple(lost),
+        gone=tuple(gone),
+        unclear=tuple(unclear),
+        unread=(*running.unread, *then.unread),
+    )
+
+
+class _Files:
+    """Files of a host."""
+
+    def __init__(self, commands: HostCommands, node: NodeSpec) -> None:
+        self._commands, self._node = commands, node
+        self._texts: dict[str, _Text] = {}
+        self._unread: set[str] = set()
+        self._asked: set[str] = set()
+
+    def read(self, paths: Iterable[str]) -> None:
+        """Read files that were not read yet, and then those that they read, which can read others once more."""
+        for _ in range(3):
+            wanted = [path for path in dict.fromkeys(paths) if path not in self._asked and path.isprintable()]
+            if not wanted:
+                return
+            self._asked |= set(wanted)
+            host = service_of(self._node).host
+            done = self._commands.shell.run(host, _READ, text="".join(f"{path}\n" for path in wanted))
+            lines: dict[str, list[str]] = {}
+            path = ""
+            for line in done.out.split("\n"):
+                kind, _, rest = line.partition(" ")
+                if kind == "file":
+                    path = rest
+                    lines[path] = []
+                elif kind == "text" and path:
+                    lines[path].append(rest)
+                elif kind == "unread":
+                    self._unread.add(rest)
+            self._texts |= {path: _text(path, "\n".join(found)) for path, found in lines.items()}
+            paths = [one for path in lines for one in _sources(self._texts[path])]
+
+    def all_of(self, paths: Sequence[str], *more: _Text) -> _Read:
+        """Return the texts of files, and of those that they read. A file that does not exist is left out."""
+        found, missing = list(more), [path for path in paths if path in self._unread]
+        texts = [self._texts[path] for path in paths if path in self._texts]
+        is_whole = not missing
+        while texts:
+            text = texts.pop(0)
+            if text in found:
+                continue
+            found.append(text)
+            for path in _sources(text):
+                texts += [self._texts[path]] if path in self._texts else []
+                is_whole = is_whole and path in self._asked and path not in self._unread
+        for text in more:
+            is_whole = is_whole and all(path in self._texts for path in _sources(text))
+        return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_whole)
+
+
+def _text(path: str, content: str) -> _Text:
+    """Return the lines without comments. A line that ends with a backslash goes on."""
+    lines = (_uncommented(line).strip() for line in content.replace("\\\n", " ").split("\n"))
+    return _Text(path=path, lines=tuple(filter(None, lines)))
+
+
+def _uncommented(line: str) -> str:
+    for match in _COMMENT.finditer(f" {line}"):
+        before = line[: match.start()]
+        if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
+            return before
+    return line
+
+
+def _sources(text: _Text) -> list[str]:
+    """Return the files that a script reads as a part of it. One whose path is not plain is never found."""
+    folder = posixpath.dirname(text.path)
+    found = []
+    for line in text.lines:
+        for path in _SOURCE.findall(_OWN_FOLDER.sub(folder, line)):
+            found.append(posixpath.normpath(path) if path.startswith("/") else path)
+    return found

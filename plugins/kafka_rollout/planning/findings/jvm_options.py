@@ -1,0 +1,139 @@
+"""Findings about options of a node's process that its next start does not have.
+
+A process has the options that its start found. A switch of the release takes those away that a script in the folder of
+the old release sets, and a change of the unit's environment those that it had before.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator, Sequence
+
+from kafka_rollout.base.findings import BLOCKER, WARNING, Finding, FindingCode
+from kafka_rollout.base.wording import few
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.jvm_options import LostOption, NextOptions
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.releases.facts import Release
+
+_SHOWN = 8
+JVM_OPTION_LOST = FindingCode(
+    "JVM-OPTION-LOST",
+    (BLOCKER, WARNING),
+    "A start script in the folder of the running release sets an option of the JVM, and that of the next release does "
+    "not. A blocker for logins, keys, the heap, agents, and the log that gates read.",
+)
+JVM_OPTION_GONE = FindingCode(
+    "JVM-OPTION-GONE",
+    (BLOCKER, WARNING),
+    "A process has an option that neither the unit's environment nor a start script has any more. A blocker as before.",
+)
+JVM_OPTION_UNKNOWN = FindingCode(
+    "JVM-OPTION-UNKNOWN",
+    WARNING,
+    "It is unknown whether the next start has an option, because the SSH user cannot read a start script.",
+)
+JVM_OPTION_CODES = (JVM_OPTION_LOST, JVM_OPTION_GONE, JVM_OPTION_UNKNOWN)
+
+_LOGINS = re.compile(
+    r"-D(java\.security\.|javax\.(net|security)\.|org\.apache\.kafka\.|jdk\.|sun\.(security|net)\.|com\.sun\.security\.|"
+    r"org\.bouncycastle\.|java\.protocol)"
+)
+_HEAP = re.compile(r"-Xm[xsn]|-XX:(Max|Min|Initial)(RAM|Heap)|-XX:MaxDirectMemorySize")
+_AGENTS = ("-javaagent:", "-agentpath:", "-agentlib:")
+_LOG_FOLDER = "-Dkafka.logs.dir="
+_LOGGING = re.compile(r"-Dlog4j2?\.configuration(File)?=")
+_BASE = re.compile(r"/bin/\.\.(?=/|$)")
+
+
+def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
+    """Yield the findings of one node. Without `releases`, those of a switch to Kafka's own scripts, as warnings."""
+    service = node.service
+    if service is None:
+        return
+    gone: dict[str, LostOption] = {}
+    for release in (*releases,) or (None,):
+        options = host.options.get(release, NextOptions())
+        gone |= {one.option: one for one in options.gone}
+        subject = f"node {node.node_id}" + ("" if release is None else f", release {release}")
+        for is_needed in (True, False):
+            lost = [one for one in options.lost if _is_needed(one, service) == is_needed]
+            if lost:
+                yield _lost(node, host, release, lost, f"{subject}, start script", is_needed=is_needed)
+        if options.unclear:
+            names = few([one.option for one in options.unclear], limit=_SHOWN)
+            unread = few(list(options.unread), limit=_SHOWN) or "a file that a start script reads"
+            yield JVM_OPTION_UNKNOWN.found(
+                f"{subject}, start script",
+                f"The process of node {node.node_id} has {names}, and the SSH user cannot read {unread} on host "
+                f"{host.name}, from which its next start can have them.",
+                f"Write these options into {_unit(service)}, or let the SSH user read the scripts.",
+            )
+    for is_needed in (True, False):
+        found = [one for one in gone.values() if _is_needed(one, service) == is_needed]
+        if found:
+            names = few([one.option for one in found], limit=_SHOWN)
+            yield JVM_OPTION_GONE.found(
+                f"node {node.node_id}, {'needed' if is_needed else 'other'} options",
+                f"The process of node {node.node_id} on host {host.name} has {names}. Neither the environment of "
+                f"{service.unit} nor a start script has it any more, so the next start will not.",
+                f"Write the options into {_unit(service)}. Or, if the node does not need them, restart it "
+                "(kafka-rollout restart, or `systemctl restart`), and check it. Then plan again.",
+                severity=BLOCKER if is_needed else WARNING,
+            )
+
+
+def _lost(
+    node: NodeSpec,
+    host: HostState,
+    release: Release | None,
+    lost: Sequence[LostOption],
+    subject: str,
+    *,
+    is_needed: bool,
+) -> Finding:
+    lines = list(dict.fromkeys(line for one in lost for line in one.lines))
+    names = few([f"{one.option} (then {one.now})" if one.now else one.option for one in lost], limit=_SHOWN)
+    where = f": {few(lines, limit=_SHOWN)}" if lines else ""
+    is_package = node.service is not None and node.service.package is not None
+    then = (
+        "A package can replace them."
+        if is_package
+        else "Those of another release do not, unless somebody has changed them too."
+        if release is None
+        else f"Those of Kafka {release} do not, so the switch drops these options."
+    )
+    remedy = (
+        f"Write them into {_unit(node.service) if node.service else 'the unit'}, in KAFKA_HEAP_OPTS, KAFKA_OPTS or "
+        "JMX_PORT: no restart is needed before the run. Or, if the node does not need them, remove them from the "
+        "script, and restart the node. Then plan again."
+    )
+    is_certain = release is not None and not is_package
+    return JVM_OPTION_LOST.found(
+        subject if is_needed else f"{subject}, other options",
+        f"The start scripts in the folder of the running release set {names} for node {node.node_id} on host "
+        f"{host.name}{where}. {then}",
+        remedy,
+        severity=BLOCKER if is_needed and is_certain else WARNING,
+    )
+
+
+def _is_needed(lost: LostOption, service: ServiceSpec) -> bool:
+    """Return whether the node would not start, run out of memory, or hide from the gates without an option.
+
+    Another value in the environment is a decision of the operator.
+    """
+    option = lost.option
+    if lost.now:
+        return False
+    if option.startswith(_LOG_FOLDER) and service.log_file is not None:
+        folder = posixpath.normpath(_BASE.sub("", option.removeprefix(_LOG_FOLDER)))
+        return service.log_file.startswith(f"{folder}/")
+    if _LOGGING.match(option):
+        return service.log_file is not None
+    return bool(_LOGINS.match(option) or _HEAP.match(option) or option.startswith(_AGENTS))
+
+
+def _unit(service: ServiceSpec) -> str:
+    return f"the unit (`systemctl edit {service.unit}`, then `systemctl daemon-reload`)"

@@ -1,0 +1,330 @@
+"""Which options of a process its next start has too: start scripts of two releases, run by a real shell."""
+
+from __future__ import annotations
+
+import subprocess
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.jvm_options import NextOptions
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.unit_environment import jvm_words
+from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
+from kafka_rollout.releases.facts import Release
+
+OLD, NEW, BROUGHT = Release(3, 9, 1), Release(4, 3, 1), Release(4, 4, 0)
+# As Kafka's two scripts: defaults of variables that are not set, and a second script that adds its own.
+_START = """\
+#!/bin/bash
+base_dir=$(dirname $0)
+EDIT
+if [ -z "$KAFKA_LOG4J_OPTS" ]; then
+    export KAFKA_LOG4J_OPTS="LOGGING"
+fi
+if [ "x$KAFKA_HEAP_OPTS" = "x" ]; then
+    export KAFKA_HEAP_OPTS="-Xmx1G -Xms1G"
+fi
+EXTRA_ARGS=${EXTRA_ARGS-'-name kafkaServer -loggc'}
+exec $base_dir/kafka-run-class.sh $EXTRA_ARGS kafka.Kafka "$@"
+"""
+_RUN = """\
+#!/bin/bash
+base_dir=$(dirname $0)/..
+if [ -z "$KAFKA_JMX_OPTS" ]; then
+  KAFKA_JMX_OPTS="-Dcom.sun.management.jmxremote=true -Dcom.sun.management.jmxremote.ssl=false "
+fi
+if [  $JMX_PORT ]; then
+  KAFKA_JMX_OPTS="$KAFKA_JMX_OPTS -Dcom.sun.management.jmxremote.port=$JMX_PORT "
+fi
+if [ "x$LOG_DIR" = "x" ]; then
+  LOG_DIR="$base_dir/logs"
+fi
+KAFKA_LOG4J_CMD_OPTS="-Dkafka.logs.dir=$LOG_DIR $KAFKA_LOG4J_OPTS"
+if [ -z "$KAFKA_JVM_PERFORMANCE_OPTS" ]; then
+  KAFKA_JVM_PERFORMANCE_OPTS="-server -XX:+UseG1GC -XX:MaxGCPauseMillis=20 -Djava.awt.headless=true"
+fi
+while [ $# -gt 0 ]; do
+  case $1 in
+    -name) DAEMON_NAME=$2; shift 2;;
+    -loggc) GC_LOG_ENABLED="true"; shift;;
+    *) break;;
+  esac
+done
+if [ "x$GC_LOG_ENABLED" = "xtrue" ]; then
+  KAFKA_GC_LOG_OPTS="-Xlog:gc*:file=$LOG_DIR/$DAEMON_NAME-gc.log:time,tags:filecount=10,filesize=100M"
+fi
+exec "$JAVA" $KAFKA_HEAP_OPTS $KAFKA_JVM_PERFORMANCE_OPTS $KAFKA_GC_LOG_OPTS $KAFKA_JMX_OPTS \\
+  $KAFKA_LOG4J_CMD_OPTS -cp "$base_dir/libs/*" $KAFKA_OPTS "$@"
+"""
+_LOGGING = {
+    OLD: "-Dlog4j.configuration=file:$base_dir/../config/log4j.properties",
+    NEW: "-Dlog4j2.configurationFile=$base_dir/../config/log4j2.yaml",
+}
+JAAS = "-Djava.security.auth.login.config=/etc/kafka/jaas.conf"
+URLS = "-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls=https://idp/token"
+LOST, WARNED, GONE = ("JVM-OPTION-LOST", "blocker"), ("JVM-OPTION-LOST", "warning"), ("JVM-OPTION-GONE", "blocker")
+
+
+@dataclass
+class Host:
+    """Two releases, whose scripts have `edit`, a link to the old one, and the unit's command and environment."""
+
+    home: Path
+    command: str = "HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties"
+
+    def __post_init__(self) -> None:
+        for release in (OLD, NEW):
+            self.edit(release, "")
+            self.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh", _RUN)
+        self.write("java/bin/java", '#!/bin/sh\nprintf "%s\\n" "$0" "$@"\n')
+        self.write("etc/server.properties", "node.id=1\n")
+        (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
+
+    def write(self, name: str, text: str) -> Path:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text.replace("HOME", str(self.home)))
+        path.chmod(0o755)
+        return path
+
+    def edit(self, release: Release, text: str) -> None:
+        script = _START.replace("EDIT", text).replace("LOGGING", _LOGGING[release])
+        self.write(f"kafka_2.13-{release}/bin/kafka-server-start.sh", script)
+
+    def start(self, environment: Mapping[str, str], release: Release = OLD) -> list[str]:
+        """Return the command line of a start on a release."""
+        (self.home / "kafka").unlink()
+        (self.home / "kafka").symlink_to(f"kafka_2.13-{release}")
+        set_ = {"PATH": "/usr/bin:/bin", "JAVA": f"{self.home}/java/bin/java", **environment}
+        command = self.command.replace("HOME", str(self.home)).split(" ", 2)
+        words = command if command[1] == "-c" else " ".join(command).split()
+        ran = subprocess.run(words, env=set_, capture_output=True, text=True, check=True)
+        (self.home / "kafka").unlink()
+        (self.home / "kafka").symlink_to(f"kafka_2.13-{OLD}")
+        return ran.stdout.splitlines()
+
+    @property
+    def shell(self) -> Host:
+        return self
+
+    def run(self, node: object, command: str, *, text: str = "") -> Done:
+        if "systemctl show" in command:
+            argv = self.command.replace("HOME", str(self.home))
+            return Done(0, f"{{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}\n".encode(), "")
+        ran = subprocess.run(["sh", "-c", command], input=text.encode(), capture_output=True, check=False)
+        return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+    def node(self, **service: object) -> NodeSpec:
+        where = {"installation": f"{self.home}/kafka_2.13-{{release}}", "symlink": f"{self.home}/kafka"}
+        spec = ServiceSpec(host="kafka-1", **{**where, **service})  # type: ignore[arg-type]
+        return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=spec)
+
+    def read(
+        self,
+        process: Sequence[str],
+        environment: Mapping[str, str],
+        releases: Sequence[Release | None] = (NEW,),
+        *,
+        is_whole: bool = True,
+        node: NodeSpec | None = None,
+    ) -> dict[Release | None, NextOptions]:
+        unit = UnitOptions(
+            process=tuple(process),
+            variables=environment,
+            environment=tuple(jvm_words(environment)),
+            is_whole=is_whole,
+        )
+        return read_next_options(cast(HostCommands, self), node or self.node(), releases, unit)
+
+    def findings(self, options: Mapping[Release | None, NextOptions], node: NodeSpec | None = None) -> list[Finding]:
+        state = HostState(
+            name="kafka-1",
+            unit="kafka.service",
+            symlink=f"{self.home}/kafka",
+            folders={},
+            releases=frozenset({OLD, NEW}),
+            symlink_can_switch=True,
+            stop_timeout_s=300.0,
+            options=options,
+        )
+        releases = [release for release in options if release is not None]
+        return list(jvm_option_losses(node or self.node(), state, releases))
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> Iterator[Host]:
+    yield Host(tmp_path)
+    for path in tmp_path.rglob("*"):
+        if not path.is_symlink():
+            path.chmod(0o755)
+
+
+def shown(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    return [(one.code, one.severity.value) for one in found]
+
+
+def options_of(words: Sequence[str]) -> set[str]:
+    """Without Java, the class path, Kafka's own arguments, and the logging of each release."""
+    own = list(words[1 : words.index("kafka.Kafka")] if "kafka.Kafka" in words else words[1:])
+    return {word for word in own if word.startswith("-") and "log4j" not in word and word != "-cp"}
+
+
+EDITS = [
+    ('export KAFKA_HEAP_OPTS="-Xmx10G -Xms10G"', {"-Xmx10G", "-Xms10G"}, [LOST]),
+    (f'export KAFKA_OPTS="{JAAS} {URLS}"', {JAAS, URLS}, [LOST]),
+    ("export JMX_PORT=9999", {"-Dcom.sun.management.jmxremote.port=9999"}, [WARNED]),
+    (
+        "export KAFKA_OPTS=-javaagent:HOME/jmx.jar=9404:HOME/jmx.yml",
+        {"-javaagent:HOME/jmx.jar=9404:HOME/jmx.yml"},
+        [LOST],
+    ),
+    ("LOG_DIR=/var/log/kafka1; export LOG_DIR", {"-Dkafka.logs.dir=/var/log/kafka1", "GC"}, [WARNED]),
+    ("HEAP=$(expr 2 + 4)g\nexport KAFKA_HEAP_OPTS=-Xmx$HEAP", {"-Xmx6g"}, [LOST]),
+    (". HOME/etc/kafka-env.sh", {"-Xmx7g", "-Dx=y"}, [LOST, WARNED]),
+    ('KAFKA_OPTS="$KAFKA_OPTS -Djavax.net.ssl.trustStorePassword=S3CRET"\nexport KAFKA_OPTS', {"PASSWORD"}, [LOST]),
+    ("# export KAFKA_HEAP_OPTS=-Xmx3G", set(), []),
+    ("", set(), []),
+]
+
+
+@pytest.mark.parametrize(("edit", "lost", "expected"), EDITS, ids=[edit[0][:24] for edit in EDITS])
+def test_an_option_that_only_the_script_of_the_running_release_sets_is_lost(
+    host: Host, edit: str, lost: set[str], expected: list[tuple[str, str]]
+) -> None:
+    special = {
+        "GC": "-Xlog:gc*:file=/var/log/kafka1/kafkaServer-gc.log:time,tags:filecount=10,filesize=100M",
+        "PASSWORD": "-Djavax.net.ssl.trustStorePassword=S3CRET",
+    }
+    wanted = {special.get(one, one).replace("HOME", str(host.home)) for one in lost}
+    host.write("etc/kafka-env.sh", "export KAFKA_HEAP_OPTS=-Xmx7g KAFKA_OPTS=-Dx=y\n")
+    host.edit(OLD, edit)
+    environment = {"KAFKA_JVM_PERFORMANCE_OPTS": "-XX:+UseSerialGC"}
+    process, after = host.start(environment), host.start(environment, NEW)
+    assert options_of(process) - options_of(after) == wanted
+    read = host.read(process, environment, (OLD, NEW, BROUGHT))
+    assert set(read[NEW].kept) == set(process[: process.index("kafka.Kafka")]) - wanted
+    assert {key: shown(host.findings({key: options})) for key, options in read.items()} == {
+        OLD: [],
+        NEW: expected,
+        BROUGHT: expected,  # its folder is not there yet
+    }
+    found = host.findings({NEW: read[NEW]})
+    assert "S3CRET" not in str(found)
+    if found:
+        place = "kafka-env.sh: export KAFKA_HEAP_OPTS" if "kafka-env" in edit else "bin/kafka-server-start.sh: "
+        assert place in found[0].sentence
+    # The remedies: the same edit in the script of the next release, or the options in the unit.
+    host.edit(NEW, edit)
+    assert host.findings(host.read(process, environment)) == []
+    host.edit(NEW, "")
+    heap = " ".join(one for one in wanted if one.startswith("-X"))
+    others = " ".join(one for one in wanted if not one.startswith("-X"))
+    in_unit = {**environment, "KAFKA_HEAP_OPTS": heap, "KAFKA_OPTS": others} if wanted else environment
+    assert host.findings(host.read(process, in_unit)) == []
+
+
+def test_another_value_in_the_unit_is_a_decision_and_only_a_warning(host: Host) -> None:
+    host.edit(OLD, "export KAFKA_HEAP_OPTS=-Xmx10G")
+    process = host.start({})
+    (found,) = host.findings(host.read(process, {"KAFKA_HEAP_OPTS": "-Xmx6G"}))
+    assert ((found.code, found.severity.value), "-Xmx10G (then -Xmx6G)" in found.sentence) == (WARNED, True)
+
+
+def test_an_option_that_was_removed_from_the_environment_is_gone(host: Host) -> None:
+    before = {"KAFKA_OPTS": URLS, "KAFKA_HEAP_OPTS": "-Xmx6G", "JMX_PORT": "9999", "LOG_DIR": "/logs"}
+    process = host.start(before)
+    assert host.findings(host.read(process, before)) == []
+    for release in (OLD, NEW):
+        read = host.read(process, {"KAFKA_HEAP_OPTS": "-Xmx6G"}, (release,))
+        assert URLS not in read[release].arguments
+        needed, other = host.findings(read)
+        assert (shown([needed, other]), URLS in needed.sentence) == ([GONE, ("JVM-OPTION-GONE", "warning")], True)
+        assert "jmxremote.port=9999" in other.sentence
+        assert "-Dkafka.logs.dir=/logs" in other.sentence
+        assert "restart it" in needed.remedy
+    changed = host.read(process, {**before, "KAFKA_HEAP_OPTS": "-Xmx9G"})
+    assert host.findings(changed) == [], "the new value counts"
+    assert "-Xmx6G" not in changed[NEW].arguments
+    unread = host.read(process, {}, is_whole=False)  # a file that the SSH user cannot read, and that did not change
+    assert (host.findings(unread), URLS in unread[NEW].arguments) == ([], True)
+
+
+@pytest.mark.parametrize(
+    ("command", "is_known"),
+    [
+        ("HOME/etc/start-kafka HOME/etc/server.properties", True),
+        ("/bin/sh -c KAFKA_OPTS=URLS exec HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties", True),
+        ("/bin/bash -c . HOME/etc/env && exec HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties", True),
+        ("/usr/bin/env KAFKA_OPTS=URLS HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties", True),
+        ("/usr/bin/nice -n 5 HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties", False),
+    ],
+)
+def test_what_the_unit_itself_names_outside_the_release_stays(host: Host, command: str, is_known: bool) -> None:
+    host.command = command.replace("URLS", URLS)
+    host.write("etc/env", f"export KAFKA_OPTS={URLS}\n")
+    host.write("etc/start-kafka", '#!/bin/sh\n. HOME/etc/env\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n')
+    process = host.start({} if is_known else {"KAFKA_OPTS": URLS})
+    assert URLS in process
+    read = host.read(process, {})
+    assert (shown(host.findings(read)), URLS in read[NEW].arguments) == (([], True) if is_known else ([GONE], False))
+    host.edit(OLD, f"export KAFKA_OPTS={JAAS}")
+    assert shown(host.findings(host.read(host.start({}), {}))) == [LOST], "also below a wrapper"
+
+
+def test_a_wrapper_below_the_link_is_lost_with_the_folder(host: Host) -> None:
+    host.command = "HOME/kafka/bin/own.sh HOME/etc/server.properties"
+    text = f'#!/bin/sh\nexport KAFKA_OPTS={URLS}\nexec HOME/kafka/bin/kafka-server-start.sh "$@"\n'
+    host.write(f"kafka_2.13-{OLD}/bin/own.sh", text)
+    process = host.start({})
+    (found,) = host.findings(host.read(process, {}))
+    assert ((found.code, found.severity.value), "own.sh: export KAFKA_OPTS" in found.sentence) == (LOST, True)
+    host.write(f"kafka_2.13-{NEW}/bin/own.sh", text)
+    assert host.findings(host.read(process, {})) == []
+
+
+def test_a_script_that_the_ssh_user_cannot_read_makes_other_options_unknown(
+    host: Host, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    host.edit(OLD, f"export KAFKA_OPTS={URLS}")
+    process = host.start({})
+
+    def denied(node: object, command: str, *, text: str = "") -> Done:
+        done = Host.run(host, node, command, text=text)
+        script = f"{host.home}/kafka_2.13-{NEW}/bin/kafka-server-start.sh"
+        lines = done.out.split("\n")
+        if f"file {script}" not in lines:
+            return done
+        begin = lines.index(f"file {script}")
+        end = next(at for at in range(begin + 1, len(lines)) if not lines[at].startswith("text "))
+        return Done(0, "\n".join([*lines[:begin], f"unread {script}", *lines[end:]]).encode(), "")
+
+    monkeypatch.setattr(host, "run", denied)
+    read = host.read(process, {})
+    (found,) = host.findings(read)
+    assert (found.code, found.severity.value) == ("JVM-OPTION-UNKNOWN", "warning")
+    assert URLS in found.sentence
+    assert URLS not in read[NEW].arguments
+    assert host.findings(host.read(process, {"KAFKA_OPTS": URLS})) == []
+
+
+def test_without_a_target_and_for_a_package_it_is_a_warning(host: Host) -> None:
+    host.edit(OLD, f"export KAFKA_OPTS={URLS}")
+    process = host.start({})
+    assert shown(host.findings(host.read(process, {}, (None,)))) == [WARNED]
+    package = PackageSpec(install=("/x", "{version}"), check=("/x", "{version}"))
+    node = host.node(package=package, installation="", symlink="")
+    node = replace(node, service=ServiceSpec(host="kafka-1", package=package))
+    read = host.read(process, {}, node=node)
+    (found,) = host.findings(read, node)
+    assert ((found.code, found.severity.value), "A package can replace" in found.sentence) == (WARNED, True)
+    assert URLS in read[NEW].arguments
+    assert host.findings(host.read(host.start({"KAFKA_OPTS": URLS}), {"KAFKA_OPTS": URLS}, node=node), node) == []
