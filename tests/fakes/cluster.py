@@ -13,7 +13,7 @@ from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.registrations import drops_zero_ranges, renews_registrations
 from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.control import Reading
-from kafka_rollout.gates.coordinators import ids_for
+from kafka_rollout.gates.coordinators import coordinator_partition, ids_for
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
@@ -290,6 +290,12 @@ class FakeCluster:
             for node_id, own in self.dynamic_configs.brokers.items()
         }
         self.dynamic_configs = replace(self.dynamic_configs, brokers=brokers)
+
+    def is_served(self, topic: str, name: str) -> bool:
+        """Whether the coordinator of a group or transactional id lists it: not while its partition moves."""
+        size = sum(partition.topic == topic for partition in self.topics.values())
+        place = f"{topic}-{coordinator_partition(name, size)}" if size else ""
+        return self.coordinator_answers.get(place, "NONE") == "NONE"
 
     def partition_states(self) -> list[PartitionState]:
         """Partitions with their effective min ISR: of the topic, or of the broker that leads."""

@@ -215,7 +215,8 @@ class FakeAdmin:
 
     def transactions(self) -> tuple[TransactionState, ...]:
         self._through()
-        return tuple(self._cluster.transactions)
+        world = self._cluster
+        return tuple(one for one in world.transactions if world.is_served(TRANSACTIONS_TOPIC, one.transactional_id))
 
     def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
         self._through()
@@ -235,7 +236,11 @@ class FakeAdmin:
         return ClusterInventory(
             topics=topics,
             ends={partition.name: 10 + world.rounds for partition in world.topics.values()},
-            groups={group.group_id: {"type": group.type, "offsets": {}} for group in world.groups},
+            groups={
+                group.group_id: {"type": group.type, "offsets": {}}
+                for group in world.groups
+                if world.is_served(GROUPS_TOPIC, group.group_id)
+            },
             configs={resource: dict(values) for resource, values in configs.items() if values},
             acls=tuple(sorted(world.acls)),
             scram={},

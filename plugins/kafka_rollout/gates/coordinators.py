@@ -31,7 +31,7 @@ CONDITION = "coordinators loaded"
 
 LOADING = "COORDINATOR_LOAD_IN_PROGRESS"
 # Responses for an id that does not exist, from a coordinator that has loaded the partition of the id.
-_LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"})
+LOADED = frozenset({"NONE", "GROUP_ID_NOT_FOUND", "TRANSACTIONAL_ID_NOT_FOUND"})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -101,7 +101,7 @@ def coordinators_condition(
         return GateCondition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
     # The log and the counters alone show the state of share groups' partitions.
     answers_of = {p.name: answers.by_partition.get(p.name, "no answer") for p in led if p.topic != SHARE_TOPIC}
-    open_ones = {name: answer for name, answer in answers_of.items() if answer not in _LOADED}
+    open_ones = {name: answer for name, answer in answers_of.items() if answer not in LOADED}
     counted = _loaded_by_counters(led, counters or {})
     failed = seen.failed if seen is not None else {}
     errors = {p.name: failed[p.name] for p in led if p.name in failed and p.topic not in counted}

@@ -71,7 +71,10 @@ class ClusterInventory:
         }
 
 
+GROUPS, TRANSACTIONAL_IDS = "groups", "transactional_ids"
 PARTS = {
+    GROUPS: "groups",
+    TRANSACTIONAL_IDS: "transactional ids",
     "acls": "ACLs",
     "scram": "SCRAM users",
     "quotas": "quotas",
@@ -150,11 +153,12 @@ def find_unserved_types(levels: Mapping[str, int]) -> frozenset[str]:
 def _unread_parts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
     """List the parts that the cluster reported before and does not report now."""
     for part, why in after.unasked.items():
-        if not getattr(before, part):
+        if not getattr(before, part, True):
             continue
         name, unused = PARTS.get(part, part), part in SETTINGS
         sentence = f"There were {name} before; they are not in use now" if unused else f"Not all {name} could be read"
-        yield Difference("unknown", name, f"{sentence}: {why}", foretold=unused)
+        # What was unknown before the run too is named, and is no change.
+        yield Difference("unknown", name, f"{sentence}: {why}", foretold=unused or part in before.unasked)
 
 
 def _lost_topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
@@ -175,6 +179,8 @@ def _lost_groups(before: ClusterInventory, after: ClusterInventory, unserved: Co
     for group_id, group in before.groups.items():
         now = after.groups.get(group_id)
         foretold = group["type"] in unserved
+        if now is None and GROUPS in after.unasked:
+            continue  # it is unknown, which is a difference already
         if now is None:
             sentence = f"The {group['type']} group {group_id} is missing."
             yield Difference("group", group_id, sentence, foretold=foretold)
@@ -384,7 +390,7 @@ def _topics(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
 def _groups(before: ClusterInventory, after: ClusterInventory, kept: Collection[str]) -> Iterable[Difference]:
     """Compare committed offsets. Groups and single offsets expire, so missing ones do not count."""
     gone = [name for name in before.groups if name not in after.groups and not name.startswith(_TRAFFIC)]
-    if gone:
+    if gone and GROUPS not in after.unasked:
         sentence = f"Groups were deleted or have expired: {few(gone, limit=_SHOWN_RESOURCES)}."
         yield Difference("group", few(gone, limit=_SHOWN_RESOURCES), sentence, by_clients=True)
     for group_id, group in before.groups.items():

@@ -62,7 +62,7 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
-    inventory = read_inventory(ports.admin, ports.clock)
+    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers)
     ports.run.attach(BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory
@@ -79,7 +79,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
 
     def compare() -> tuple[ClusterInventory, tuple[Difference, ...]]:
         known = before.group_configs if before is not None else ()
-        now = read_inventory(run.ports.admin, run.ports.clock, configured_groups=known)
+        now = read_inventory(run.ports.admin, run.ports.clock, run.cluster.brokers, configured_groups=known)
         differences = (STATE_LOST,) if before is None else compare_states(before, now, expected)
         return now, tuple(
             replace(difference, accepted=difference.fails and difference.sentence in accepted)
@@ -181,7 +181,7 @@ def take_inventory(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
-    inventory = ports.admin.inventory()
+    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=False)
     ports.run.attach(CONTENTS_BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory
@@ -192,7 +192,9 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     before: ClusterInventory | None = ports.run.attachment(CONTENTS_BEFORE, ClusterInventory)
     if before is None:
         raise FatalError("This run has no inventory from before its first change.", remedy="No comparison is possible.")
-    after = ports.admin.inventory(configured_groups=before.group_configs)
+    after = read_inventory(
+        ports.admin, ports.clock, ports.cluster.brokers, configured_groups=before.group_configs, leaderless=False
+    )
     unserved = find_unserved_types(levels_now(ports).finalized)
     differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
     differences = (*differences, *_access(Run(ports, ports.run.load_plan()), after))

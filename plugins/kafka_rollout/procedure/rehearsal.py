@@ -21,7 +21,7 @@ from kafka_rollout.gates.node import check_after_start, find_lost_leaderships
 from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigCheck, ConfigProblem, DynamicConfigs
-from kafka_rollout.model.contents import find_unserved_types
+from kafka_rollout.model.contents import Difference, find_unserved_types
 from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.starts import NodeStart, StartProblems
@@ -159,6 +159,7 @@ class UnpredictedConfigs:
 
 
 _POLL_S = 0.5
+_READINGS = 4  # until two of them, one after the other, have the same differences
 _SHOWN_SETTINGS = 100
 _STOPPED = "The rehearsal was stopped. Nothing of it is left."
 
@@ -242,12 +243,13 @@ class Rehearsal:
         self._phase(f"start on {job.source}", began, "The copy is in service.")
         began = ports.clock.monotonic()
         self.say("comparing the copy with the cluster")
-        contents = read_contents(ports.admin, ports.clock, job.real)
-        if job.real is not None and job.later is not None:
-            found = difference_findings(
-                compare_copy(job.real, contents, job.later, uncovered=job.uncovered), when=f"on {job.source}"
-            )
-            self.findings += found
+        real, later = job.real, job.later
+        contents, found = self._read_twice(
+            job.source,
+            real,
+            lambda copy: compare_copy(real, copy, later, uncovered=job.uncovered) if real and later else (),
+        )
+        self.findings += difference_findings(found, when=f"on {job.source}")
         self._accept_spareless()
         numbers = {**contents.inventory.counts, "transactional ids": len(contents.transactional_ids)}
         counted = ", ".join(count(number, name.removesuffix("s")) for name, number in numbers.items() if number)
@@ -270,7 +272,7 @@ class Rehearsal:
         if not done:
             raise RehearsalStoppedError(_STOPPED)
         self._phase("change", began, f"Every node runs {plan.target}.")
-        self._compare(before, f"on {plan.target}")
+        self._compare(before, plan.target, f"on {plan.target}")
         return plan
 
     def _return(self, plan: Plan, before: Contents) -> None:
@@ -299,7 +301,7 @@ class Rehearsal:
             )
             return
         self._phase("rollback", began, f"Every node runs {plan.source} again.")
-        self._compare(before, f"back on {plan.source}")
+        self._compare(before, plan.source, f"back on {plan.source}")
 
     def _runner(self) -> Runner:
         job = self.job
@@ -329,28 +331,30 @@ class Rehearsal:
             )
 
     def _wait_for_all(self, release: Release) -> None:
-        """Wait until every node is in service on the release, with its leaderships and loaded coordinators."""
+        """Wait until every node is in service on the release, with its leaderships and loaded coordinators.
+
+        All nodes must pass one after the other: an election for one of them moves the coordinators of another.
+        """
         ports = self.ports
         ends = ports.clock.monotonic() + self.job.request.gate_timeout_s
-        waiting = list(ports.cluster.nodes)
-        while waiting:
+        nodes = ports.cluster.nodes
+        at = passed = 0
+        while passed < len(nodes):
             if self.stop_asked():
                 raise RehearsalStoppedError(_STOPPED)
-            for node in ports.cluster.nodes:
+            why = self._waits_for(nodes[at], release)
+            if not why:
+                at, passed = (at + 1) % len(nodes), passed + 1
+                continue
+            passed = 0
+            for node in nodes:
                 self._refuse_exited(node, release)
-            why = ""
-            for node in tuple(waiting):
-                if why := self._waits_for(node, release):
-                    break
-                waiting.remove(node)
-            if not waiting:
-                return
             if ports.clock.monotonic() >= ends:
                 raise RefusedError(
                     f"The copy is not in service on {release} after {self.job.request.gate_timeout_s:.0f} s: {why}",
                     remedy="Read the message of the node, or repeat the rehearsal with a longer --gate-timeout.",
                 )
-            self.say(f"waiting for {waiting[0].name}: {why}"[:200])
+            self.say(f"waiting for {nodes[at].name}: {why}"[:200])
             ports.clock.sleep(_POLL_S)
 
     def _unregister(self, brokers: Sequence[int]) -> None:
@@ -377,11 +381,32 @@ class Rehearsal:
         except TransientError as error:
             return error.sentence
 
-    def _compare(self, before: Contents, when: str) -> None:
+    def _read_twice(
+        self, release: Release, before: Contents | None, compare: Callable[[Contents], Sequence[Difference]]
+    ) -> tuple[Contents, tuple[Difference, ...]]:
+        """Return the contents of the copy and the differences that a second reading has too.
+
+        Before it all nodes are in service again: elections since the first wait can have moved coordinators.
+        """
+        ports = self.ports
+        known: set[tuple[str, str]] = set()
+        for left in reversed(range(_READINGS)):
+            brokers, uncovered = ports.cluster.brokers, self.job.uncovered
+            contents = read_contents(ports.admin, ports.clock, brokers, before, uncovered=uncovered)
+            found = tuple(compare(contents))
+            unexpected = {(one.kind, one.subject) for one in found if not one.foretold}
+            if unexpected <= known or not left:
+                break
+            known = unexpected
+            self._wait_for_all(release)
+        return contents, found
+
+    def _compare(self, before: Contents, release: Release, when: str) -> None:
         began = self.ports.clock.monotonic()
-        after = read_contents(self.ports.admin, self.ports.clock, before)
-        unserved = find_unserved_types(levels_now(self.ports).finalized)
-        found = compare_contents(before, after, unserved=unserved, dropped=dropped_settings(self.ports))
+        unserved, dropped = find_unserved_types(levels_now(self.ports).finalized), dropped_settings(self.ports)
+        _, found = self._read_twice(
+            release, before, lambda after: compare_contents(before, after, unserved=unserved, dropped=dropped)
+        )
         self.findings += difference_findings(found, when=when)
         expected = [difference.sentence for difference in found if difference.foretold]
         sentence = f"{len(found) - len(expected)} differences, and {len(expected)} that the plan expects."

@@ -8,12 +8,13 @@ from enum import StrEnum
 from typing import TypeVar
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Severity
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.wording import few_sentences
-from kafka_rollout.gates.coordinators import coordinator_partition
-from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories
+from kafka_rollout.base.wording import few, few_sentences
+from kafka_rollout.gates.coordinators import LOADED, coordinator_partition
+from kafka_rollout.model.contents import GROUPS, TRANSACTIONAL_IDS, ClusterInventory, Difference, compare_inventories
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin
 
 FAILED = FindingCode("REHEARSAL-FAILED", BLOCKER, "A node of the copy did not start, or a gate did not pass.")
@@ -159,12 +160,13 @@ def compare_contents(
 ) -> tuple[Difference, ...]:
     """Return what is missing, smaller or changed in the copy. The arguments are those of `compare_inventories`."""
     ids = set(after.transactional_ids)
+    unread = TRANSACTIONAL_IDS in after.inventory.unasked  # that not all could be read is a difference already
     return (
         *compare_inventories(before.inventory, after.inventory, unserved=unserved, dropped=dropped),
         *(
             Difference("transactional id", name, f"The transactional id {name} is missing.")
             for name in before.transactional_ids
-            if name not in ids
+            if name not in ids and not unread
         ),
     )
 
@@ -194,13 +196,21 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
 
 T = TypeVar("T")
 _TRIES, _PAUSE_S = 10, 2.0  # a leader that was just elected responds later
+_PARTS = {GROUPS_TOPIC: GROUPS, TRANSACTIONS_TOPIC: TRANSACTIONAL_IDS}
 
 
-def read_contents(admin: ClusterAdmin, clock: Clock, before: Contents | None = None) -> Contents:
+def read_contents(
+    admin: ClusterAdmin,
+    clock: Clock,
+    brokers: Sequence[NodeSpec],
+    before: Contents | None = None,
+    *,
+    uncovered: Collection[str] = (),
+) -> Contents:
     """Read the contents of a cluster, without end offsets of partitions that have no leader.
 
-    `before`: its groups with a configuration are queried in any case. Raises TransientError if a query still fails
-    after some tries.
+    `before`: its groups with a configuration are queried in any case. `brokers`, `uncovered`: as in `_complete`. Raises
+    TransientError if a query still fails after some tries.
     """
     configured = () if before is None else tuple(before.inventory.group_configs)
 
@@ -209,18 +219,97 @@ def read_contents(admin: ClusterAdmin, clock: Clock, before: Contents | None = N
         ids = (transaction.transactional_id for transaction in admin.transactions())
         return Contents(inventory=inventory, transactional_ids=tuple(sorted(ids)))
 
-    return _patiently(clock, read)
+    found, why = _complete(admin, clock, brokers, read, uncovered)
+    return replace(found, inventory=replace(found.inventory, unasked={**found.inventory.unasked, **why}))
 
 
-def read_inventory(admin: ClusterAdmin, clock: Clock, *, configured_groups: Collection[str] = ()) -> ClusterInventory:
+def read_inventory(
+    admin: ClusterAdmin,
+    clock: Clock,
+    brokers: Sequence[NodeSpec],
+    *,
+    configured_groups: Collection[str] = (),
+    leaderless: bool = True,
+) -> ClusterInventory:
     """Read contents and configuration of a cluster in service, as `read_contents` does, without transactional ids."""
-    return _patiently(clock, lambda: admin.inventory(configured_groups=configured_groups, leaderless=True))
+    found, why = _complete(
+        admin,
+        clock,
+        brokers,
+        lambda: admin.inventory(configured_groups=configured_groups, leaderless=leaderless),
+    )
+    why.pop(TRANSACTIONAL_IDS, None)
+    return replace(found, unasked={**found.unasked, **why})
 
 
-def _patiently(clock: Clock, read: Callable[[], T]) -> T:
-    for _ in range(_TRIES - 1):
+def _complete(
+    admin: ClusterAdmin,
+    clock: Clock,
+    brokers: Sequence[NodeSpec],
+    read: Callable[[], T],
+    uncovered: Collection[str] = (),
+) -> tuple[T, dict[str, str]]:
+    """Read until no group and no transactional id can be missing, and return what was read last.
+
+    A broker lists no groups of a partition that it has just begun or ceased to coordinate, and reports no error
+    (GroupCoordinatorService.listGroups). So each coordinator partition must be served by the same leader before and
+    after the reading. If that is not so after some tries, the second value names the incomplete parts with the reason:
+    what is not listed then is unknown, not missing. `brokers`: all of the cluster. `uncovered`: coordinator partitions
+    that a copy does not serve.
+    """
+    for left in reversed(range(_TRIES)):
         try:
-            return read()
+            before = _serving(admin, brokers, uncovered)
+            found = read()
+            after = _serving(admin, brokers, uncovered)
         except TransientError:
-            clock.sleep(_PAUSE_S)
-    return read()
+            if not left:
+                raise
+        else:
+            why = {
+                _PARTS[topic]: reason
+                for topic in _PARTS
+                if (reason := before.unserved.get(topic) or after.unserved.get(topic) or _moved(topic, before, after))
+            }
+            if not why or not left:
+                return found, why
+        clock.sleep(_PAUSE_S)
+    raise AssertionError("unreachable")
+
+
+@dataclass(frozen=True, slots=True)
+class _Serving:
+    """The leaders of the coordinator partitions, and why not all partitions of a topic are served."""
+
+    leaders: Mapping[str, int]
+    unserved: Mapping[str, str]
+
+
+def _serving(admin: ClusterAdmin, brokers: Sequence[NodeSpec], uncovered: Collection[str]) -> _Serving:
+    partitions = admin.partitions()
+    leaders = {p.name: p.leader for p in partitions if p.topic in _PARTS and p.name not in uncovered}
+    answers: dict[str, str] = {}
+    for broker in brokers:
+        if broker.node_id in leaders.values():
+            try:
+                answers |= admin.coordinators(broker, partitions).by_partition
+            except RefusedError as error:
+                return _Serving(leaders, dict.fromkeys(_PARTS, error.sentence))
+    unserved: dict[str, list[str]] = {}
+    for name, leader in leaders.items():
+        answer = "no leader" if leader < 0 else answers.get(name, f"no answer of broker {leader}")
+        if answer not in LOADED:
+            unserved.setdefault(name.rpartition("-")[0], []).append(f"{name} ({answer})")
+    return _Serving(
+        leaders,
+        {topic: f"Coordinator partitions are not served: {few(names)}." for topic, names in unserved.items()},
+    )
+
+
+def _moved(topic: str, before: _Serving, after: _Serving) -> str:
+    moved = [
+        name
+        for name in sorted({*before.leaders, *after.leaders})
+        if name.rpartition("-")[0] == topic and before.leaders.get(name) != after.leaders.get(name)
+    ]
+    return f"Coordinator partitions moved during the query: {few(moved)}." if moved else ""

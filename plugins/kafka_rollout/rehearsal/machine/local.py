@@ -81,7 +81,7 @@ class LocalRehearsals:
             monotonic=self.clock.monotonic,
         )
         files = [self._files(self.cluster.node(node_id), limit) for node_id in selection.nodes]
-        before = read_contents(self.admin, self.clock)
+        before = read_contents(self.admin, self.clock, self.cluster.brokers)
         job = replace(
             job,
             nodes=selection.nodes,
@@ -134,6 +134,7 @@ class LocalRehearsals:
         for release in job.releases:  # the sandbox has no network
             cache.libs(release)
         cache.agents()
+        brokers = self.cluster.brokers
         with new_sandbox(below) as sandbox:
             of_hosts = (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
@@ -146,7 +147,7 @@ class LocalRehearsals:
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
                 real_directories=_directories(files),
-                later=None if job.real is None else read_contents(self.admin, self.clock, job.real),
+                later=None if job.real is None else read_contents(self.admin, self.clock, brokers, job.real),
             )
             return run_job(sandbox, job, command, on_progress)
 
