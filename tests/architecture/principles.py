@@ -199,8 +199,9 @@ PRINCIPLES = (
         START,
         "An option of a process counts for the next start only if the environment, or a script that stays or is in the "
         "next release, has it.",
-        "nodes/runtimes/hosts/option_sources.py planning/findings/jvm_options.py",
-        "architecture/test_start_paths.py unit/nodes/runtimes/test_option_sources.py",
+        "nodes/runtimes/hosts/option_sources.py planning/findings/jvm_options.py planning/findings/logging_files.py",
+        "architecture/test_start_paths.py unit/nodes/runtimes/test_option_sources.py "
+        "unit/nodes/runtimes/test_logging_files.py",
     ),
     _of(
         START,

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 
 from kafka_rollout.model.jvm_options import NextOptions
+from kafka_rollout.model.logging_files import LoggingFiles
 from kafka_rollout.releases.facts import Release
 
 
@@ -189,6 +190,8 @@ class HostState:
     """Why `start_paths` are not all, a sentence."""
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)
     """The options of the next start on each release; None: on any other one than the installed."""
+    logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
+    """The logging configurations that the start scripts take from the folders; without a file of the operator."""
     unknown: tuple[str, ...] = ()
     """What the host did not report."""
 

@@ -19,6 +19,7 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
 from kafka_rollout.planning.findings.jvm_options import JVM_OPTION_CODES, jvm_option_losses
+from kafka_rollout.planning.findings.logging_files import LOG_CONFIG_REPLACED, logging_file_findings
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES, start_path_findings
 from kafka_rollout.planning.findings.stops import STOP_CODES, stop_findings
 from kafka_rollout.releases.facts import Catalogue, Release
@@ -294,6 +295,7 @@ HOSTS_CHECK = Check(
         HOST_VALUE_UNKNOWN,
         FOREIGN_JARS,
         LOG_CONFIG_UNREADABLE,
+        LOG_CONFIG_REPLACED,
         CONFIGURATION_NOT_READ,
         *PATH_CODES,
         *START_PATH_CODES,
@@ -342,6 +344,7 @@ def host_problems(
             *_configuration_findings(node, host, changed[node.node_id]),
             *start_path_findings(node, host, releases),
             *jvm_option_losses(node, host, releases),
+            *logging_file_findings(node, host, releases),
         )
     )
 

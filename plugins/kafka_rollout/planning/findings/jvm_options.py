@@ -100,7 +100,7 @@ def _lost(
     then = (
         "A package can replace them."
         if is_package
-        else "Those of another release do not, unless somebody has changed them too."
+        else "Those of another release do not, unless they were changed too."
         if release is None
         else f"Those of Kafka {release} do not, so the switch drops these options."
     )

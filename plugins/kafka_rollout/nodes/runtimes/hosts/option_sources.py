@@ -19,6 +19,7 @@ from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.text_files import TextFile, TextFiles, text_of
 from kafka_rollout.releases.facts import Release
 
 # What the scripts of each release add, from kafka-run-class.sh and kafka-server-start.sh of 3.0 to 4.3 and of packages.
@@ -59,17 +60,8 @@ _REFERENCE = re.compile(rf"{_COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(
 _OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{_COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
-_COMMENT = re.compile(r"\s#.*")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
-_READ = """\
-export LC_ALL=C; while IFS= read -r file; do
-if test -f "$file" && test -r "$file" && grep -qI '' "$file"; then echo "file $file";
-head -c 200000 "$file" | tr -d '\\000\\r' |
-sed 's/^/text /'; echo; elif test -d "$file" || test -r "$file"; then echo "none $file";
-elif test -e "$file" || { above=${file%/*}; while test -n "$above" && ! test -e "$above"; do above=${above%/*}; done;
-test -n "$above" && ! test -x "$above/"; }; then echo "unread $file"; else echo "none $file"; fi; done
-"""
 _SHOWN_LINES = 6
 _DEPTH = 5
 
@@ -90,49 +82,41 @@ class UnitOptions:
     """Why the options of the next start are unknown in part."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Text:
-    """A script or a command."""
+def _options(text: TextFile) -> Iterator[str]:
+    for line in _plain(text):
+        yield from _OPTION.findall(line)
 
-    path: str
-    lines: tuple[str, ...]
 
-    @property
-    def options(self) -> Iterator[str]:
-        for line in self._plain:
-            yield from _OPTION.findall(line)
+def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
+    for line in _plain(text):
+        yield from _ASSIGN.findall(line)
 
-    @property
-    def assignments(self) -> Iterator[tuple[str, str]]:
-        for line in self._plain:
-            yield from _ASSIGN.findall(line)
 
-    @property
-    def _plain(self) -> Iterator[str]:
-        """The lines with the name of the script's own folder: its path can have links."""
-        own = f"$(.)/{posixpath.basename(posixpath.dirname(self.path))}"
-        return (_DIRNAME.sub(lambda _: own, line) for line in self.lines)
+def _plain(text: TextFile) -> Iterator[str]:
+    """Yield the lines with the name of the script's own folder: its path can have links."""
+    own = f"$(.)/{posixpath.basename(posixpath.dirname(text.path))}"
+    return (_DIRNAME.sub(lambda _: own, line) for line in text.lines)
 
 
 class _Scope:
     """Options that texts can give to a JVM, with the values that their variables can have."""
 
-    def __init__(self, texts: Sequence[_Text], variables: Mapping[str, str], *, is_whole: bool) -> None:
+    def __init__(self, texts: Sequence[TextFile], variables: Mapping[str, str], *, is_whole: bool) -> None:
         """`is_whole`: a variable without a value in `texts` and `variables` is not set."""
         self.texts = texts
         self._is_whole = is_whole
         self._values: dict[str, list[str]] = {name: [value] for name, value in variables.items()}
         for text in texts:
-            for name, value in text.assignments:
+            for name, value in _assignments(text):
                 self._values.setdefault(name, []).append(value)
-        words = {word for text in texts for word in text.options}
+        words = {word for text in texts for word in _options(text)}
         words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
         self._patterns = {word: re.compile(self._pattern(word, _DEPTH)) for word in sorted(words)}
 
     def explains(self, option: str) -> bool:
         return any(pattern.fullmatch(option) for pattern in self._patterns.values())
 
-    def lines_of(self, option: str, *, without: Iterable[_Text]) -> tuple[str, ...]:
+    def lines_of(self, option: str, *, without: Iterable[TextFile]) -> tuple[str, ...]:
         """Return the lines that set an option, or the variables in it, and that the others do not have."""
         words = [word for word, pattern in self._patterns.items() if pattern.fullmatch(option)]
         names = {name for word in words for name in _names(word)}
@@ -176,7 +160,7 @@ def _unquoted(text: str) -> str:
 class _Read:
     """Texts of scripts and of the files that they read."""
 
-    texts: tuple[_Text, ...] = ()
+    texts: tuple[TextFile, ...] = ()
     unread: tuple[str, ...] = ()
     is_whole: bool = True
     """False if a file that they read is not among the texts."""
@@ -204,9 +188,9 @@ def read_next_options(
     then: dict[Release | None, list[str]] = {
         release: [f"{folder}/{name}" for name in _names_in(running, link)] for release, folder in folders.items()
     }
-    files = _Files(commands, node)
-    files.read([*stays, *running, *(path for paths in then.values() for path in paths)])
-    of_unit = files.all_of(stays, _Text(path=f"unit {service.unit}", lines=(command,)))
+    files = _Scripts(commands, node)
+    files.read_all([*stays, *running, *(path for paths in then.values() for path in paths)])
+    of_unit = files.all_of(stays, TextFile(path=f"unit {service.unit}", lines=(command,)))
     is_direct = start is not None and _OF_LOGIN.search(command[: start.start()] + " ") is None
     return {
         release: _next_options(
@@ -255,7 +239,7 @@ def _next_options(
     is_known: bool,
 ) -> NextOptions:
     """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`."""
-    kafkas = _text("bin/kafka-run-class.sh", _OF_KAFKA + (_DEBUG if "KAFKA_DEBUG" in unit.variables else ""))
+    kafkas = text_of("bin/kafka-run-class.sh", _OF_KAFKA + (_DEBUG if "KAFKA_DEBUG" in unit.variables else ""))
     after = _Scope((kafkas, *stays.texts, *then.texts), unit.variables, is_whole=is_whole and then.is_whole)
     before = _Scope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
     is_same = [text.lines for text in then.texts] == [text.lines for text in running.texts]
@@ -297,42 +281,18 @@ def _next_options(
     )
 
 
-class _Files:
-    """Files of a host."""
+class _Scripts(TextFiles):
+    """Scripts with the files that they read as parts of themselves."""
 
-    def __init__(self, commands: HostCommands, node: NodeSpec) -> None:
-        self._commands, self._node = commands, node
-        self._texts: dict[str, _Text] = {}
-        self._unread: set[str] = set()
-        self._asked: set[str] = set()
-
-    def read(self, paths: Iterable[str]) -> None:
-        """Read files that were not read yet, and then those that they read, which can read others once more."""
+    def read_all(self, paths: Iterable[str]) -> None:
+        """Read scripts, then the files that they read, which can read others once more."""
         for _ in range(3):
-            wanted = [path for path in dict.fromkeys(paths) if path not in self._asked and path.isprintable()]
-            if not wanted:
-                return
-            self._asked |= set(wanted)
-            host = service_of(self._node).host
-            done = self._commands.shell.run(host, _READ, text="".join(f"{path}\n" for path in wanted))
-            lines: dict[str, list[str]] = {}
-            path = ""
-            for line in done.out.split("\n"):
-                kind, _, rest = line.partition(" ")
-                if kind == "file":
-                    path = rest
-                    lines[path] = []
-                elif kind == "text" and path:
-                    lines[path].append(rest)
-                elif kind == "unread":
-                    self._unread.add(rest)
-            self._texts |= {path: _text(path, "\n".join(found)) for path, found in lines.items()}
-            paths = [one for path in lines for one in _sources(self._texts[path])]
+            paths = [one for text in self.read(paths) for one in _sources(text)]
 
-    def all_of(self, paths: Sequence[str], *more: _Text) -> _Read:
+    def all_of(self, paths: Sequence[str], *more: TextFile) -> _Read:
         """Return the texts of files, and of those that they read. A file that does not exist is left out."""
-        found, missing = list(more), [path for path in paths if path in self._unread]
-        texts = [self._texts[path] for path in paths if path in self._texts]
+        found, missing = list(more), [path for path in paths if path in self.unread]
+        texts = [self.texts[path] for path in paths if path in self.texts]
         is_whole = not missing
         while texts:
             text = texts.pop(0)
@@ -340,28 +300,14 @@ class _Files:
                 continue
             found.append(text)
             for path in _sources(text):
-                texts += [self._texts[path]] if path in self._texts else []
-                is_whole = is_whole and path in self._asked and path not in self._unread
+                texts += [self.texts[path]] if path in self.texts else []
+                is_whole = is_whole and path in self.asked and path not in self.unread
         for text in more:
-            is_whole = is_whole and all(path in self._texts for path in _sources(text))
+            is_whole = is_whole and all(path in self.texts for path in _sources(text))
         return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_whole)
 
 
-def _text(path: str, content: str) -> _Text:
-    """Return the lines without comments. A line that ends with a backslash goes on."""
-    lines = (_uncommented(line).strip() for line in content.replace("\\\n", " ").split("\n"))
-    return _Text(path=path, lines=tuple(filter(None, lines)))
-
-
-def _uncommented(line: str) -> str:
-    for match in _COMMENT.finditer(f" {line}"):
-        before = line[: match.start()]
-        if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
-            return before
-    return line
-
-
-def _sources(text: _Text) -> list[str]:
+def _sources(text: TextFile) -> list[str]:
     """Return the files that a script reads as a part of it. One whose path is not plain is never found."""
     folder = posixpath.dirname(text.path)
     found = []

@@ -30,6 +30,7 @@ from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, read_number, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
@@ -232,6 +233,7 @@ def read_host(
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
         options=read_next_options(commands, node, releases or (None,), options),
+        logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
 

@@ -1,0 +1,77 @@
+"""Text files of a host, read as the SSH user without a right."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+
+_READ = """\
+export LC_ALL=C; while IFS= read -r file; do
+if test -f "$file" && test -r "$file" && grep -qI '' "$file"; then echo "file $file";
+head -c 200000 "$file" | tr -d '\\000\\r' |
+sed 's/^/text /'; echo; elif test -d "$file" || test -r "$file"; then echo "none $file";
+elif test -e "$file" || { above=${file%/*}; while test -n "$above" && ! test -e "$above"; do above=${above%/*}; done;
+test -n "$above" && ! test -x "$above/"; }; then echo "unread $file"; else echo "none $file"; fi; done
+"""
+_COMMENT = re.compile(r"\s#.*")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TextFile:
+    """A script, a command or a file with settings."""
+
+    path: str
+    lines: tuple[str, ...]
+    """Without comments and empty lines. A line that ends with a backslash goes on."""
+
+
+class TextFiles:
+    """Files of the host of a node that were read."""
+
+    def __init__(self, commands: HostCommands, node: NodeSpec) -> None:
+        self._commands, self._node = commands, node
+        self.texts: dict[str, TextFile] = {}
+        """By path. A file that does not exist, or is none of text, is left out."""
+        self.unread: set[str] = set()
+        """Paths of files that exist, or can exist, and that the SSH user cannot read."""
+        self.asked: set[str] = set()
+
+    def read(self, paths: Iterable[str]) -> list[TextFile]:
+        """Return those of the files that were not read yet. Their paths are in the input of the shell."""
+        wanted = [path for path in dict.fromkeys(paths) if path not in self.asked and path.isprintable()]
+        if not wanted:
+            return []
+        self.asked |= set(wanted)
+        host = service_of(self._node).host
+        done = self._commands.shell.run(host, _READ, text="".join(f"{path}\n" for path in wanted))
+        lines: dict[str, list[str]] = {}
+        path = ""
+        for line in done.out.split("\n"):
+            kind, _, rest = line.partition(" ")
+            if kind == "file":
+                path = rest
+                lines[path] = []
+            elif kind == "text" and path:
+                lines[path].append(rest)
+            elif kind == "unread":
+                self.unread.add(rest)
+        found = {path: text_of(path, "\n".join(content)) for path, content in lines.items()}
+        self.texts |= found
+        return list(found.values())
+
+
+def text_of(path: str, content: str) -> TextFile:
+    lines = (_uncommented(line).strip() for line in content.replace("\\\n", " ").split("\n"))
+    return TextFile(path=path, lines=tuple(filter(None, lines)))
+
+
+def _uncommented(line: str) -> str:
+    for match in _COMMENT.finditer(f" {line}"):
+        before = line[: match.start()]
+        if before.count('"') % 2 == 0 and before.count("'") % 2 == 0:
+            return before
+    return line
