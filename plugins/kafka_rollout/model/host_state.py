@@ -62,6 +62,9 @@ class StartFileKind(StrEnum):
     JVM = "options of the JVM"
     UNIT = "the unit and its environment"
     PROGRAM = "program of the unit"
+    CONDITION = "condition of the unit"
+    """A path that must exist, whatever its content is: of a condition or an assertion, or the folder of a file that
+    systemd or the node writes."""
     KEYS = "keystore, truststore or JAAS file"
     AGENT = "Java agent"
     JAR = "jar"
@@ -114,6 +117,8 @@ class StartPath:
     is missing if this is unknown."""
     is_of_unit: bool = False
     """The unit or its environment names it, and not only the process that runs now."""
+    is_needed: bool = True
+    """False if systemd starts the node without it."""
 
     def moves(self, release: Release | None) -> bool:
         """Return whether the path leads elsewhere after a switch."""

@@ -19,7 +19,10 @@ _ARGUMENTS = {
 _AGENTS = ("-javaagent:", "-agentpath:")
 _CLASSPATH = frozenset({"-cp", "-classpath", "--class-path"})
 # What a JVM writes. kafka-run-class.sh makes the folder of its logs.
-_WRITTEN = ("-Xlog", "-XX:HeapDumpPath=", "-XX:ErrorFile=", "-XX:LogFile=", "-XX:+", "-XX:-", "-Dkafka.logs.dir=")
+_WRITTEN = re.compile(
+    r"-Xlog|-XX:(HeapDumpPath|ErrorFile|LogFile)=|-XX:[+-]|-D[\w.]*log(s|ging)?[._-]?(dir|directory|folder|path)=",
+    re.IGNORECASE,
+)
 _OF_SCRIPT = "bin/../"
 """In paths that the start script makes from its own place, on each release again (`base_dir` of kafka-run-class.sh)."""
 _URL = re.compile(r"\b(?!file:)[a-z][a-z0-9+.-]+://\S*", re.IGNORECASE)
@@ -78,7 +81,7 @@ def all_start_paths(
         (environment, True),
         (own[: own.index(MAIN_CLASS)] if end < len(process) else own, False),
     ):
-        options = (one for one in arguments if not one.startswith(_WRITTEN) and not _has_secret(one))
+        options = (one for one in arguments if not _WRITTEN.match(one) and not _has_secret(one))
         yield from ((StartFileKind.JVM, path, is_of_unit) for one in options for path in paths_in(one))
     yield from ((StartFileKind.NAMED, path, False) for path in _paths_of_settings(config))
 

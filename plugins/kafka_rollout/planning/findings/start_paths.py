@@ -69,7 +69,7 @@ def fate_of(path: StartPath, release: Release | None, host: HostState) -> Fate:
             return Fate.REPLACED
         case StartFileKind.LIBRARIES:
             return Fate.STAYS  # the jars of each release; what is added to them is FOREIGN-JARS and PLUGIN-CLASS
-        case StartFileKind.PROGRAM | StartFileKind.AGENT | StartFileKind.JAR:
+        case StartFileKind.PROGRAM | StartFileKind.CONDITION | StartFileKind.AGENT | StartFileKind.JAR:
             exists = Fate.STAYS  # another release can bring another one
         case StartFileKind.JVM | StartFileKind.UNIT | StartFileKind.KEYS | StartFileKind.LOGGING | StartFileKind.NAMED:
             exists = Fate.STAYS if after.is_same else Fate.OTHER
@@ -133,14 +133,14 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
     for release in (*releases,) or (None,):
         switch = _Switch(node_id=node.node_id, service=service, host=host, release=release)
-        found: defaultdict[tuple[Fate, StartFileKind], list[StartPath]] = defaultdict(list)
+        found: defaultdict[tuple[Fate, StartFileKind, bool], list[StartPath]] = defaultdict(list)
         for path in host.start_paths:
-            found[fate_of(path, release, host), path.kind].append(path)
-        for (fate, kind), paths in found.items():
+            found[fate_of(path, release, host), path.kind, path.is_needed].append(path)
+        for (fate, kind, is_needed), paths in found.items():
             if fate in unknown:
                 unknown[fate] |= {path.path: None for path in paths}
             elif fate is not Fate.STAYS:
-                yield _switched(switch, fate, kind, paths)
+                yield _switched(switch, fate, kind, paths, is_needed=is_needed)
         yield from _not_switched(switch)
     for fate, names in unknown.items():
         if names:
@@ -161,7 +161,9 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
         )
 
 
-def _switched(switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[StartPath]) -> Finding:
+def _switched(
+    switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[StartPath], *, is_needed: bool
+) -> Finding:
     service, release = switch.service, switch.release
     word = "log directory" if kind is StartFileKind.IDENTITY else kind.value
     names, now = (few(each, limit=_SHOWN) for each in ([p.path for p in paths], [p.now.path for p in paths]))
@@ -198,8 +200,17 @@ def _switched(switch: _Switch, fate: Fate, kind: StartFileKind, paths: Sequence[
         remedy = f"Run `kafka-rollout inventory check --to RELEASE` for the folder of one release, or {move}."
     else:
         is_log = kind is StartFileKind.LOGGING
-        severity = WARNING if is_log else BLOCKER
-        result = f"There is none. {'The node would run and not log.' if is_log else 'The node needs it to start.'}"
+        severity = BLOCKER if is_needed and not is_log else WARNING
+        subject = subject if is_needed else f"{subject}, not needed to start"
+        result = "There is none. " + (
+            "The node would run and not log."
+            if is_log
+            else "systemd starts and stops the node without it."
+            if not is_needed
+            else "Without it, systemd does not start the node, and can report no error."
+            if kind is StartFileKind.CONDITION
+            else "The node needs it to start."
+        )
         copy = f"Copy {now} to {after}. Or" if _is_there(release, switch.host) else "Before the run,"
         other = "If LOG-CONFIG-UNREADABLE names it too, follow that remedy instead. " if is_log else ""
         remedy = f"{other}{copy} {move}."

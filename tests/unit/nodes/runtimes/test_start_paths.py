@@ -29,10 +29,11 @@ _NOBODY = 65534
 
 @dataclass
 class ShellOfThisMachine:
-    """The host of one node. `unit`: what systemctl shows of it. Commands do not run as root."""
+    """The host of one node. `unit`: what systemctl shows of it, `file`: its file. Commands do not run as root."""
 
     home: Path
     unit: str = ""
+    file: str | None = ""
     lines: list[str] = field(default_factory=list)
 
     @property
@@ -44,6 +45,8 @@ class ShellOfThisMachine:
         self.lines.append(line)
         if "systemctl show" in line:
             return Done(0, self.unit.encode(), "")
+        if line.startswith("systemctl cat"):
+            return Done(1, b"", "Permission denied") if self.file is None else Done(0, self.file.encode(), "")
         user = _NOBODY if os.geteuid() == 0 else None
         ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
@@ -91,11 +94,13 @@ class Host:
         releases: Sequence[Release] = (NEW,),
         node: NodeSpec | None = None,
         class_path: str = "HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar",
+        file: str | None = "",
     ) -> HostState:
         node = node or self.node()
         start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
-        link, paths = read_start_paths(
-            cast(HostCommands, ShellOfThisMachine(self.home, "".join(self.texts(unit)))),
+        text = None if file is None else "".join(self.texts(file))
+        link, paths, problem = read_start_paths(
+            cast(HostCommands, ShellOfThisMachine(self.home, "".join(self.texts(unit)), text)),
             node,
             releases,
             config={name: value.replace("HOME", str(self.home)) for name, value in config.items()},
@@ -112,6 +117,7 @@ class Host:
             stop_timeout_s=300.0,
             link=link,
             start_paths=paths,
+            start_paths_problem=problem,
         )
 
     def texts(self, *texts: str) -> list[str]:
@@ -154,6 +160,7 @@ EXEC = "ExecStart={{ path=/x ; argv[]={} ; ignore_errors=no ; start_time=[n/a] ;
         ({}, "-Djavax.net.ssl.trustStorePassword=HOME/kafka/secrets/trust.jks", []),
         ({}, "-Djava.security.krb5.conf=HOME/kafka/config/krb5.conf", [SWITCHED]),
         ({}, "-Xlog:gc*:file=HOME/kafka/logs/gc.log:time -Dkafka.logs.dir=HOME/kafka/logs", []),
+        ({}, "-DlogDir=HOME/kafka/logs -Dkafka.log.dir=HOME/kafka/logs -Dlog4j.logs.path=HOME/kafka/logs", []),
         ({}, "-Dlog4j.configuration=file:HOME/kafka/bin/../config/log4j.properties", []),
         ({}, "-Dlog4j2.configurationFile=file:HOME/kafka/config/own.yaml", [WARNED]),
         ({}, "-cp HOME/kafka/plugins/*:HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar", [SWITCHED]),
@@ -186,6 +193,7 @@ def test_each_path_that_a_start_reads_is_followed_through_the_link(
         "jwks.json",
         "secrets/pw",
         "rsm/x.jar",
+        "logs/server.log",
     ):
         host.write(f"kafka_2.13-{OLD}/{name}")
     (host.home / "linked").symlink_to(f"{host.home}/kafka")
@@ -295,6 +303,52 @@ def test_a_path_without_which_systemd_makes_no_sandbox_is_followed(
 
 
 @pytest.mark.parametrize(
+    ("line", "expected"),
+    [
+        ("ConditionPathExists=HOME/kafka/config/own.flag", [SWITCHED]),
+        ("ConditionPathExists=HOME/kafka/config/server.properties", []),
+        ("AssertFileIsExecutable = HOME/kafka/logs/kafka.log", [SWITCHED]),
+        ("ConditionDirectoryNotEmpty=HOME/kafka/logs/", [SWITCHED]),
+        ("ConditionPathExists=|HOME/kafka/logs", [SWITCHED]),
+        ("ConditionPathExists=|HOME/kafka/logs\nConditionPathExists=|/etc", []),
+        ("ConditionPathExists=!HOME/kafka/logs", []),
+        ("ConditionPathExists=HOME/kafka/logs\n# a drop-in\n[Unit]\nConditionUser=", []),
+        ("AssertPathExists=HOME/kafka/logs\nConditionUser=", [SWITCHED]),
+        ("# ConditionPathExists=HOME/kafka/logs", []),
+        ("ConditionPathExists=HOME/kafka/logs-%i", []),
+        ("StandardOutput=append:HOME/kafka/logs/kafka.log", [SWITCHED]),
+        ("StandardError=file:HOME/kafka/kafka.log", []),
+        ("StandardOutput=append:HOME/kafka/logs/kafka.log\nStandardOutput=journal", []),
+        ("PIDFile=HOME/kafka/logs/kafka.pid", [SWITCHED]),
+        ("PIDFile=/run/kafka.pid", []),
+    ],
+)
+def test_what_only_the_file_of_the_unit_shows_is_followed(
+    host: Host, line: str, expected: list[tuple[str, str]]
+) -> None:
+    """systemd skips the start without an error (conditions), or ends it before its first program."""
+    host.write(f"kafka_2.13-{OLD}/logs/kafka.log")
+    host.write(f"kafka_2.13-{OLD}/config/own.flag")
+    file = f"# /etc/systemd/system/kafka.service\n[Unit]\n{line}\n"
+    found = host.findings(host.read({}, *CONFIGURATION.split(), file=file))
+    assert shown(found) == expected
+    assert all("systemd does not start the node" in one.sentence for one in found)
+    (unknown,) = host.findings(host.read({}, *CONFIGURATION.split(), file=None))
+    assert (unknown.code, "`systemctl cat kafka.service` on host" in unknown.sentence) == ("START-PATH-UNKNOWN", True)
+
+
+def test_a_program_without_which_systemd_starts_and_stops_the_node_is_a_warning(host: Host) -> None:
+    for name in ("pre.sh", "stop.sh"):
+        host.write(f"kafka_2.13-{OLD}/scripts/{name}")
+    stop = EXEC.replace("ExecStart=", "ExecStop=").format("HOME/kafka/scripts/stop.sh")
+    optional = EXEC.replace("ExecStart=", "ExecStartPre=").replace("errors=no", "errors=yes")
+    pre = optional.format("HOME/kafka/scripts/pre.sh")
+    assert shown(host.findings(host.read({}, *CONFIGURATION.split(), unit=stop + pre))) == [WARNED]
+    needed = pre.replace("errors=yes", "errors=no")
+    assert shown(host.findings(host.read({}, *CONFIGURATION.split(), unit=stop + needed))) == [WARNED, SWITCHED]
+
+
+@pytest.mark.parametrize(
     ("script", "library", "expected"),
     [
         ("HOME/kafka/bin/kafka-server-start.sh", "HOME/kafka_2.13-3.9.1/bin/../libs/kafka_2.13-3.9.1.jar", []),
@@ -374,7 +428,7 @@ def test_a_host_without_a_posix_shell_is_unknown(host: Host) -> None:
 def test_paths_are_in_the_input_of_the_shell_and_values_of_secrets_are_not_sent(host: Host) -> None:
     shell = ShellOfThisMachine(host.home)
     config = {"ssl.keystore.password": "/secret/one", "sasl.jaas.config": 'x required keyTab="/a/kt" password="/b/p";'}
-    _, paths = read_start_paths(
+    _, paths, _ = read_start_paths(
         cast(HostCommands, shell), host.node(), (NEW,), config=config, environment=(), facts=HostFacts()
     )
     assert {path.path: path.kind for path in paths if path.kind is StartFileKind.NAMED} == {

@@ -7,10 +7,12 @@ and the paths are in the input of the shell, not in its arguments.
 
 from __future__ import annotations
 
+import posixpath
 import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from typing import NamedTuple
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
@@ -31,7 +33,10 @@ _PROPERTIES = (
     f"WorkingDirectory,{','.join(sorted(_SANDBOX))}"
 )
 _FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
-_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
+_ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=(\w+)")
+_SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
+_CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
+_WRITES = re.compile(r"(?:append|file|truncate):(/.+)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
@@ -68,8 +73,9 @@ def read_start_paths(
     config: Mapping[str, str],
     environment: Sequence[str],
     facts: HostFacts,
-) -> tuple[StartPath | None, tuple[StartPath, ...]]:
-    """Return the link of the release, and the paths. Without releases, for the folder of any other one.
+) -> tuple[StartPath | None, tuple[StartPath, ...], str]:
+    """Return the link of the release, the paths, and why they are not all; empty if they are. Without releases, for the
+    folder of any other one.
 
     `environment`: options in the unit's environment. A path that the process has open shows that no link is in a hidden
     folder above. Without a link (a package), there are no paths.
@@ -78,17 +84,22 @@ def read_start_paths(
     """
     service = service_of(node)
     if service.package is not None:
-        return None, ()
+        return None, (), ""
     named, directory = _names_of_unit(commands, node)
-    named += [(StartFileKind.CONFIGURATION, service.configuration_file, False)]
-    named += all_start_paths(config, facts.arguments, environment)
-    named.sort(key=lambda one: one[0] not in _FIRST)  # a path has the first kind under which it is named
-    wanted: dict[str, tuple[StartFileKind, bool]] = {}
-    for kind, path, is_of_unit in named:
-        if path and path.isprintable():
-            first, was_of_unit = wanted.setdefault(path, (kind, is_of_unit))
-            wanted[path] = first, is_of_unit or was_of_unit
-    lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path in wanted)]
+    of_file, problem = _names_of_unit_file(commands, node)
+    named += of_file
+    named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
+    named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
+    named.sort(key=lambda one: one.kind not in _FIRST)  # a path has the first kind under which it is named
+    wanted: dict[tuple[str, bool], _Named] = {}
+    for one in named:
+        if one.path and one.path.isprintable():
+            key = one.path, one.kind is StartFileKind.CONDITION  # a condition is one beside every other kind
+            first = wanted.setdefault(key, one)
+            wanted[key] = first._replace(
+                is_of_unit=first.is_of_unit or one.is_of_unit, is_needed=first.is_needed or one.is_needed
+            )
+    lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     folders = [service.folder(release) if release is not None else _NO_FOLDER for release in keys]
     above, _, name = service.symlink.rpartition("/")
@@ -105,42 +116,106 @@ def read_start_paths(
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
     paths = (
-        _start_path(kind, path, _places(number, keys, places, seen), linked=link.now.path, is_of_unit=is_of_unit)
-        for number, (path, (kind, is_of_unit)) in enumerate(wanted.items(), 1)
+        replace(
+            _start_path(one.kind, one.path, _places(number, keys, places, seen), linked=link.now.path),
+            is_of_unit=one.is_of_unit,
+            is_needed=one.is_needed,
+        )
+        for number, one in enumerate(wanted.values(), 1)
     )
-    return link, tuple(paths)
+    return link, tuple(paths), problem
 
 
-def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[tuple[StartFileKind, str, bool]], str]:
+class _Named(NamedTuple):
+    """A path that a start reads, as in StartPath."""
+
+    kind: StartFileKind
+    path: str
+    is_of_unit: bool = True
+    is_needed: bool = True
+
+
+def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], str]:
+    """Return what only the file of the unit and its drop-ins show: conditions, assertions, files that systemd opens.
+
+    Also return why that is unknown. `systemctl show` has no text of a condition. A `!` before its path means that the
+    path must not exist, `|` that one of several must hold.
+    """
+    service = service_of(node)
+    done = commands.run(node, ["systemctl", "cat", service.unit])
+    if done.code != 0:
+        return [], f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}."
+    conditions: list[str] = []
+    others: dict[str, list[str]] = {}
+    for line in done.out.replace("\\\n", " ").splitlines():
+        match = None if line.lstrip().startswith(("#", ";")) else _SETTING.fullmatch(line.strip())
+        if match is None:
+            continue
+        name, value = match[1], match[2].strip()
+        if name.startswith(("Condition", "Assert")):
+            prefix = name[: len("Assert")] if name.startswith("Assert") else "Condition"
+            if not value:
+                conditions = [one for one in conditions if not one.startswith(prefix)]
+            elif _CONDITION.fullmatch(name):
+                conditions.append(f"{prefix}={value}")
+        else:
+            others[name] = [*others.get(name, ()), value] if value else []
+    found = [_Named(StartFileKind.CONDITION, path) for path in _paths_of_conditions(conditions)]
+    for name in ("StandardOutput", "StandardError", "PIDFile"):
+        for value in others.get(name, [])[-1:]:
+            written = _WRITES.fullmatch(value) or re.fullmatch(r"(/.+)", value)
+            if written and "%" not in value:
+                found.append(_Named(StartFileKind.CONDITION, posixpath.dirname(written[1])))
+    found += [
+        _Named(StartFileKind.UNIT, value.removeprefix("file:"))
+        for value in others.get("StandardInput", [])[-1:]
+        if value.startswith("file:/")
+    ]
+    return found, ""
+
+
+def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
+    values = [tuple(one.split("=", 1)) for one in conditions]
+    for prefix, value in values:
+        is_one_of_several = (
+            value.startswith("|") and sum(other.startswith("|") for kind, other in values if kind == prefix) > 1
+        )
+        path = value.lstrip("|").strip()
+        if path.startswith("/") and not is_one_of_several and not re.search(r"[%*?\[]", path):
+            yield path.rstrip("/") or "/"
+
+
+def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], str]:
     """Return what the unit itself names, and the folder in which it starts."""
     unit = service_of(node).unit
     text = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {unit}").out
-    found: list[tuple[StartFileKind, str, bool]] = []
+    found: list[_Named] = []
     directory = ""
     for name, _, value in (line.partition("=") for line in text.splitlines()):
         if name in _FILES:
             words = re.sub(r"\(ignore_errors=\w+\)", "", value).split()
-            found += [(StartFileKind.UNIT, word, True) for word in words if word.startswith("/")]
+            found += [_Named(StartFileKind.UNIT, word) for word in words if word.startswith("/")]
         elif name == "WorkingDirectory" and paths_in(value.lstrip("!-")):
             directory = value.lstrip("!-").rstrip("/")
-            found.append((StartFileKind.UNIT, directory, True))
+            found.append(_Named(StartFileKind.UNIT, directory))
         elif name in _SANDBOX:  # `-` before a path: it can be missing; the source of a mount is before the first colon
             words = [word.rpartition(":")[2] if name == "LoadCredential" else word for word in value.split()]
             paths = [word.lstrip("+").partition(":")[0].rstrip("/") for word in words if not word.startswith("-")]
-            found += [(StartFileKind.UNIT, path, True) for path in paths if path.startswith("/") and path != "/"]
+            found += [_Named(StartFileKind.UNIT, path) for path in paths if path.startswith("/") and path != "/"]
         for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
-            found += _names_of_command(match[1])
+            is_needed = match[2] == "no" and name != "ExecStop"  # without its program, systemd stops with SIGTERM
+            found += [one._replace(is_needed=is_needed) for one in _names_of_command(match[1])]
     return found, directory
 
 
-def _names_of_command(text: str) -> Iterator[tuple[StartFileKind, str, bool]]:
+def _names_of_command(text: str) -> Iterator[_Named]:
     read = _OUTPUT.sub("", text)
     configuration = _CONFIGURATION.search(read)
     if configuration is not None:
-        yield StartFileKind.CONFIGURATION, configuration[1], True
+        yield _Named(StartFileKind.CONFIGURATION, configuration[1])
     for number, path in enumerate(paths_in(read)):
         is_program = number == 0 or "/bin/" in path
-        yield StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path, True
+        yield _Named(StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path)
 
 
 def _parse(text: str) -> Iterator[tuple[tuple[int, int], StartPlace]]:
@@ -175,7 +250,6 @@ def _start_path(
     places: tuple[StartPlace, dict[Release | None, StartPlace]],
     *,
     linked: str = "",
-    is_of_unit: bool = False,
 ) -> StartPath:
     """`linked`: the place of the link."""
     now, after = places
@@ -185,4 +259,4 @@ def _start_path(
         for key, one in after.items()
         if key is not None or one.path == now.path or not linked or now.path.startswith(f"{linked}/")
     }
-    return StartPath(kind=kind, path=path, now=now, after=known, is_of_unit=is_of_unit)
+    return StartPath(kind=kind, path=path, now=now, after=known)

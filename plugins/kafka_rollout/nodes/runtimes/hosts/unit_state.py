@@ -250,10 +250,12 @@ def _start_paths(
     """Return the link, the paths, and why they are not all; empty if they are."""
     problem = "" if options.unknown is None else options.unknown.sentence
     try:
-        seen = read_start_paths(commands, node, releases, config=config, environment=options.environment, facts=facts)
+        link, paths, other = read_start_paths(
+            commands, node, releases, config=config, environment=options.environment, facts=facts
+        )
     except TransientError as error:
         return None, (), error.sentence
-    return *seen, problem
+    return link, paths, problem or other
 
 
 def _releases(
