@@ -87,6 +87,9 @@ _LABELS = {
     "clientsoftwareversion": "software_version",
     "apiname": "request",
     "apiversion": "version",
+    "id": "node_id",
+    "brokerid": "node_id",
+    "nodeid": "node_id",
 }
 _PROPERTY = re.compile(
     r"(?:^|_)(request|version|client_?software_?name|client_?software_?version|listener|network_?processor)_", re.I
@@ -113,7 +116,7 @@ def _named(sample: Sample, own: OwnNames) -> tuple[str | None, Mapping[str, str]
         name, labels = own[sample.name]
         return name, {labels.get(key, key): value for key, value in sample.labels.items()}
     if sample.name.startswith(_PREFIX):
-        return sample.name.removeprefix(_PREFIX), sample.labels
+        return sample.name.removeprefix(_PREFIX), our_labels(sample.labels)
     if "topic" in sample.labels:  # no metric of ours is of one topic
         return None, {}
     base, in_name = _split_name(sample.name)

@@ -99,6 +99,8 @@ class _Seen:
     counters: dict[str, float] = field(default_factory=dict)
     unreadable: dict[str, str] = field(default_factory=dict)
     """Name in _READS → why its value is unknown."""
+    node_ids: set[str] = field(default_factory=set)
+    """Of the processes whose MBean app-info was read (KafkaRaftServer registers it with the node id)."""
     single: dict[str, Any] = field(default_factory=dict)
     """Name in _READS → the first value of it that was read, of the metrics that a process has once."""
 
@@ -128,6 +130,7 @@ class _Seen:
         """Take over a metric of _READS. Jolokia returns versions as the value, the exporter as a label."""
         match name:
             case "app":
+                self.node_ids |= {one for one in [labels.get("node_id", "")] if one.isdecimal()}
                 self.version = labels.get("version", str(value))
             case "java":
                 self.java_version = _java_version(labels.get("version", str(value)))
@@ -195,7 +198,11 @@ class NodeMetricsReader:
                 continue
             try:
                 with http_client(url, timeout_s=self.timeout_s, through=through) as client:
-                    answers[agent] = query(client, url)
+                    seen = query(client, url)
+                if seen.node_ids and str(node.node_id) not in seen.node_ids:
+                    others = ", ".join(sorted(seen.node_ids))
+                    raise ValueError(f"{url} is the agent of node {others}, not of node {node.node_id}")
+                answers[agent] = seen
             except _UNUSABLE as error:
                 is_late = isinstance(error, httpx.TimeoutException)
                 reason = "no response in time" if is_late else str(error) or type(error).__name__

@@ -243,6 +243,24 @@ def test_an_attribute_that_jolokia_cannot_read_is_unknown_alone(serve: Serve) ->
     assert seen.unreadable == ("jolokia: java: java.lang:type=Runtime has response status 500",)
 
 
+def test_the_agent_of_another_node_is_refused(serve: Serve) -> None:
+    """app-info has the id of the node that registered it."""
+    assert NODE.node_id == 1
+    for text in (
+        'kafka_server_app_info_version{id="7",version="3.9.1"} 1\n',
+        'kafka_server_app_info_version_total{broker_id="7",version="3.9.1"} 1.0\n',
+        'kafka_rollout_app{id="7",version="3.9.1"} 1.0\n',
+    ):
+        with pytest.raises(TransientError, match=r"prometheus: http://\S+ is the agent of node 7, not of node 1"):
+            NodeMetricsReader().read(serve(LEVEL + text))
+        assert NodeMetricsReader().read(serve(LEVEL + text.replace('"7"', '"1"'))).version == "3.9.1"
+    answers = {"app": {"status": 200, "value": {"kafka.server:type=app-info,id=7": {"Version": "3.9.1"}}}}
+    jolokia = serve(json.dumps([answers.get(name, {"status": 404}) for name in node_metrics._READS]))
+    exporter = serve(f'{LEVEL}kafka_rollout_app{{id="1",version="3.9.2"}} 1.0\n')
+    seen = NodeMetricsReader().read(replace(exporter, jolokia_url=jolokia.prometheus_url))
+    assert (seen.version, seen.unanswered) == ("3.9.2", ("jolokia",))
+
+
 def test_what_jolokia_may_not_read_is_that_of_the_exporter(serve: Serve) -> None:
     """A jolokia-access.xml can forbid MBeans."""
     answers = {"app": {"status": 403}, "requests": {"status": 403}, "partitions": {"status": 200, "value": 7}}
