@@ -10,7 +10,7 @@ import json
 import re
 from collections import Counter
 from collections.abc import Hashable
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import date
 from difflib import get_close_matches
 from functools import lru_cache
@@ -251,12 +251,13 @@ class ClusterEntry(_Strict):
             if self.approvers and name not in self.approvers:
                 raise ValueError(f"shell_approvers names {name}, who is not one of approvers")
         for what in (*_UNIQUE, "directory"):
-            # An agent on the loopback interface of its host has the same URL on each host.
-            host = "host" if what.endswith("_url") else what
-            values = Counter((getattr(node, what), getattr(node, host)) for node in self.nodes)
-            for (value, _), number in values.items():
-                if number > 1 and value is not None:
+            seen = set[tuple[object, str]]()
+            for node in self.nodes:
+                value = getattr(node, what)
+                one = _as_one(what, value, node.host or "")
+                if value is not None and one in seen:
                     raise ValueError(f"two nodes have the {what} {value}")
+                seen.add(one)
         hidden = self.runtime == NO_RUNTIME  # clients cannot reach the controllers of a managed service
         for role in Role:
             if not any(role in node.roles for node in self.nodes) and not (hidden and role is Role.CONTROLLER):
@@ -282,7 +283,7 @@ class ClusterEntry(_Strict):
     def _check_services(self) -> None:
         seen: dict[tuple[str, str], str] = {}
         paths: dict[tuple[str, str], str] = {}
-        services = self.services()
+        services = [replace(service, host=_one_name(service.host)) for service in self.services()]
         hosts = Counter(service.host for service in services)
         for service in services:
             if service.package and hosts[service.host] > 1:
@@ -300,6 +301,23 @@ class ClusterEntry(_Strict):
                         f"nodes {other} and {node.name} on host {service.host} have the same {key}, {path}. Each needs "
                         "one of its own, with which its unit starts"
                     )
+
+
+def _one_name(host: str) -> str:
+    """Return the name of a host in one spelling: DNS has no capital letters, and a last dot changes nothing."""
+    return host.lower().rstrip(".")
+
+
+def _as_one(what: str, value: object, host: str) -> tuple[object, str]:
+    """Return what is equal for two values that mean the same: a URL has its host in small letters, and no last slash.
+
+    An agent on the loopback interface of its host has the same URL on each host.
+    """
+    if not what.endswith("_url") or not isinstance(value, str):
+        return (value.lower() if what.endswith("_address") and isinstance(value, str) else value), ""
+    parts = urlsplit(value)
+    url = f"{parts.scheme}://{parts.netloc.lower()}{parts.path.rstrip('/')}?{parts.query}"
+    return url, _one_name(host) if _is_loopback(value) else ""
 
 
 def _check_addresses(node: NodeEntry, hidden: bool) -> None:

@@ -453,6 +453,45 @@ def test_a_wrong_service_is_one_sentence(tmp_path: Path, before: str, after: str
         load_cluster(tmp_path / "far.yaml")
 
 
+@pytest.mark.parametrize(
+    ("first", "second", "says"),
+    [
+        (
+            "host: kafka-1, service: {symlink: /a}",
+            "host: KAFKA-1., service: {symlink: /a}",
+            "are both kafka.service on host kafka-1",
+        ),
+        (
+            "host: a, jolokia_url: 'http://Agents:8778/j'",
+            "host: b, jolokia_url: 'http://agents:8778/j/'",
+            "jolokia_url",
+        ),
+        ("host: a, prometheus_url: 'http://k:1'", "host: b, prometheus_url: 'http://k:1/'", "the prometheus_url"),
+        ("host: a, prometheus_url: 'http://[::1]:1'", "host: b, prometheus_url: 'http://[::1]:1'", ""),
+        (
+            "host: a, prometheus_url: 'http://[::1]:1'",
+            "host: A, prometheus_url: 'http://[::1]:1'",
+            "the prometheus_url",
+        ),
+    ],
+)
+def test_two_spellings_of_one_host_or_agent_are_one(tmp_path: Path, first: str, second: str, says: str) -> None:
+    text = f"""
+name: far
+runtime: ssh_service
+ssh_connection_id: kafka-hosts
+nodes:
+- {{id: 1, name: a, roles: [broker], broker_address: "k:9092", {first}}}
+- {{id: 2, name: b, roles: [controller], controller_address: "k:9093", {second}}}
+"""
+    (tmp_path / "far.yaml").write_text(text)
+    if says:
+        with pytest.raises(UserError, match=says):
+            load_cluster(tmp_path / "far.yaml")
+    else:
+        assert len(load_cluster(tmp_path / "far.yaml").nodes) == 2
+
+
 def test_a_key_that_begins_like_one_of_ours_is_that_one(tmp_path: Path) -> None:
     path = tmp_path / "orders.yaml"
     path.write_text(yaml.safe_dump(inventory(nodes=[node(hostname="kafka-1")])))
