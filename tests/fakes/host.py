@@ -237,7 +237,7 @@ class FakeHost:
             return done_with(0, "\n".join(names), "")
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
-            free = [f"free {self.free}", f"sudo Sudo version {self.sudo}"]
+            free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
             return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free]), "")
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]

@@ -51,6 +51,8 @@ def can_change(path: HostPath, user: str) -> bool:
     return not stat.S_ISLNK(path.mode) and (is_owner or shared)
 
 
+SUDO_RS = "sudo-rs"
+"""How the sudo in Rust names itself, the default of Ubuntu from 25.10 on."""
 FIRST_WITH_FILTERS = Release(3, 7, 0)
 """kafka-server-stop.sh of earlier releases ignores --node-id and --process-role (KIP-979)."""
 
@@ -179,11 +181,14 @@ class HostState:
     denied: tuple[str, ...] = ()
     """Commands that sudo refuses."""
     old_sudo: str = ""
-    """The version of its sudo, if it does not read the regular expressions of the printed sudoers file."""
+    """Its sudo with the version, if it does not read the regular expressions of the printed sudoers file."""
     excess: tuple[str, ...] = ()
     """Rights with which the SSH user can become root."""
     paths: tuple[HostPath, ...] = ()
     """Of the files and folders that a run changes, with every folder above."""
+    leads: Mapping[str, tuple[HostPath, ...]] = field(default_factory=dict)
+    """Program or file of the package's commands that is a link → every file, folder and link on the way to its end;
+    empty: unknown."""
     free_bytes: int | None = None
     """Of the configuration's file system, if known."""
     facts: HostFacts = field(default_factory=HostFacts)

@@ -14,7 +14,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, size
-from kafka_rollout.model.host_state import HostPath, HostState, PlaceState, StartFileKind, can_change
+from kafka_rollout.model.host_state import SUDO_RS, HostPath, HostState, PlaceState, StartFileKind, can_change
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
@@ -78,12 +78,13 @@ def path_findings(node: NodeSpec, host: HostState) -> Iterable[Finding]:
             f"{_give(unsafe)} Or move the link to a folder of root and correct the inventory.",
         )
     for path in service.package.root_paths if service.package else ():
-        own = [seen for seen in host.paths if seen.path == path and (seen.user_id != 0 or can_change(seen, ""))]
+        own = [seen for seen in host.paths if seen.path == path and _is_of_others(seen)]
+        own += [one for one in host.leads.get(path, ()) if not stat.S_ISLNK(one.mode) and _is_of_others(one)]
         if unsafe := [*_unsafe(host, _above(path)), *own]:
+            shown = f"{'a link, ' if path in host.leads else ''}and {_shown(unsafe)}"
             yield HOST_PATH_UNSAFE.found(
                 f"{subject}, {path}",
-                f"Root uses {path} on host {host.name}, and {_shown(unsafe)}. A user who can change it could become "
-                "root.",
+                f"Root uses {path} on host {host.name}, {shown}. A user who can change it could become root.",
                 _give(unsafe),
             )
     if service.archive is not None:
@@ -163,6 +164,10 @@ def _unsafe(host: HostState, above: Sequence[str]) -> list[HostPath]:
         for path in host.paths
         if path.path in above and (path.user_id != 0 or not stat.S_ISDIR(path.mode) or can_change(path, ""))
     ]
+
+
+def _is_of_others(path: HostPath) -> bool:
+    return path.user_id != 0 or can_change(path, "")
 
 
 def _above(path: str) -> tuple[str, ...]:
@@ -398,10 +403,8 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
         yield HOST_RIGHT_MISSING.found(
             subject,
             f"sudo on host {host.name} refuses {len(host.denied)} of the commands of a run: {'; '.join(host.denied)}."
-            + (f" sudo {host.old_sudo} reads no regular expressions (`^…$`)." if host.old_sudo else ""),
-            "Install sudo 1.9.10 or later on the host: an older one accepts these lines and does not apply them."
-            if host.old_sudo
-            else None,
+            + (f" {host.old_sudo} reads no regular expressions (`^…$`)." if host.old_sudo else ""),
+            _sudo_remedy(host.old_sudo),
         )
     for what in host.unknown:
         yield HOST_VALUE_UNKNOWN.found(f"{subject}, {what}", f"Host {host.name} does not report {what}.")
@@ -412,6 +415,17 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"The file system of the configuration on host {host.name} has {host.free_bytes} bytes left. A run copies "
             "the configuration there.",
         )
+
+
+def _sudo_remedy(old_sudo: str) -> str | None:
+    if old_sudo.startswith(SUDO_RS):
+        return (
+            f"Use the other sudo, 1.9.10 or later, on the host: {SUDO_RS} does not accept these lines. On Ubuntu, run "
+            "`update-alternatives --set sudo /usr/bin/sudo.ws` as root, then check the file with `visudo -c`."
+        )
+    if old_sudo:
+        return "Install sudo 1.9.10 or later on the host: an older one accepts these lines and does not apply them."
+    return None
 
 
 def _of_process(

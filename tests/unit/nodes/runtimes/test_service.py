@@ -17,7 +17,7 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS
+from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, LEADS
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.reported import identify_release
@@ -195,7 +195,15 @@ def test_clock_space_jars_and_arguments_of_a_host_are_read() -> None:
 
 @pytest.mark.parametrize(
     ("version", "old"),
-    [("1.9.5p2", "1.9.5p2"), ("1.9.9", "1.9.9"), ("1.8.31p1", "1.8.31p1"), ("1.9.10", ""), ("1.9.13p3", ""), ("?", "")],
+    [
+        ("1.9.5p2", "sudo 1.9.5p2"),
+        ("1.9.9", "sudo 1.9.9"),
+        ("1.8.31p1", "sudo 1.8.31p1"),
+        ("1.9.10", ""),
+        ("1.9.13p3", ""),
+        ("sudo-rs 0.2.8", "sudo-rs 0.2.8"),
+        ("?", ""),
+    ],
 )
 def test_the_sudo_of_a_host_must_read_regular_expressions(version: str, old: str) -> None:
     assert runtime_on(FakeHost(sudo=version)).host(NODE, [R431]).old_sudo == old
@@ -320,6 +328,22 @@ def test_the_shell_finds_readable_files_and_those_that_can_exist(tmp_path: Path)
     assert unread == [f"unread  {closed / 'hidden.env'}", f"unread  {tmp_path / '*.env'}"]
     (started,) = [int(one.split()[1]) for one in lines if one.startswith("started")]
     assert 0 <= time.time() - started < 86_400
+
+
+def test_the_shell_shows_all_that_is_on_the_way_from_a_link_to_its_end(tmp_path: Path) -> None:
+    tools, other = tmp_path / "tools", tmp_path / "other"
+    tools.mkdir()
+    (tools / "install-2").write_text("")
+    (tools / "install").symlink_to("./install-2")
+    other.symlink_to("tools")
+    link = tmp_path / "bin"
+    link.symlink_to(f"{other}/../other/install")
+    ran = subprocess.run(["sh", "-c", f"{LEADS}walk {link}"], capture_output=True, text=True, check=True)
+    seen = {line.partition("/")[2].partition("/")[2].partition("/")[2] for line in ran.stdout.splitlines()}
+    assert {str(one) for one in (link, other, tools, tools / "install", tools / "install-2", tmp_path)} <= seen
+    link.unlink()
+    link.symlink_to(link)
+    assert subprocess.run(["sh", "-c", f"{LEADS}walk {link}"], capture_output=True, check=False).returncode == 1
 
 
 @pytest.mark.parametrize("java", [f"{JAVA}/bin/java", f"{JAVA}/bin/java (deleted)", f"{JAVA}/jre/bin/java"])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import stat
 from dataclasses import replace
 
 import pytest
@@ -136,6 +137,29 @@ def test_root_runs_only_programs_that_root_alone_can_change(changed: HostPath, s
     sentences = [sentence for code, sentence in found(changed, package=package) if code == "HOST-PATH-UNSAFE"]
     assert len(sentences) == (0 if not says else 2 if changed.path == "/srv/debs" else 1)
     assert says in "".join(sentences)
+
+
+@pytest.mark.parametrize(
+    ("end", "is_safe"),
+    [
+        (path("/usr/bin/dnf-3", 0o755, kind=REGULAR), True),
+        (path("/opt/tools", 0o755, "kafka"), False),
+        (path("/opt/tools", 0o775), False),
+        (path("/opt/tools/install.sh", 0o755, "kafka", REGULAR), False),
+        (path("/opt/tools/current", 0o777, "kafka", stat.S_IFLNK), True),
+    ],
+)
+def test_a_program_that_is_a_link_is_followed_to_what_root_runs(end: HostPath, is_safe: bool) -> None:
+    program = "/usr/local/sbin/install"
+    package = PackageSpec(install=(program, "{version}"), check=("/usr/bin/true", "{version}"))
+    link = path(program, 0o777, kind=stat.S_IFLNK)
+    sentences = [
+        sentence
+        for code, sentence in found(link, state={"leads": {program: (path("/"), link, end)}}, package=package)
+        if code == "HOST-PATH-UNSAFE"
+    ]
+    assert len(sentences) == (0 if is_safe else 1)
+    assert is_safe or f"Root uses {program} on host kafka-4, a link, and {end.path} belongs to" in sentences[0]
 
 
 @pytest.mark.parametrize(

@@ -221,10 +221,15 @@ def test_a_folder_named_by_an_older_scala_can_have_the_archive(folder: str, *, s
 
 def test_a_right_that_an_old_sudo_does_not_read_has_its_cause() -> None:
     denied = ("(kafka) NOPASSWD: /usr/bin/ls ^\\-l /proc/[0-9]+/fd$",)
-    (old,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="1.9.5p2")}, [R431])
+    (old,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="sudo 1.9.5p2")}, [R431])
     (new,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied)}, [R431])
     assert (old.code, "sudo 1.9.5p2 reads no regular expressions" in old.sentence) == ("HOST-RIGHT-MISSING", True)
     assert "Install sudo 1.9.10 or later" in old.remedy
+    (rust,) = host_problems(
+        SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="sudo-rs 0.2.8")}, [R431]
+    )
+    assert "sudo-rs 0.2.8 reads no regular expressions" in rust.sentence
+    assert "update-alternatives --set sudo /usr/bin/sudo.ws" in rust.remedy
     assert "Add these lines to the sudoers file" in new.remedy
     assert "regular" not in new.sentence
 

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 import re
 import shlex
+import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -16,6 +17,7 @@ from datetime import UTC, datetime
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
+    SUDO_RS,
     HostFacts,
     HostPath,
     HostState,
@@ -83,6 +85,14 @@ _MAIN_PROCESS = (
 _EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
+# Every file, folder and link on the way from a path to its end, as the kernel walks it.
+LEADS = (
+    f'walk() {{ at= left=40 rest=$1; {STAT} /; while test -n "$rest"; do part=${{rest%%/*}}; '
+    "case $rest in */*) rest=${rest#*/};; *) rest=;; esac; "
+    'case $part in ""|.) continue;; ..) at=${at%/*}; continue;; esac; '
+    f'{STAT} "$at/$part" || return 1; if test -L "$at/$part"; then left=$((left - 1)); test "$left" -gt 0 || return 1; '
+    'to=$(readlink "$at/$part"); case $to in /*) at=;; esac; rest=$to/$rest; else at=$at/$part; fi; done; }; '
+)
 _CHAIN = f'while :; do {STAT} "$path" || exit 1; test "$path" != / || break; path=$(dirname "$path"); done'
 
 
@@ -187,6 +197,7 @@ def read_host(
     seen = commands.sudo(node, rights_of(node).see_paths)
     excess = _read_excess(commands, node, (service, *others))
     paths = parse_paths(seen.out)
+    leads = _read_leads(commands, node, service, paths)
     stopped_units = read_stopped_units(commands, node)
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
@@ -200,6 +211,7 @@ def read_host(
         "TimeoutStopSec of the unit": unit.stop_s is None,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
+        f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
@@ -227,6 +239,7 @@ def read_host(
         old_sudo=_old_sudo(values.get("sudo", "")),
         excess=excess or (),
         paths=paths,
+        leads=leads,
         free_bytes=free_bytes,
         facts=facts,
         link=link,
@@ -281,21 +294,35 @@ def _unpinned(service: ServiceSpec, brought: Iterable[Release]) -> frozenset[Rel
 
 
 def _old_sudo(printed: str) -> str:
-    """Return the version of a sudo that reads no regular expressions; empty for a newer one, and if it is not known.
+    """Return a sudo that reads no regular expressions, with its version; empty for another one, and if it is not known.
 
-    `printed`: `Sudo version 1.9.5p2`.
+    `printed`: `Sudo version 1.9.5p2`, or `sudo-rs 0.2.8` of the sudo in Rust, which has none in any version.
     """
+    if printed.startswith(SUDO_RS):
+        return printed
     match = re.search(r"version ((\d+)\.(\d+)(?:\.(\d+))?\S*)", printed)
     if match is None:
         return ""
     version = tuple(int(part or 0) for part in match.group(2, 3, 4))
-    return match[1] if version < FIRST_WITH_EXPRESSIONS else ""
+    return f"sudo {match[1]}" if version < FIRST_WITH_EXPRESSIONS else ""
 
 
 def _read_excess(commands: HostCommands, node: NodeSpec, services: Sequence[ServiceSpec]) -> tuple[str, ...] | None:
     """Return the rights of the SSH user that a run does not need; None if sudo does not list its rights."""
     listed = commands.run(node, ["sudo", "-n", "-l"])
     return excess_rights(listed.out, services) if listed.code == 0 else None
+
+
+def _read_leads(
+    commands: HostCommands, node: NodeSpec, service: ServiceSpec, paths: Sequence[HostPath]
+) -> dict[str, tuple[HostPath, ...]]:
+    """Follow the links among what the commands of the package name, as the SSH user."""
+    named = set(service.package.root_paths if service.package else ())
+    found = {}
+    for link in (one.path for one in paths if one.path in named and stat.S_ISLNK(one.mode)):
+        done = commands.run(node, f"{LEADS}walk {shlex.quote(link)}")
+        found[link] = parse_paths(done.out) if done.code == 0 else ()
+    return found
 
 
 def _unknown_paths(service: ServiceSpec, paths: Iterable[HostPath], err: str) -> dict[str, bool]:
