@@ -52,6 +52,17 @@ class RefusedError(RolloutError):
     exit_code = 3
 
 
+def result_code(*, blocks: bool, can_hide: bool) -> int:
+    """Return the exit code of a result: of a check, a plan or a dry run.
+
+    `blocks`: it has a blocker. `can_hide`: a blocker can exist that a check did not see, because something is unknown
+    that nobody left out by name. 0 means that neither is so.
+    """
+    if blocks:
+        return RefusedError.exit_code
+    return INCOMPLETE if can_hide else 0
+
+
 class CredentialsError(RefusedError):
     """A listener refuses the credentials, or the TLS settings do not fit it. Correct them and call again."""
 

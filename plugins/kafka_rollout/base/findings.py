@@ -14,6 +14,7 @@ from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
 from typing import NewType
 
+from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count
 
@@ -91,6 +92,48 @@ NOT_OBSERVABLE = FindingCode(
     "The tool cannot observe a value. A warning if the tool itself uses the value.",
     "No action needed, unless the answer depends on it.",
 )
+
+
+CHECK_FAILED = FindingCode(
+    "CHECK-FAILED",
+    BLOCKER,
+    "A check that can find a blocker could not be made, because the tool or a node failed.",
+    "Remove the cause, then plan again.",
+)
+
+
+class UnknownKind(StrEnum):
+    """Why a check did not observe something."""
+
+    HIDDEN = "hidden"
+    """The cluster, a missing right or the runtime hides it. Who approves the plan accepts it by its subject."""
+    FAILED = "failed"
+    """The tool or a node failed, and a repetition can succeed. It blocks a plan."""
+    LEFT_OUT = "left out"
+    """The request leaves it out, or a later step of the run makes it."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownValue:
+    """Something that a check did not observe."""
+
+    subject: str
+    """The object (`ACLs`, `node 3`): the same in different checks."""
+    sentence: str
+    """Why it is unknown; numbers in it can differ."""
+    kind: UnknownKind = UnknownKind.HIDDEN
+
+
+def unknown(subject: str, sentence: str, kind: UnknownKind = UnknownKind.HIDDEN) -> tuple[UnknownValue, ...]:
+    """Return what is unknown; nothing for an empty sentence."""
+    return (UnknownValue(subject, sentence, kind),) if sentence else ()
+
+
+def unknown_by(error: RolloutError, subject: str, what: str = "") -> tuple[UnknownValue, ...]:
+    """Return what an error left unknown. A refusal hides it; every other error is a failure. `what`: said before it."""
+    hidden = isinstance(error, (RefusedError, UserError))
+    kind = UnknownKind.HIDDEN if hidden else UnknownKind.FAILED
+    return (UnknownValue(subject, f"{what}: {error.sentence}" if what else error.sentence, kind),)
 
 
 class CheckOf(StrEnum):
@@ -171,23 +214,32 @@ class Check:
     @property
     def can_block(self) -> bool:
         """Whether one of its findings can be a blocker."""
-        return any(Severity.BLOCKER in code.severities for code in self.codes)
+        return any(Severity.BLOCKER in code.severities for code in self.codes if code != CHECK_FAILED)
 
     @property
     def page(self) -> str:
         """The heading about the check on the generated page of findings, below docs/."""
         return f"findings.md#{self.id}"
 
-    def ran(self, findings: Iterable[Finding] = (), *, unless: str = "", unknown: str = "", note: str = "") -> Checked:
+    def ran(
+        self,
+        findings: Iterable[Finding] = (),
+        *,
+        unless: str = "",
+        unknown: Iterable[UnknownValue] = (),
+        note: str = "",
+    ) -> Checked:
         """Return the check with its findings. `unless`: why it does not apply; then `findings` is not read.
 
-        `unknown`: what it could not observe, a sentence. `note`: what it examined, beside the objects of all plans.
+        `unknown`: what it could not observe. `note`: what it examined, beside the objects of all plans.
         """
         clock = _CLOCK.get()
         began = clock() if clock else 0.0
         found = () if unless else tuple(findings)
         seconds = clock() - began if clock else 0.0
-        return Checked(check=self, findings=found, not_applicable=unless, unknown=unknown, note=note, seconds=seconds)
+        return Checked(
+            check=self, findings=found, not_applicable=unless, unknown=tuple(unknown), note=note, seconds=seconds
+        )
 
 
 _CLOCK: ContextVar[Callable[[], float] | None] = ContextVar("clock of the checks", default=None)
@@ -223,8 +275,20 @@ class CheckResult:
     reason: str = ""
     """What is unknown, why the check does not apply, or its note."""
     id: str = ""
-    unknown: str = ""
+    unknowns: tuple[UnknownValue, ...] = ()
     """What it could not observe, also beside findings."""
+    can_block: bool = False
+    """As of the check."""
+
+    @property
+    def unknown(self) -> str:
+        """What it could not observe, as sentences."""
+        return " ".join(dict.fromkeys(one.sentence for one in self.unknowns))
+
+    @property
+    def can_hide_a_blocker(self) -> bool:
+        """Whether a blocker can exist that this check did not see, and that nobody left out by name."""
+        return self.can_block and any(one.kind is not UnknownKind.LEFT_OUT for one in self.unknowns)
 
     @property
     def text(self) -> str:
@@ -240,7 +304,7 @@ class Checked:
     check: Check
     findings: tuple[Finding, ...]
     not_applicable: str = ""
-    unknown: str = ""
+    unknown: tuple[UnknownValue, ...] = ()
     note: str = ""
     seconds: float = 0.0
     """0 unless in `timed_checks`."""
@@ -254,10 +318,10 @@ class Checked:
         title, name = self.check.title, self.check.id
         if self.not_applicable:
             return CheckResult(check=title, state=CheckState.NOT_APPLICABLE, reason=self.not_applicable, id=name)
-        lacking, found = self.lacking(unknown), self.observed
+        lacking, found = self.all_unknown(unknown), self.observed
         worst = min((finding.severity for finding in found), key=list(Severity).index, default=None)
         state = CheckState.FINDINGS if found else CheckState.NOT_OBSERVABLE if lacking else CheckState.PASSED
-        reason = " ".join(lacking) or self.note
+        reason = " ".join(self.lacking(unknown)) or self.note
         return CheckResult(
             check=title,
             state=state,
@@ -265,7 +329,8 @@ class Checked:
             severity=worst,
             reason=reason,
             id=name,
-            unknown=" ".join(lacking),
+            unknowns=lacking,
+            can_block=self.check.can_block,
         )
 
     @property
@@ -275,9 +340,13 @@ class Checked:
 
     def lacking(self, unknown: Mapping[Need, str]) -> tuple[str, ...]:
         """Return a sentence for each value that the check did not observe. `unknown`: as in `result`."""
-        lacking = [self.unknown] if self.unknown else []
-        lacking += [unknown[need] for need in self.check.needs if need in unknown]
-        lacking += [finding.sentence for finding in self.findings if finding.code == NOT_OBSERVABLE.code]
+        return tuple(dict.fromkeys(one.sentence for one in self.all_unknown(unknown)))
+
+    def all_unknown(self, unknown: Mapping[Need, str]) -> tuple[UnknownValue, ...]:
+        """Return each value that the check did not observe. `unknown`: as in `result`."""
+        lacking = [*self.unknown]
+        lacking += [UnknownValue(need, unknown[need]) for need in self.check.needs if need in unknown]
+        lacking += [UnknownValue(one.subject, one.sentence) for one in self.findings if one.code == NOT_OBSERVABLE.code]
         return tuple(dict.fromkeys(lacking))
 
 

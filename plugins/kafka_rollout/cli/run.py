@@ -62,7 +62,7 @@ def run_procedure(
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.run()
     if request.dry_run:
-        return RefusedError.exit_code if runner.plan is not None and runner.plan.blockers else 0
+        return ports.run.load_plan().exit_code if runner.plan is not None else 0
     return 0 if done else _stopped(ports)
 
 

@@ -10,13 +10,15 @@ from enum import StrEnum
 from fnmatch import fnmatchcase
 from functools import cached_property
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import UserError, result_code
 from kafka_rollout.base.findings import (
+    CHECK_FAILED,
     NOT_OBSERVABLE,
     Checked,
     CheckResult,
     Finding,
     Need,
+    UnknownKind,
     all_findings,
     codes_of,
     results_of,
@@ -256,7 +258,17 @@ class Plan:
     @property
     def unknown_checks(self) -> tuple[CheckResult, ...]:
         """The checks that could not observe everything. That they find nothing is no evidence."""
-        return tuple(one for one in self.checks if one.unknown)
+        return tuple(one for one in self.checks if one.unknowns)
+
+    @property
+    def accepted_unknowns(self) -> frozenset[tuple[str, str]]:
+        """Id of the check and subject of everything that the approvers read as unknown."""
+        return frozenset((one.id, unknown.subject) for one in self.checks for unknown in one.unknowns)
+
+    @property
+    def exit_code(self) -> int:
+        """Exit code of a command that shows the plan and changes nothing."""
+        return result_code(blocks=bool(self.blockers), can_hide=any(one.can_hide_a_blocker for one in self.checks))
 
     def with_checked(self, checked: Iterable[Checked], unknown: Mapping[Need, str] | None = None) -> Plan:
         """Return the plan with these checks, and without the findings and results that they had before.
@@ -266,11 +278,16 @@ class Plan:
         ran = tuple(checked)
         codes = codes_of(one.check for one in ran) - {NOT_OBSERVABLE.code}  # it belongs to several checks
         titles = {one.check.title for one in ran}
-        return replace(
-            self,
-            findings=(*(f for f in self.findings if f.code not in codes), *all_findings(ran)),
-            checks=(*(c for c in self.checks if c.check not in titles), *results_of(ran, unknown or {})),
-        )
+        before = [f for f in self.findings if f.code not in codes | {CHECK_FAILED.code}]
+        checks = (*(c for c in self.checks if c.check not in titles), *results_of(ran, unknown or {}))
+        failed = [
+            CHECK_FAILED.found(f"{one.id}, {what.subject}", what.sentence)
+            for one in checks
+            if one.can_block
+            for what in one.unknowns
+            if what.kind is UnknownKind.FAILED
+        ]
+        return replace(self, findings=(*before, *all_findings(ran), *failed), checks=checks)
 
     @cached_property
     def hash(self) -> str:

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError
-from kafka_rollout.base.findings import Checked, Finding
+from kafka_rollout.base.findings import Checked, unknown, unknown_by
 from kafka_rollout.model.acls import AUTHORIZER, Acl, describe_access
 from kafka_rollout.model.contents import Difference
 from kafka_rollout.model.plan import Direction
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from kafka_rollout.releases.facts import Release
 
 _NO_AUTHORIZER = "The cluster has no authorizer."
+_NOT_COMPARED = "The decisions about ACLs were not compared"
+_ACLS, _AUTHORIZER = "ACLs", "authorizer"
 
 
 def check_acls(run: ReadRun, configs: NodeConfigs) -> Checked:
@@ -39,19 +41,19 @@ def check_acls(run: ReadRun, configs: NodeConfigs) -> Checked:
         return ACLS_CHECK.ran(unless=NO_RESTART)
     if configs and not any(config.get(AUTHORIZER, "").strip() for config in configs.values()):
         return ACLS_CHECK.ran(unless=_NO_AUTHORIZER)
-    if unknown := other_authorizers(configs):
-        return ACLS_CHECK.ran(unknown=unknown)
+    if other := other_authorizers(configs):
+        return ACLS_CHECK.ran(unknown=unknown(_AUTHORIZER, other))
     try:
         acls = run.ports.admin.acls()
         if acls is None:
             return ACLS_CHECK.ran(unless=_NO_AUTHORIZER)
         found = run.ports.classes.acl_differences(path[0], path, acls, authorizer_settings(configs)) if acls else {}
     except RolloutError as error:
-        return ACLS_CHECK.ran(unknown=f"The decisions about ACLs were not compared: {error.sentence}")
+        return ACLS_CHECK.ran(unknown=unknown_by(error, _ACLS, _NOT_COMPARED))
     down = run.plan.direction is Direction.DOWNGRADE
     return ACLS_CHECK.ran(
         acl_findings(path[0], found, down=down, accepted=run.plan.unsafe),
-        unknown="" if configs else f"{AUTHORIZER} of the nodes is unknown.",
+        unknown=unknown(_AUTHORIZER, "" if configs else f"{AUTHORIZER} of the nodes is unknown."),
     )
 
 
@@ -68,12 +70,12 @@ def access_differences(run: ReadRun, acls: Sequence[Acl], configs: NodeConfigs) 
     source, target = run.plan.source, run.plan.target
     if source == target or not acls:
         return ()
-    if unknown := other_authorizers(configs):
-        return (Difference("unknown", "access", unknown, foretold=True),)  # the plan has said so
+    if other := other_authorizers(configs):
+        return (Difference("unknown", "access", other, foretold=True),)  # the plan has said so
     try:
         found = run.ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
     except (RefusedError, NotObservableError) as error:
-        return (Difference("unknown", "access", f"The decisions about ACLs were not compared: {error.sentence}"),)
+        return (Difference("unknown", "access", f"{_NOT_COMPARED}: {error.sentence}"),)
     approved = access_of(run.plan.findings)
     return tuple(
         Difference("access", subject, describe_access(one, source, target), foretold=subject in approved)
@@ -82,17 +84,22 @@ def access_differences(run: ReadRun, acls: Sequence[Acl], configs: NodeConfigs) 
     )
 
 
-def unkept_acls(ports: ReadPorts, source: Release, target: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
-    """Return the finding about ACLs that a release to roll back to does not know. Raises TransientError."""
-    if other_authorizers(configs):
-        return ()
+def unkept_acls(ports: ReadPorts, source: Release, target: Release, configs: NodeConfigs) -> Checked:
+    """Check for ACLs that a release to roll back to does not know. Unknown is what the cluster hides of them.
+
+    Raises TransientError or FatalError if the tool or a node fails.
+    """
+    if other := other_authorizers(configs):
+        return ACLS_CHECK.ran(unknown=unknown(_AUTHORIZER, other))
     try:
         acls = ports.admin.acls()
     except NotObservableError as error:
-        return (ACL_NOT_KEPT.found(f"{target}, ACLs", error.sentence, error.remedy),)
-    except RefusedError:  # without the right to list them
-        return ()
+        return ACLS_CHECK.ran([ACL_NOT_KEPT.found(f"{target}, ACLs", error.sentence, error.remedy)])
+    except RefusedError as error:  # without the right to list them
+        return ACLS_CHECK.ran(unknown=unknown_by(error, _ACLS, _NOT_COMPARED))
     if not acls:
-        return ()
+        return ACLS_CHECK.ran(unless=_NO_AUTHORIZER if acls is None else "")
     found = ports.classes.acl_differences(source, [target], acls, authorizer_settings(configs))
-    return tuple(one for one in acl_findings(source, found, down=True, accepted=False) if one.code == ACL_NOT_KEPT.code)
+    return ACLS_CHECK.ran(
+        one for one in acl_findings(source, found, down=True, accepted=False) if one.code == ACL_NOT_KEPT.code
+    )

@@ -6,9 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import TypeVar
 
-from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
-from kafka_rollout.base.findings import Checked, Finding, Severity
-from kafka_rollout.base.wording import nodes
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.findings import Checked, Severity, UnknownValue, unknown, unknown_by
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -30,58 +29,73 @@ _T = TypeVar("_T")
 def check_pending(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Checked:
     """Compare the files of the nodes that restart with what their processes use."""
     if not run.cluster.manages_nodes:
-        return PENDING_CHECK.ran(unknown=f"The runtime {run.cluster.runtime} sees no files.")
+        return PENDING_CHECK.ran(unknown=unknown("files", f"The runtime {run.cluster.runtime} sees no files."))
     restarted = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
     chosen = [node for node in run.cluster.nodes if node.node_id in restarted]
-    seen = _observe(run.ports, chosen, configs, state)
-    silent = restarted - seen.in_use.keys()
+    seen, unread = _observe(run.ports, chosen, configs, state)
     return PENDING_CHECK.ran(
         pending_findings(restarted, seen),
         unless="" if restarted else NO_RESTART,
-        unknown=f"{nodes(silent).capitalize()} did not report the values in use." if silent else "",
+        unknown=(*unread, *(one for node in chosen for one in _without_process(node, state))),
     )
 
 
-def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> tuple[Finding, ...]:
-    """Return the changes of the node's file that need an approval and that the plan does not have, as blockers.
+def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> Checked:
+    """Check for changes of the node's file that need an approval and that the plan does not have: blockers.
 
-    A file with the content that it had for the plan is approved, whenever it was written.
+    A file with the content that it had for the plan is approved, whenever it was written. Unknown if the file or what
+    the node uses cannot be read.
     """
     if not run.cluster.manages_nodes:
-        return ()
-    config = _or_none(lambda: run.ports.runtime.config(node))
-    seen = _observe(run.ports, [node], {} if config is None else {node.node_id: config}, state)
+        return PENDING_CHECK.ran(unknown=unknown("files", f"The runtime {run.cluster.runtime} sees no files."))
+    config, why = _read(node, lambda: run.ports.runtime.config(node), "lines of the file")
+    seen, unread = _observe(run.ports, [node], {} if config is None else {node.node_id: config}, state)
     approved = {finding.identity for finding in run.plan.findings}
     if config is not None and run.history.load_fingerprints().get(node.node_id) == fingerprint(config):
         seen = replace(seen, files={})
         approved = {without_time(identity) for identity in approved}
-    return tuple(
-        replace(finding, severity=Severity.BLOCKER)
-        for finding in pending_findings({node.node_id}, seen)
-        if finding.code in NEEDS_APPROVAL and finding.identity not in approved
+    return PENDING_CHECK.ran(
+        (
+            replace(finding, severity=Severity.BLOCKER)
+            for finding in pending_findings({node.node_id}, seen)
+            if finding.code in NEEDS_APPROVAL and finding.identity not in approved
+        ),
+        unknown=(*why, *unread),
     )
 
 
-def _observe(ports: ReadPorts, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState) -> SinceStart:
-    running = [
-        node for node in chosen if (seen := state.nodes.get(node.node_id)) is not None and seen.process.pid is not None
-    ]
+def _observe(
+    ports: ReadPorts, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState
+) -> tuple[SinceStart, tuple[UnknownValue, ...]]:
+    """Return what is known of the nodes that run, and what is not. A node without a process uses nothing."""
+    running = [node for node in chosen if not _without_process(node, state)]
+    unread: list[UnknownValue] = []
 
-    def of_each(read: Callable[[NodeSpec], _T]) -> Mapping[int, _T]:
-        found = zip(running, at_once(lambda node: _or_none(lambda: read(node)), running), strict=True)
-        return {node.node_id: value for node, value in found if value is not None}
+    def of_each(read: Callable[[NodeSpec], _T], what: str) -> Mapping[int, _T]:
+        found = at_once(lambda node: _read(node, lambda: read(node), what), running)
+        unread.extend(one for _, why in found for one in why)
+        return {node.node_id: value for node, (value, _) in zip(running, found, strict=True) if value is not None}
 
     started = {node.node_id: state.nodes[node.node_id].process.started_at for node in running}
-    return SinceStart(
+    seen = SinceStart(
         configs=configs,
-        in_use=of_each(ports.admin.settings_in_use),
-        files=of_each(ports.runtime.start_files),
+        in_use=of_each(ports.admin.settings_in_use, "values in use"),
+        files=of_each(ports.runtime.start_files, "files at the start"),
         started_at={node_id: at for node_id, at in started.items() if at is not None},
     )
+    return seen, tuple(unread)
 
 
-def _or_none(read: Callable[[], _T]) -> _T | None:
+def _without_process(node: NodeSpec, state: ClusterState) -> tuple[UnknownValue, ...]:
+    seen = state.nodes.get(node.node_id)
+    runs = seen is not None and seen.process.pid is not None
+    sentence = f"Node {node.node_id} has no process that could report its values in use."
+    return unknown(f"values in use of node {node.node_id}", "" if runs else sentence)
+
+
+def _read(node: NodeSpec, read: Callable[[], _T], what: str) -> tuple[_T | None, tuple[UnknownValue, ...]]:
     try:
-        return read()
-    except (NotObservableError, TransientError, RefusedError, UserError):
-        return None
+        return read(), ()
+    except RolloutError as error:
+        subject = f"{what} of node {node.node_id}"
+        return None, unknown_by(error, subject, f"The {subject} are unknown")

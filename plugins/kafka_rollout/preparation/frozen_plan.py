@@ -28,6 +28,7 @@ from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.node_checks import host_findings, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Voided
 from kafka_rollout.run.projections.runs import find_planned
@@ -119,7 +120,7 @@ def recheck(
             *host,
             *host_findings(run, *stop),
             *recheck_dynamic_configs(run, stop[0].to_release),
-            *unapproved_changes(run, stop[1], state),
+            *judged(run.plan, [unapproved_changes(run, stop[1], state)]),
         )
     found = (
         *all_findings(now),

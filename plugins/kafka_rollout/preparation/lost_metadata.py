@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import replace
 
-from kafka_rollout.base.errors import RolloutError, TransientError
-from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings
+from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings, unknown_by
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -22,6 +22,7 @@ from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.frozen_plan import refuse_as_invalid, replace_findings
 from kafka_rollout.preparation.node_checks import node_configs
 from kafka_rollout.preparation.replayed_metadata import check_replay, read_losses
+from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.step_events import LossesReported
 
@@ -34,7 +35,7 @@ def find_losses(run: ReadRun) -> Checked:
         settings = _settings(run)
         report = _losses(run)
     except RolloutError as error:
-        return LOSSES_CHECK.ran(unknown=error.sentence)
+        return LOSSES_CHECK.ran(unknown=unknown_by(error, "metadata logs"))
     return LOSSES_CHECK.ran((*loss_findings(run.plan, report), *settings))
 
 
@@ -98,9 +99,7 @@ def refuse_new_in_metadata(run: Run) -> None:
     blockers = [one for one in all_findings(checked) if one.severity is Severity.BLOCKER and one.identity not in known]
     if blockers:
         refuse_as_invalid(run, blockers)
-    read = {one.id for one in plan.unknown_checks}
-    if unknown := [one.unknown for one in checked if one.unknown and one.check.id not in read]:
-        raise TransientError(" ".join(unknown))
+    judged(plan, checked)
 
 
 def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:

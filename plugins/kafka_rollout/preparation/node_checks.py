@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
+from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, unknown, unknown_by
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count
 from kafka_rollout.control.holds import find_outside
@@ -83,6 +83,7 @@ from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_f
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.next_starts import fingerprint, observe_starts
+from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.runs import has_acted
 
@@ -109,7 +110,11 @@ def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str
 
 
 def _directories(ports: ReadPorts, node: NodeSpec, config: Mapping[str, str]) -> tuple[DirectoryIdentity, ...]:
-    with suppress(TransientError, RefusedError, UserError, NotObservableError):
+    """Return the identities of the node's directories; none if the runtime or a right hides them.
+
+    Raises TransientError if the host does not respond.
+    """
+    with suppress(RefusedError, UserError):
         formats = ports.runtime.directory_formats(node, config) or {}
         return tuple(one.identity for one in formats.values() if one.identity is not None)
     return ()
@@ -159,13 +164,13 @@ def check_hosts(
 ) -> Checked:
     """Check the hosts of nodes (default: all) that will run `releases`. `changes`: of their files."""
     asked = ports.cluster.nodes if nodes is None else nodes
-    unread: list[str] = []
+    unread: list[UnknownValue] = []
 
     def read(node: NodeSpec) -> HostState | None:
         try:
             return ports.runtime.host(node, releases)
         except NotObservableError as error:
-            unread.append(error.sentence)
+            unread.extend(unknown(f"node {node.node_id}", error.sentence))
             return None
 
     seen = zip(asked, at_once(read, asked), strict=True)
@@ -174,15 +179,18 @@ def check_hosts(
     return HOSTS_CHECK.ran(
         host_problems(ports.cluster, ports.catalogue, hosts, releases, changes=changes),
         unless=f"{runtime} has no hosts of its own." if managed and not hosts and not unread else "",
-        unknown=" ".join(sorted(unread)) if managed else f"{runtime} sees no hosts.",
+        unknown=sorted(unread, key=lambda one: one.subject)
+        if managed
+        else unknown("hosts", f"{runtime} sees no hosts."),
     )
 
 
-def check_start_paths(ports: ReadPorts, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
+def check_start_paths(run: ReadRun, release: Release, node: NodeSpec) -> tuple[Finding, ...]:
     """Return the findings about paths of the node's next start that lead elsewhere on `release`, and about options that
     it does not have."""
     codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES)}
-    return tuple(one for one in check_hosts(ports, (release,), (node,)).findings if one.code in codes)
+    found = judged(run.plan, [check_hosts(run.ports, (release,), (node,))])
+    return tuple(one for one in found if one.code in codes)
 
 
 def check_jvm(
@@ -196,17 +204,17 @@ def check_jvm(
     The arguments of nodes are read only if their configuration needs such a property.
     """
 
-    def try_options(node_id: int) -> tuple[str, ...] | str:
+    def try_options(node_id: int) -> tuple[str, ...] | RolloutError:
         try:
             return ports.runtime.jvm_problems(ports.cluster.node(node_id), releases)
-        except (TransientError, UserError, RefusedError, NotObservableError) as error:
-            return error.sentence
+        except (TransientError, UserError, RefusedError) as error:
+            return error
 
     refused: dict[int, tuple[str, ...]] = {}
-    unknown: list[str] = []
+    untried: list[UnknownValue] = []
     for node_id, answer in zip(configs, at_once(try_options, configs if releases else ()), strict=False):
-        if isinstance(answer, str):
-            unknown.append(answer)
+        if isinstance(answer, RolloutError):
+            untried += unknown_by(answer, f"node {node_id}")
         else:
             refused[node_id] = answer
     wanted = {
@@ -222,7 +230,7 @@ def check_jvm(
     return JVM_PROPERTIES_CHECK.ran(
         (*jvm_findings(wanted, arguments, observable=ports.cluster.manages_nodes), *jvm_option_findings(refused)),
         unless="" if releases else NO_RESTART,
-        unknown=" ".join(dict.fromkeys(unknown)),
+        unknown=untried,
     )
 
 
@@ -293,15 +301,22 @@ def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -> tu
     if reads_more(checked) or has_changed:
         down = release < release_step.from_release
         starts = observe_starts(run.ports, release, {node.node_id: checked}, down=down)
+    # A listener that only the changed file has presents nothing yet: start_findings judge the stores of the file.
+    certificates = check_certificates(run.ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,))
     return (
         *accepted,
+        *certificates.findings,
         *config_findings(release, starts.rejected),
         *start_findings(starts),
         *java_findings(alone, run.ports.catalogue, (release,), java),
         *java_maximum_findings(alone, run.ports.catalogue, {release: {node.node_id: checked}}, java),
-        *check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes).findings,
-        *check_jvm(run.ports, (release,), {node.node_id: config}, run.plan.config_changes).findings,
-        *check_certificates(run.ports, {node.node_id: config}, lasts_s=0.0, nodes=(node,)).findings,
+        *judged(
+            run.plan,
+            [
+                check_hosts(run.ports, (release,), (node,), changes=run.plan.config_changes),
+                check_jvm(run.ports, (release,), {node.node_id: config}, run.plan.config_changes),
+            ],
+        ),
     )
 
 
@@ -326,7 +341,7 @@ def check_dynamic_configs(
         if not run.cluster.manages_nodes:
             dynamic = not_observable(dynamic.subject, "Dynamic configurations")
         _save_dropped(run.ports, {})
-        unread = "The dynamic configuration is unknown."
+        unread = unknown("dynamic configuration", "The dynamic configuration is unknown.")
         return (
             CHANGED_SETTINGS_CHECK.ran(unknown=unread),
             DYNAMIC_CONFIGURATION_CHECK.ran([dynamic]),
@@ -410,7 +425,7 @@ def _check_unclean_elections(
         dynamic = _with_controllers(run.ports, dynamic, ENABLE)
     return UNCLEAN_CHECK.ran(
         unclean_election_findings(*observed, dynamic=dynamic, configs=configs),
-        unknown=unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs),
+        unknown=unknown("controllers", unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs)),
     )
 
 
@@ -543,7 +558,8 @@ def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -
     findings: list[Finding] = []
     try:
         process = ports.runtime.process(node)
-        findings += check_hosts(ports, releases, (node,)).findings
+        of_host = check_hosts(ports, releases, (node,))
+        findings += [*of_host.findings, *(not_observable(one.subject, "Host", one.sentence) for one in of_host.unknown)]
         config = ports.runtime.config(node)
         configs = {release: {node.node_id: config} for release in releases}
         java = ports.runtime.java_version(node)

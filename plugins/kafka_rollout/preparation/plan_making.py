@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, SkippedStepError, UserError
-from kafka_rollout.base.findings import Checked
+from kafka_rollout.base.findings import Checked, UnknownKind, unknown, unknown_by
 from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
@@ -62,6 +62,7 @@ from kafka_rollout.run.projections.observations import observed_of
 from kafka_rollout.run.step_events import Rehearsed
 
 REHEARSAL_RESULT = "rehearsal/result.json"
+NO_SCAN = "The plan was made without a scan."
 _LATER = "It is checked later in the run, before the approval."
 
 
@@ -80,12 +81,13 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
         logs = (
             check_logs(Run(ports, plan))
             if request.scan
-            else LOGS_CHECK.ran(unknown="The plan was made without a scan.")
+            else LOGS_CHECK.ran(unknown=unknown("scan", NO_SCAN, UnknownKind.LEFT_OUT))
         )
         plan = plan.with_checked([check_min_isr(plan, effects), logs, check_metadata(Run(ports, plan))])
         plan = replace(plan, default_changes=effects.changes)
     elif run_of is RunOf.DOWNGRADE:
-        plan = plan.with_checked(check.ran(unknown=_LATER) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
+        later = unknown("later step", _LATER, UnknownKind.LEFT_OUT)
+        plan = plan.with_checked(check.ran(unknown=later) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
     plan = replace(plan, terms=terms).with_checked(
         [_windows(Run(ports, plan), request), _outside(Run(ports, plan), request)]
     )
@@ -207,6 +209,8 @@ def rehearse_plan(run: Run, request: Request, on_progress: Callable[[str], None]
     try:
         result = run.ports.rehearsals.rehearse(job, on_progress)
     except (RefusedError, UserError) as error:
+        skipped = unknown_by(error, "rehearsal", "It was requested and did not take place")
+        replace_findings(run.ports, REHEARSAL_CHECK.ran(unknown=skipped))
         raise SkippedStepError(error.sentence) from error
     run.history.attach(REHEARSAL_RESULT, result)
     run.history.record(

@@ -15,7 +15,7 @@ from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
 from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
-from kafka_rollout.base.findings import Check, Checked, CheckOf, Verdict, all_findings, timed_checks
+from kafka_rollout.base.findings import Check, Checked, CheckOf, Verdict, all_findings, timed_checks, unknown
 from kafka_rollout.base.wording import count
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
 from kafka_rollout.coordinator_logs.scan import ScanResult
@@ -308,11 +308,11 @@ def _more(
 
 def _check_runs(read: Callable[[], RunInProgress | None] | None) -> Checked:
     if read is None:
-        return RUNS_CHECK.ran(unknown=RUNS_UNKNOWN)
+        return RUNS_CHECK.ran(unknown=unknown("runs", RUNS_UNKNOWN))
     try:
         return RUNS_CHECK.ran(run_findings(read()))
     except (RolloutError, OSError, ValueError) as error:  # as in wiring/runs.py
-        return RUNS_CHECK.ran(unknown=f"The stored runs cannot be read: {error}")
+        return RUNS_CHECK.ran(unknown=unknown("runs", f"The stored runs cannot be read: {error}"))
 
 
 def _check_logs(run: ReadRun, scanned: ScanResult | None) -> Checked:
@@ -323,10 +323,10 @@ def _check_logs(run: ReadRun, scanned: ScanResult | None) -> Checked:
     try:
         scan = run.ports.logs.scan_small() if scanned is None else scanned
     except RolloutError as error:
-        return LOGS_CHECK.ran(unknown=str(error))
+        return LOGS_CHECK.ran(unknown=unknown("coordinator logs", str(error)))
     found = logs_findings(run.ports, scan, run.plan)
     if scanned is None and run.plan.direction is Direction.DOWNGRADE:
-        return LOGS_CHECK.ran(found, unknown=_NO_TAGS)
+        return LOGS_CHECK.ran(found, unknown=unknown("tagged fields", _NO_TAGS))
     return LOGS_CHECK.ran(found)
 
 
@@ -349,7 +349,7 @@ def _without_classes(checked: Checked, missing: str) -> Checked:
     )
     if not (uses and missing) or checked.not_applicable:
         return checked
-    return replace(checked, unknown=" ".join(filter(None, (checked.unknown, missing))))
+    return replace(checked, unknown=(*checked.unknown, *unknown("Kafka's own classes", missing)))
 
 
 def _with_remedy(checked: Checked, by_levels: str) -> Checked:
@@ -362,7 +362,16 @@ def _with_remedy(checked: Checked, by_levels: str) -> Checked:
 
 
 _OF_NODES = frozenset(
-    {"config", "java_version", "jvm_arguments", "jvm_problems", "named_files", "find_classes", "host"}
+    {
+        "config",
+        "java_version",
+        "jvm_arguments",
+        "jvm_problems",
+        "named_files",
+        "find_classes",
+        "host",
+        "directory_formats",
+    }
 )
 """Calls of a runtime about one node, without whose answer the other nodes are still checked."""
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 from typing import Any
 
-from kafka_rollout.base.errors import INCOMPLETE, RefusedError
+from kafka_rollout.base.errors import result_code
 from kafka_rollout.base.findings import (
     Check,
     Checked,
@@ -145,9 +145,7 @@ class ClusterCheckReport:
     @property
     def exit_code(self) -> int:
         """0: nothing blocks, and no check that could find a blocker is unknown."""
-        if self.has_blockers:
-            return RefusedError.exit_code
-        return INCOMPLETE if self.can_hide_blockers else 0
+        return result_code(blocks=self.has_blockers, can_hide=bool(self.can_hide_blockers))
 
     @property
     def by_severity(self) -> tuple[CheckEntry, ...]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
-from kafka_rollout.base.findings import Checked
+from kafka_rollout.base.findings import Checked, unknown, unknown_by
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.metadata_log.metadata_scan import (
@@ -67,9 +67,9 @@ def find_metadata_logs(run: ReadRun) -> Checked:
     try:
         scans, unreadable = _scan_all(run)
     except RolloutError as error:
-        return METADATA_LOGS_CHECK.ran(unknown=error.sentence)
+        return METADATA_LOGS_CHECK.ran(unknown=unknown_by(error, "metadata logs"))
     unseen = f"The runtime {run.cluster.runtime} cannot read files on {nodes(unreadable)}." if unreadable else ""
-    return METADATA_LOGS_CHECK.ran(metadata_findings(run.plan, scans), unknown=unseen)
+    return METADATA_LOGS_CHECK.ran(metadata_findings(run.plan, scans), unknown=unknown("metadata logs", unseen))
 
 
 def check_metadata_logs(run: Run) -> GateCheck:

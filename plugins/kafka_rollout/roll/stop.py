@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.findings import Finding, Severity
+from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
@@ -38,7 +38,7 @@ from kafka_rollout.preparation.node_checks import (
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.roll.gate_checks import check_gate, check_stop_is_safe, check_stops_are_safe, observe_all
 from kafka_rollout.roll.metadata_logs import refuse_unreadable, starts_older_release
-from kafka_rollout.run.events import RollbackClosed
+from kafka_rollout.run.events import RollbackClosed, RollbackUnread, events_of
 from kafka_rollout.run.projections.nodes import (
     has_stopped_in_step,
     last_act_on_node,
@@ -232,8 +232,9 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
         return
     _refuse_settings(run.ports, release_step)
     source, target = release_step.from_release, release_step.to_release
-    unkept = (*unkept_acls(run.ports, source, target, node_configs(run.ports)), *unkept_metadata(run, release_step))
-    _refuse_found(run.ports, release_step, unkept)
+    unkept = (unkept_acls(run.ports, source, target, node_configs(run.ports)), unkept_metadata(run, release_step))
+    _refuse_found(run.ports, release_step, all_findings(unkept))
+    _record_unread(run, release_step, unkept)
     java = check_java(run.ports, release_step.to_release)
     configs = recheck_dynamic_configs(run, release_step.to_release)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
@@ -244,17 +245,27 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
 def _refuse_disagreement(at: NodeRun) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
     state = observe(at.ports)
+    changes = unapproved_changes(at.run, at.node, state)
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node),
-        *unapproved_changes(at.run, at.node, state),
-        *check_start_paths(at.ports, at.release_step.to_release, at.node),
+        *changes.findings,
+        *check_start_paths(at.run, at.release_step.to_release, at.node),
     )
+    _record_unread(at.run, at.release_step, [changes])  # a node that hangs on the newer release can be rolled back
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "
             f"{' '.join(f'{one.code}: {one.sentence}' for one in blockers)}",
             remedy=" ".join(dict.fromkeys(one.remedy.replace(APPROVE, _EARLIER_LINE) for one in blockers)),
         )
+
+
+def _record_unread(run: Run, release_step: ReleaseStep, checked: Sequence[Checked]) -> None:
+    """Record what a rollback could not compare, once: it goes on without it, because it must stay possible."""
+    known = {what for event in events_of(run.history.events(), RollbackUnread) for what in event.sentences}
+    new = [what.sentence for one in checked for what in one.unknown if what.sentence not in known]
+    if new:
+        run.history.record(RollbackUnread(release_step=release_step.key, sentences=tuple(dict.fromkeys(new))))
 
 
 def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:

@@ -389,6 +389,16 @@ class RollbackClosed(Event, kind="way-back-closed"):
     sentence: str
 
 
+class RollbackUnread(Event, kind="rollback-unread"):
+    """The rollback went on without a comparison: no host of a controller responded, or the cluster hides the value."""
+
+    release_step: str
+    sentences: tuple[str, ...]
+
+    def line(self, words: Words) -> str:
+        return f"not compared before the rollback: {' '.join(self.sentences)}"
+
+
 STOP_TRAFFIC = "stop_traffic"  # id of the step that also follows a failed one
 
 

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, StoppedError, UserError
+from kafka_rollout.base.errors import INCOMPLETE, RefusedError, StoppedError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers
@@ -60,6 +60,7 @@ def request(target: str, *, dry_run: bool = False, level: int | None = None) -> 
         interval_s=1.0,
         gate_timeout_s=600.0,
         soak_s=0.0,
+        rehearse=not dry_run,  # a requested rehearsal that cannot take place has an exit code of its own
     )
 
 
@@ -193,6 +194,9 @@ def test_a_dry_run_shows_plan_and_blockers_by_its_exit_code(
     ):
         assert part in told
     assert "can read the metadata log of every node" not in told, "it is unknown before the levels are low"
+    not_rehearsed = replace(request("4.0.1", dry_run=True), rehearse=True)
+    assert run(world, tmp_path / "rehearsed", not_rehearsed)[0] == INCOMPLETE
+    capsys.readouterr()
     world.unseen = {1}
     code, _ = run(world, tmp_path / "second", request("4.0.1", dry_run=True))
     assert code == RefusedError.exit_code

@@ -160,14 +160,14 @@ def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into
     ]
     release_step = plan.release_steps[0]
     stop = release_step, ports.cluster.node(12)
-    assert unapproved_changes(Run(ports, plan), stop[1], observe(ports)) == ()
+    assert unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings == ()
     for value in ("60001", "1"):
         change(12, log_retention_ms=value, num_io_threads="32")
-        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports))
+        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings
         assert (one.code, one.severity) == ("FILE-CHANGES-DATA", Severity.BLOCKER)
     for line in ({"allow_everyone_if_no_acl_found": "true"}, {"ssl_client_auth": "requested"}):
         change(12, log_retention_ms="60000", **line)
-        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports))
+        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings
         assert (one.code, one.severity) == ("FILE-CHANGES-ACCESS", Severity.BLOCKER)
     change(12, log_retention_ms="1")
     with pytest.raises(RefusedError, match=r"FILE-CHANGES-DATA log\.retention\.ms=1 of node 12"):
@@ -194,7 +194,8 @@ def test_a_file_that_is_written_again_with_its_approved_content_needs_no_new_app
     def changes(at: float, **changed: str) -> list[tuple[str, str]]:
         fake.config = {**lines, **{name.replace("_", "."): line for name, line in changed.items()}}
         fake.start_files = (StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=at),)
-        return [one.identity for one in unapproved_changes(Run(ports, plan), ports.cluster.node(12), observe(ports))]
+        found = unapproved_changes(Run(ports, plan), ports.cluster.node(12), observe(ports))
+        return [one.identity for one in found.findings]
 
     fake.start_files = (
         StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=0.5 if read_before else 1000.0),

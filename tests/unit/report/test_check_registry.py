@@ -20,6 +20,7 @@ from kafka_rollout.base.findings import (
     CheckState,
     FindingCode,
     Need,
+    UnknownValue,
     sort_findings,
 )
 from kafka_rollout.report.check_registry import CHECKS
@@ -66,7 +67,7 @@ def test_what_was_not_observed_is_never_passed() -> None:
     assert (silent.state, silent.reason) == (CheckState.NOT_OBSERVABLE, "The metrics of node 1 are unknown.")
     hidden = LAGS.ran([NOT_OBSERVABLE.found("lag", "The lag is not observable.")]).result({})
     assert (hidden.state, hidden.findings) == (CheckState.NOT_OBSERVABLE, 0)
-    assert LAGS.ran(unknown="No scan.").result({}).text == "not observable: No scan."
+    assert LAGS.ran(unknown=[UnknownValue("scan", "No scan.")]).result({}).text == "not observable: No scan."
     assert LAGS.ran().result({}).state is CheckState.PASSED
 
 

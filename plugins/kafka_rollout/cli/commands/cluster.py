@@ -81,7 +81,7 @@ def plan(
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
-    """Show the plan of an upgrade and its findings. Exit code 3 if the plan has blockers. Read-only.
+    """Show the plan of an upgrade and its findings. Read-only. Exit code 3: it has blockers. 5: it can hide one.
 
     The plan is stored as a run in the run history. With --finalize later, it raises no feature levels. This command
     does not scan the coordinator logs: for a complete plan, use `upgrade --dry-run`. `upgrade --run ID` scans them
@@ -103,8 +103,8 @@ def plan(
         if not made.blockers:
             show.say(f"Carry out this plan: {command_of(ports, made)} --as NAME --reason TEXT", show.err)
         show.say(f"run: {ports.run_id}")
-    if made.blockers:
-        raise typer.Exit(RefusedError.exit_code)
+    if made.exit_code:
+        raise typer.Exit(made.exit_code)
 
 
 def verify(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:

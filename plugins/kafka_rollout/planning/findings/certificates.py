@@ -10,7 +10,7 @@ from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, UnknownValue
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.listeners import ListenerCertificate
 
@@ -60,12 +60,14 @@ def certificate_findings(
         )
 
 
-def unread_certificates(certificates: Mapping[int, Sequence[ListenerCertificate]]) -> str:
-    """Return a sentence about the certificates that were not read; empty if all were."""
-    unread = [
-        f"{one.address} of node {node_id} ({one.problem})"
+def unread_certificates(certificates: Mapping[int, Sequence[ListenerCertificate]]) -> tuple[UnknownValue, ...]:
+    """Return the certificates that were not read."""
+    return tuple(
+        UnknownValue(
+            f"{one.address} of node {node_id}",
+            f"The certificate was not read at {one.address} of node {node_id} ({one.problem}).",
+        )
         for node_id, found in sorted(certificates.items())
         for one in found
         if one.ends_at is None
-    ]
-    return f"The certificate was not read at {few(unread)}." if unread else ""
+    )

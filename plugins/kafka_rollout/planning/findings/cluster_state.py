@@ -23,6 +23,7 @@ from kafka_rollout.base.findings import (
     Finding,
     FindingCode,
     Need,
+    unknown,
 )
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.support import (
@@ -300,7 +301,8 @@ def check_cluster(
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
-            _partitions(cluster, state, accept_unavailable, target), unknown=_without_min_isr(state.partitions)
+            _partitions(cluster, state, accept_unavailable, target),
+            unknown=unknown("min.insync.replicas", _without_min_isr(state.partitions)),
         ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
         USE_CHECK.ran(use_findings(cluster, state)),

@@ -5,7 +5,17 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 
-from kafka_rollout.base.findings import INFO, NOT_OBSERVABLE, WARNING, Check, Examined, Finding, FindingCode, Need
+from kafka_rollout.base.findings import (
+    CHECK_FAILED,
+    INFO,
+    NOT_OBSERVABLE,
+    WARNING,
+    Check,
+    Examined,
+    Finding,
+    FindingCode,
+    Need,
+)
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.model.configs import ConfigKind, DynamicConfigs, NodeConfigs, unresolved_settings
 from kafka_rollout.model.state import ClusterState, find_unlisted_controllers
@@ -32,7 +42,7 @@ FILES_CHECK = Check(
     "readable-configurations",
     "Configurations and Java versions that the tool can read",
     "inventory.md#config-providers",
-    (NOT_OBSERVABLE,),
+    (NOT_OBSERVABLE, CHECK_FAILED),
     needs=(),
     examines=Examined.CONFIGS,
 )

@@ -1,0 +1,31 @@
+"""What a check cannot observe now, compared with what the approvers of the plan read as unknown."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.findings import Checked, Finding, all_findings
+from kafka_rollout.model.plan import Plan
+
+
+def judged(plan: Plan, checked: Sequence[Checked]) -> tuple[Finding, ...]:
+    """Return the findings of checks that are made again.
+
+    Raises TransientError for what they cannot observe now and the approvers have not read: finding nothing is no
+    evidence then. Who accepted that one subject is unknown has not accepted it of another.
+    """
+    found = all_findings(checked)
+    new = [
+        what.sentence
+        for one in checked
+        if not one.not_applicable
+        for what in one.unknown
+        if (one.check.id, what.subject) not in plan.accepted_unknowns
+    ]
+    if new:
+        raise TransientError(
+            " ".join(dict.fromkeys(new)),
+            remedy="Remove the cause. If the cluster hides it, start a new run, whose approvers read it.",
+        )
+    return found
