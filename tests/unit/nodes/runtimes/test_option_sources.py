@@ -17,6 +17,7 @@ from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpe
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.text_files import _READ, TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import jvm_words
 from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
 from kafka_rollout.releases.facts import Release
@@ -120,7 +121,7 @@ class Host:
         if "systemctl show" in command:
             argv = self.command.replace("HOME", str(self.home))
             return Done(0, f"{{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}\n".encode(), "")
-        ran = subprocess.run(["sh", "-c", command], input=text.encode(), capture_output=True, check=False)
+        ran = subprocess.run(["sh", "-c", command], input=text.encode(), capture_output=True, check=False, timeout=20)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
     def node(self, **service: object) -> NodeSpec:
@@ -328,3 +329,34 @@ def test_without_a_target_and_for_a_package_it_is_a_warning(host: Host) -> None:
     assert ((found.code, found.severity.value), "A package can replace" in found.sentence) == (WARNED, True)
     assert URLS in read[NEW].arguments
     assert host.findings(host.read(host.start({"KAFKA_OPTS": URLS}), {"KAFKA_OPTS": URLS}, node=node), node) == []
+
+
+@pytest.mark.parametrize(
+    "part", [". $CONF_DIR/kafka-env.sh", ". kafka-env.sh", "source $(dirname $(readlink -f $0))/env.sh"]
+)
+def test_a_script_whose_parts_cannot_be_found_is_read_to_its_end_and_is_not_whole(host: Host, part: str) -> None:
+    host.edit(OLD, f'if test -n "$NEVER"; then {part}; fi\nexport KAFKA_HEAP_OPTS=-Xmx3G')
+    java, *words = host.start({})
+    found = host.read([java, "-Dof=elsewhere", *words], {})[NEW]
+    assert [one.option for one in found.lost] == ["-Xmx3G"]
+    assert "-Dof=elsewhere" in [one.option for one in found.unclear], "the part can set it"
+
+
+@pytest.mark.parametrize(
+    "line", ['find . -name "*.none"', "tar -C . -cf /dev/null --files-from /dev/null", "echo 'no . x'"]
+)
+def test_a_dot_among_the_words_of_a_command_reads_no_file(host: Host, line: str) -> None:
+    host.edit(OLD, f"{line} >/dev/null")
+    java, *words = host.start({})
+    found = host.read([java, "-Dof=elsewhere", *words], {})[NEW]
+    assert [one.option for one in found.gone] == ["-Dof=elsewhere"]
+
+
+@pytest.mark.parametrize(
+    "path", ["kafka-env.sh", "$CONF_DIR/env.sh", "-name", "~/.profile", "/none/env.sh", "/none", "/"]
+)
+def test_every_text_of_a_path_comes_to_an_end(host: Host, path: str) -> None:
+    files = TextFiles(cast(HostCommands, host), host.node())
+    assert files.read([path]) == []
+    assert (path in files.asked) == path.startswith("/")
+    assert host.shell.run("", _READ, text=f"{path}\n").code == 0

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import signal
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -102,3 +103,12 @@ def test_a_sink_that_refuses_its_input_ends_the_command(host: SshHost, shell: Ss
         shell.run("kafka-1", "cat /dev/zero", sink=refuse)
     assert shell.run("kafka-1", ["true"]).code == 0
     assert host.connections == 1
+
+
+def test_a_command_that_does_not_end_by_itself_takes_a_processor_for_a_limited_time(
+    shell: SshShell, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """OpenSSH does not end it when the channel is closed."""
+    monkeypatch.setattr(shells, "CPU_TIMES", 0.02)
+    done = shell.run("kafka-1", "while :; do :; done", within_s=50)
+    assert done.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL), done

@@ -50,7 +50,8 @@ _STARTS = re.compile(r"(?:^|[\s/'\"])kafka-(?:server-start|run-class)(?:\.sh)?(?
 _OF_LOGIN = re.compile(r"(?:^|[\s/])(?:su|sudo|runuser|docker|podman|--login|-[a-z]*l[a-z]*)(?=\s)")
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ignore_errors=")
 _FILE = re.compile(r"(?:^|\s)['\"]?(/[^\s'\";|&<>]+)")
-_SOURCE = re.compile(r"(?:^|[\s;&|({])(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
+# At the place of a command: `find .` and `tar -C .` read no file.
+_SOURCE = re.compile(r"(?:^|[;&|({!]|\b(?:then|do|else|if|elif|while|until))\s*(?:source|\.)\s+['\"]?([^\s'\";&|)]+)")
 # A command in a word: `$(…)`, `$((…))` with parentheses in it, or in backquotes.
 _COMMAND = r"\$\((?:[^()]|\((?:[^()]|\([^()]*\))*\))*\)|`[^`]*`"
 _ASSIGN = re.compile(

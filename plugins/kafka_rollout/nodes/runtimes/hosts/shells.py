@@ -11,6 +11,7 @@ StrictHostKeyChecking the configuration contains, also those of jump hosts.
 
 from __future__ import annotations
 
+import math
 import secrets
 import shlex
 import socket
@@ -33,6 +34,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, Tr
 from kafka_rollout.base.wording import size
 
 COMMAND_S = 30.0
+CPU_TIMES = 4  # processor time of a process of a command, as a multiple of the command's time
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
 # With short timeouts: TCP closes a connection whose other end has acknowledged nothing for this time. The kernel of the
 # host acknowledges, so a slow command and a busy host do not count.
@@ -290,7 +292,7 @@ def _execute(
     deadline = time.monotonic() + within_s
     channel.settimeout(within_s)
     nonce = secrets.token_hex(16)
-    channel.exec_command(_marked(line, nonce))
+    channel.exec_command(_marked(line, nonce, within_s))
     content: list[bytes] = []
     err: list[bytes] = []
     out, errors = _MarkedOutput(nonce, sink or content.append), _MarkedOutput(nonce, err.append)
@@ -371,17 +373,22 @@ def _fingerprint(key: paramiko.PKey) -> str:
     return f"{key.get_name()} {key.fingerprint}"
 
 
-def _marked(line: str, nonce: str) -> str:
+def _marked(line: str, nonce: str, within_s: float) -> str:
     """Return a line for a login shell that marks the output of a command with marks that only this line can print.
 
     A login can print lines of its own before and after a command (.bashrc, banners). The command gets the C locale:
     messages of programs are compared with English texts, and sudo passes these variables on.
+
+    OpenSSH does not end a command when its channel is closed. So the kernel ends a process that takes CPU_TIMES of the
+    command's time on a processor: no fault of a line can take a core of a broker for longer.
     """
     mark = 'echo "{0} {1}"; echo "{0} {1}" >&2'
+    limit = math.ceil(CPU_TIMES * within_s)
     # A subshell, so that `exit` in the line does not skip the second mark; on lines of its own, so that a comment at
     # the end of the line does not hide the bracket.
     return (
-        f"{mark.format(nonce, 'begin')}\n(\nexport LC_ALL=C LANGUAGE=C\n{line}\n)\n"
+        f"{mark.format(nonce, 'begin')}\n(\nulimit -t {limit} 2>/dev/null\nexport LC_ALL=C LANGUAGE=C\n"
+        f"{line}\n)\n"
         f"code=$?; {mark.format(nonce, 'end')}; exit $code"
     )
 

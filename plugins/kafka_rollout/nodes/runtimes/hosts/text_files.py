@@ -14,7 +14,8 @@ export LC_ALL=C; while IFS= read -r file; do
 if test -f "$file" && test -r "$file" && grep -qI '' "$file"; then echo "file $file";
 head -c 200000 "$file" | tr -d '\\000\\r' |
 sed 's/^/text /'; echo; elif test -d "$file" || test -r "$file"; then echo "none $file";
-elif test -e "$file" || { above=${file%/*}; while test -n "$above" && ! test -e "$above"; do above=${above%/*}; done;
+elif test -e "$file" || { above=${file%/*};
+while test -n "$above" && ! test -e "$above"; do case $above in */*) above=${above%/*};; *) above=;; esac; done;
 test -n "$above" && ! test -x "$above/"; }; then echo "unread $file"; else echo "none $file"; fi; done
 """
 _COMMENT = re.compile(r"\s#.*")
@@ -41,8 +42,12 @@ class TextFiles:
         self.asked: set[str] = set()
 
     def read(self, paths: Iterable[str]) -> list[TextFile]:
-        """Return those of the files that were not read yet. Their paths are in the input of the shell."""
-        wanted = [path for path in dict.fromkeys(paths) if path not in self.asked and path.isprintable()]
+        """Return those of the files that were not read yet. Their paths are in the input of the shell.
+
+        A path that is not absolute is not asked for: its folder is that of a process, which is not known here.
+        """
+        new = (path for path in dict.fromkeys(paths) if path not in self.asked)
+        wanted = [path for path in new if path.startswith("/") and path.isprintable()]
         if not wanted:
             return []
         self.asked |= set(wanted)
