@@ -4,8 +4,8 @@ Kafka writes group ids, transactional ids, client ids and reasons (KIP-800) into
 any words, and with line breaks also whole lines in the layout of the log. Nothing in a line tells the two apart, so an
 event is no proof by itself (`model/node_log.py`).
 
-Layouts: `[%d] %p %m (%c)%n`, which Kafka's own configurations and this tool write, with or without the brackets, and
-with `[%t]` at the end (Strimzi).
+Layouts: `[%d] %p %m (%c)%n`, which Kafka's own configurations and this tool write, with or without the brackets, with
+`%-5p`, with a zone after the time, and with `[%t]` at the end (Strimzi).
 """
 
 from __future__ import annotations
@@ -15,8 +15,10 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 
-_DATE = r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}[,.]\d{3}"
-_START = re.compile(rf"(?P<open>\[?){_DATE}(?P<close>\]?) (?P<level>TRACE|DEBUG|INFO|WARN|ERROR|FATAL) (?P<text>.*)")
+_DATE = r"\d{4}-\d{2}-\d{2}[ T]\d{2}:\d{2}:\d{2}[,.]\d{3}(?:Z|[+-]\d{2}:?\d{2}| [A-Z]{3,4})?"
+# `%-5p` adds a blank to a level of four letters.
+_LEVEL = r"(?P<level>TRACE|DEBUG|INFO|WARN|ERROR|FATAL)(?P<pad>(?:(?<=INFO)|(?<=WARN)) (?= ))?"
+_START = re.compile(rf"(?P<open>\[?){_DATE}(?P<close>\]?) {_LEVEL} (?P<text>.*)")
 _LOGGER = re.compile(r" ?\((?P<logger>[A-Za-z_$][\w$]*(?:\.[\w$]+)+)\)(?P<thread> \[[^\]]*\])?$")
 _PREFIX = re.compile(r"(?:\[[^\[\]]{1,100}\]:? )?")
 # Lines of a throwable, which follow its event.
@@ -30,13 +32,21 @@ class LogLayout(StrEnum):
     PLAIN = "%d %p %m (%c)%n"
     THREAD = "[%d] %p %m (%c) [%t]%n"
     PLAIN_THREAD = "%d %p %m (%c) [%t]%n"
+    PADDED = "[%d] %-5p %m (%c)%n"
+    PLAIN_PADDED = "%d %-5p %m (%c)%n"
+    PADDED_THREAD = "[%d] %-5p %m (%c) [%t]%n"
+    PLAIN_PADDED_THREAD = "%d %-5p %m (%c) [%t]%n"
 
 
 _LAYOUTS = {
-    (True, False): LogLayout.KAFKA,
-    (False, False): LogLayout.PLAIN,
-    (True, True): LogLayout.THREAD,
-    (False, True): LogLayout.PLAIN_THREAD,
+    (True, False, False): LogLayout.KAFKA,
+    (False, False, False): LogLayout.PLAIN,
+    (True, True, False): LogLayout.THREAD,
+    (False, True, False): LogLayout.PLAIN_THREAD,
+    (True, False, True): LogLayout.PADDED,
+    (False, False, True): LogLayout.PLAIN_PADDED,
+    (True, True, True): LogLayout.PADDED_THREAD,
+    (False, True, True): LogLayout.PLAIN_PADDED_THREAD,
 }
 
 
@@ -51,6 +61,7 @@ class LogEvent:
     number: int
     """Its line."""
     layout: LogLayout
+    """Of a level with five letters, that without `-5`."""
 
     @property
     def message(self) -> str:
@@ -80,7 +91,7 @@ def parse_events(lines: Sequence[str]) -> list[LogEvent]:
                 text=start["text"][: logger.start()],
                 logger=logger["logger"],
                 number=number,
-                layout=_LAYOUTS[bool(start["open"]), bool(logger["thread"])],
+                layout=_LAYOUTS[bool(start["open"]), bool(logger["thread"]), bool(start["pad"])],
             )
         )
     return found
