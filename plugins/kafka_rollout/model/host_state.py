@@ -51,6 +51,21 @@ def can_change(path: HostPath, user: str) -> bool:
     return not stat.S_ISLNK(path.mode) and (is_owner or shared)
 
 
+CLOSED = "cannot be read by the SSH user"
+"""What the jars of a folder are whose content is unknown, as the end of a sentence."""
+
+
+def how_to_install(release: Release, folder: str, lacks: str, login: str) -> str:
+    """Return the remedy for a folder that `lacks` a release. `login`: the SSH user, if known."""
+    if CLOSED in lacks:
+        user = login or "USER"
+        return (
+            f"Let the SSH user read {folder}: run `setfacl -R -m u:{user}:rX {folder}` as root. The jars of Kafka are "
+            "public."
+        )
+    return f"Unpack the archive of {release} to {folder}, which must not exist before."
+
+
 SUDO_RS = "sudo-rs"
 """How the sudo in Rust names itself, the default of Ubuntu from 25.10 on."""
 FIRST_WITH_FILTERS = Release(3, 7, 0)
@@ -186,6 +201,8 @@ class HostState:
     """Rights with which the SSH user can become root."""
     paths: tuple[HostPath, ...] = ()
     """Of the files and folders that a run changes, with every folder above."""
+    unread_log: int = 0
+    """How many lines at the end of its log are all in a layout that gates cannot read; 0 if they can read one."""
     leads: Mapping[str, tuple[HostPath, ...]] = field(default_factory=dict)
     """Program or file of the package's commands that is a link → every file, folder and link on the way to its end;
     empty: unknown."""

@@ -130,6 +130,11 @@ class SeenLog:
         return f"process {self.pid}"
 
 
+def can_be_read(lines: Sequence[str]) -> bool:
+    """Return whether one of the lines is in a layout that conclusions can be made from."""
+    return bool(parse_events(lines))
+
+
 def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
     """Return what the log has shown with one more part. The log of another process begins again."""
     if seen is None or not seen.is_of(part.pid, part.started_at):

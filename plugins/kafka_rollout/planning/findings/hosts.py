@@ -14,7 +14,16 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, size
-from kafka_rollout.model.host_state import SUDO_RS, HostPath, HostState, PlaceState, StartFileKind, can_change
+from kafka_rollout.model.host_state import (
+    CLOSED,
+    SUDO_RS,
+    HostPath,
+    HostState,
+    PlaceState,
+    StartFileKind,
+    can_change,
+    how_to_install,
+)
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
@@ -275,6 +284,11 @@ LOG_CONFIG_UNREADABLE = FindingCode(
     WARNING,
     "The logging library of the next release does not read the logging configuration of the process.",
 )
+LOG_LAYOUT_UNKNOWN = FindingCode(
+    "LOG-LAYOUT-UNKNOWN",
+    WARNING,
+    "The log of a node is in a layout that gates cannot read, so each gate that needs it waits, then asks an approver.",
+)
 CONFIGURATION_NOT_READ = FindingCode(
     "CONFIGURATION-NOT-READ",
     (BLOCKER, WARNING),
@@ -301,6 +315,7 @@ HOSTS_CHECK = Check(
         FOREIGN_JARS,
         LOG_CONFIG_UNREADABLE,
         LOG_CONFIG_REPLACED,
+        LOG_LAYOUT_UNKNOWN,
         CONFIGURATION_NOT_READ,
         *PATH_CODES,
         *START_PATH_CODES,
@@ -358,11 +373,12 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     subject = f"node {node.node_id}"
     for release in releases:
         if release not in host.releases and release not in host.unavailable:
+            folder, lacks = host.folders.get(release, ""), host.lacks.get(release, "it was not found")
             yield RELEASE_NOT_ON_HOST.found(
                 f"{subject}, release {release}",
-                f"Kafka {release} is not installed on host {host.name}: {host.lacks.get(release, 'it was not found')}.",
-                f"Unpack the archive of {release} to {host.folders.get(release)}, which must not exist before, then "
-                f"plan again.{_SCALA if release.major >= 4 and _OLD_SCALA in host.folders.get(release, '') else ''}",
+                f"Kafka {release} is not installed on host {host.name}: {lacks}.",
+                f"{how_to_install(release, folder, lacks, host.login)} Then plan again."
+                f"{_SCALA if release.major >= 4 and _OLD_SCALA in folder and CLOSED not in lacks else ''}",
             )
         if (
             (release not in host.releases or release in host.brought)
@@ -409,6 +425,16 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
     for what in host.unknown:
         yield HOST_VALUE_UNKNOWN.found(f"{subject}, {what}", f"Host {host.name} does not report {what}.")
     yield from path_findings(node, host)
+    if host.unread_log:
+        log = (node.service.log_file if node.service else None) or f"the journal of {host.unit}"
+        yield LOG_LAYOUT_UNKNOWN.found(
+            subject,
+            f"None of the last {host.unread_log} lines of {log} on host {host.name} has a layout that gates can read. "
+            f"A log that does not show what node {node.node_id} has loaded proves nothing: after its restart, its gate "
+            "would wait for the whole time, and then need an approver.",
+            f"Let the node also write `[%d] %p %m (%c)%n`, Kafka's own layout, at level INFO: to {log}, or to another "
+            "file that log_file of the inventory names. Restart the node. Or accept the log of each node in the run.",
+        )
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
         yield HOST_DISK_FULL.found(
             subject,

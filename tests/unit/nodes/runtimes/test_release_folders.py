@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
+import shutil
 import zipfile
 from collections.abc import Callable
 from functools import partial
 from pathlib import Path
+from tempfile import mkdtemp
+from typing import cast
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.lease import unfenced
+from kafka_rollout.model.host_state import how_to_install
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder, read_release_folders
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.planning.findings.hosts import _KAFKA, _LIBRARIES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -21,6 +27,7 @@ from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.wiring.cluster_ports import _reach_nodes
 from tests.fakes.local_host import LocalHost
 from tests.paths import INCLUDE
+from tests.unit.nodes.runtimes.test_start_paths import ShellOfThisMachine
 
 RELEASE = Release(4, 3, 1)
 CACHE = ReleaseCache(Path("/nowhere"), INCLUDE)
@@ -117,6 +124,32 @@ def test_a_folder_without_a_whole_release_is_refused_before_the_stop(
     with pytest.raises(RefusedError, match=says) as refused:
         runtime.bring(node, RELEASE)
     assert f"to {libs.parent}, which must not exist before" in refused.value.remedy
+
+
+@pytest.mark.parametrize("closed", ["", "libs", "libs/kafka_2.13-4.3.1.jar"])
+def test_jars_that_the_ssh_user_cannot_read_need_a_right_and_no_other_folder(closed: str) -> None:
+    home = Path(mkdtemp(prefix="release-folders-"))
+    try:
+        home.chmod(0o755)
+        libs = home / "kafka_2.13-4.3.1" / "libs"
+        unpack(libs)
+        service = ServiceSpec(host="kafka-1", installation=f"{home}/kafka_2.13-{{release}}")
+        node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+        def read() -> ReleaseFolder:
+            shell = cast(HostCommands, ShellOfThisMachine(home))  # not as root
+            return read_release_folders(shell, node, [RELEASE], identify, CACHE.artifacts)[RELEASE]
+
+        assert read().lacks == ""
+        (libs.parent / closed).chmod(0o000)
+        folder = read()
+    finally:
+        for path in (libs.parent, libs):
+            path.chmod(0o755)
+        shutil.rmtree(home)
+    assert "cannot be read by the SSH user" in folder.lacks
+    assert folder.exists
+    assert "setfacl -R -m u:rollout:rX" in how_to_install(RELEASE, folder.path, folder.lacks, "rollout")
 
 
 @pytest.mark.parametrize(

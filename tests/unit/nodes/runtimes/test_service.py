@@ -375,6 +375,24 @@ def test_a_java_without_a_release_file_is_unknown() -> None:
         runtime_on(host).java_version(NODE)
 
 
+@pytest.mark.parametrize(
+    ("line", "unread"),
+    [
+        ("[2026-11-28 20:15:00,123] INFO  Started (kafka.A)", 0),
+        ('{"level":"INFO","message":"Started","logger":"kafka.A"}', 2),
+        ("", 0),
+    ],
+)
+def test_a_log_in_which_gates_can_read_no_line_is_known_before_the_run(line: str, unread: int) -> None:
+    text = f"{line}\n\tat a.B\n" if line else ""
+    assert runtime_on(FakeHost(journal=(0, text, ""))).host(NODE, [R431]).unread_log == unread
+    node = node_of(log_file="/var/log/kafka/server.log")
+    host = FakeHost()
+    host.files["/var/log/kafka/server.log"] = text
+    assert runtime_on(host).host(node, [R431]).unread_log == unread
+    assert runtime_on(FakeHost(journal=(0, text, ""), pid=0)).host(NODE, [R431]).unread_log == 0
+
+
 def test_what_a_host_does_not_report_is_unknown() -> None:
     assert runtime_on(FakeHost()).host(NODE, [R431]).unknown == ()
     host = FakeHost(free="", stop="", listed=(1, "", "sudo: a password is required"), journal=(1, "", "no"), loaded="x")

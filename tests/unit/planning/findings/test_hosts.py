@@ -234,6 +234,25 @@ def test_a_right_that_an_old_sudo_does_not_read_has_its_cause() -> None:
     assert "regular" not in new.sentence
 
 
+def test_a_log_that_no_gate_can_read_is_named_before_the_run() -> None:
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, unread_log=300)}, [R431])
+    assert (found.code, found.severity.value) == ("LOG-LAYOUT-UNKNOWN", "warning")
+    assert "None of the last 300 lines of the journal of kafka.service on host kafka-4" in found.sentence
+    assert "`[%d] %p %m (%c)%n`" in found.remedy
+
+
+def test_a_release_that_is_hidden_from_the_ssh_user_has_a_way_out() -> None:
+    hidden = replace(
+        HEALTHY,
+        releases=frozenset(),
+        lacks={R431: "/opt/kafka_2.13-4.3.1/libs cannot be read by the SSH user"},
+        login="rollout",
+    )
+    (found,) = host_problems(SEPARATE, catalogue(), {4: hidden}, [R431])
+    assert "setfacl -R -m u:rollout:rX /opt/kafka_2.13-4.3.1" in found.remedy
+    assert "must not exist" not in found.remedy
+
+
 def test_a_release_that_is_not_there_needs_space() -> None:
     facts = HostFacts(release_bytes=10**8)
     assert host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, facts=facts)}, [R431]) == ()

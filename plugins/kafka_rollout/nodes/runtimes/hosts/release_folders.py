@@ -11,6 +11,7 @@ from collections.abc import Callable, Collection, Iterable
 from dataclasses import dataclass, replace
 
 from kafka_rollout.base.wording import few
+from kafka_rollout.model.host_state import CLOSED
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
@@ -22,7 +23,8 @@ _LIST = (
     "test -e {folder} && echo 'folder {folder}'; "
     "if cd {folder}/libs 2>/dev/null; then echo 'libs {folder}'; for jar in *.jar; do "
     'if ! test -e "$jar"; then :; elif ! test -r "$jar"; then echo "unread $jar"; '
-    'elif tail -c 65557 "$jar" | grep -qaF "$end"; then echo "jar $jar"; else echo "cut $jar"; fi; done; fi'
+    'elif tail -c 65557 "$jar" | grep -qaF "$end"; then echo "jar $jar"; else echo "cut $jar"; fi; done; '
+    'elif test -e {folder} && {{ ! test -x {folder} || test -e {folder}/libs; }}; then echo "closed {folder}"; fi'
 )
 _END = "export LC_ALL=C; end=$(printf 'PK\\005\\006')"
 _NAME = re.compile(
@@ -45,6 +47,8 @@ class ReleaseFolder:
     exists: bool = False
     has_libs: bool = False
     """The SSH user can enter it."""
+    is_closed: bool = False
+    """The SSH user cannot enter it, so it is unknown what it has."""
     whole: frozenset[str] = frozenset()
     cut: frozenset[str] = frozenset()
     unread: frozenset[str] = frozenset()
@@ -69,13 +73,15 @@ def read_release_folders(
     if not folders:
         return {}
     lines = "; ".join([_END, *(_LIST.format(folder=folder) for folder in folders.values())])
-    there = set[str]()
+    there, closed = set[str](), set[str]()
     found: dict[str, dict[str, set[str]]] = {}
     of_folder: dict[str, set[str]] = {}
     for line in commands.run(node, lines).out.splitlines():
         kind, _, name = line.partition(" ")
         if kind == "folder":
             there.add(name)
+        elif kind == "closed":
+            closed.add(name)
         elif kind == "libs":
             of_folder = found.setdefault(name, {"jar": set(), "cut": set(), "unread": set()})
         elif kind in of_folder:
@@ -85,7 +91,13 @@ def read_release_folders(
         names = {kind: frozenset(jars) for kind, jars in found.get(path, {}).items()}
         whole, cut, unread = (names.get(kind, frozenset[str]()) for kind in ("jar", "cut", "unread"))
         folder = ReleaseFolder(
-            path=path, exists=path in there, has_libs=path in found, whole=whole, cut=cut, unread=unread
+            path=path,
+            exists=path in there,
+            has_libs=path in found,
+            is_closed=path in closed,
+            whole=whole,
+            cut=cut,
+            unread=unread,
         )
         read[release] = replace(folder, lacks=why_not_installed(folder, release, identify, artifacts(release)))
     return read
@@ -100,6 +112,8 @@ def why_not_installed(
     `artifacts`: of the release's broker. A library can have another version than in the archive.
     """
     libs = f"{folder.path}/libs"
+    if folder.is_closed:
+        return f"{libs} {CLOSED}"
     if not folder.has_libs:
         return f"there is no {libs}"
     versions = {match[1] for name in folder.jars if (match := JAR.search(f"/{name}\n"))}
@@ -115,7 +129,7 @@ def why_not_installed(
             return f"{libs} has the jars of {version}"
     if missing := sorted(wanted - {match["artifact"] for match in named}):
         return f"{libs} lacks {len(missing)} of {len(wanted)} jars of Kafka {release} ({few(missing)})"
-    for names, what in ((folder.cut, "are not whole"), (folder.unread, "cannot be read by the SSH user")):
+    for names, what in ((folder.cut, "are not whole"), (folder.unread, CLOSED)):
         if broken := sorted(match[0] for match in named if match[0] in names):
             return f"jars in {libs} {what} ({few(broken)})"
     return ""

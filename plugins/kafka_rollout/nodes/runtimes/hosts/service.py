@@ -29,7 +29,7 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord, how_to_install
 from kafka_rollout.model.log_directories import metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
@@ -172,8 +172,7 @@ class SshServiceRuntime(HostCommands):
         if folder.lacks:
             raise RefusedError(
                 f"Kafka {release} is not installed on host {service_of(node).host}: {folder.lacks}.",
-                remedy=f"Unpack the archive of {release} to {folder.path}, which must not exist before, then repeat "
-                "the step.",
+                remedy=f"{how_to_install(release, folder.path, folder.lacks, '')} Then repeat the step.",
             )
 
     def prepare_stop(self, node: NodeSpec) -> None:

@@ -11,6 +11,7 @@ import re
 import shlex
 import stat
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
@@ -28,6 +29,7 @@ from kafka_rollout.model.host_state import (
 )
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.log_directories import log_directories, metadata_directory
+from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, read_number, rights_of, service_of
@@ -240,6 +242,7 @@ def read_host(
         excess=excess or (),
         paths=paths,
         leads=leads,
+        unread_log=_count_unread(commands, node) if unit.pid is not None else 0,
         free_bytes=free_bytes,
         facts=facts,
         link=link,
@@ -389,6 +392,19 @@ def _journal_problem(commands: HostCommands, node: NodeSpec) -> str:
     except TransientError as error:
         return error.sentence
     return ""
+
+
+def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
+    """Return the number of the last lines of the log, if none is an event; 0 also if they cannot be read, which is
+    another finding."""
+    right = rights_of(node).read_log
+    lines: tuple[str, ...] = ()
+    if right is not None:
+        lines = tuple(commands.sudo(node, right, lines=READ_LINES).out.splitlines())
+    else:
+        with suppress(TransientError):
+            lines = read_journal(commands, node, READ_LINES)
+    return 0 if can_be_read(lines) else len(lines)
 
 
 def _denied(
