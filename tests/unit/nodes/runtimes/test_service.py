@@ -281,7 +281,8 @@ def test_a_file_with_the_environment_of_the_unit_is_part_of_the_options() -> Non
 
 def test_quotes_inside_a_value_stay_as_the_node_gets_them() -> None:
     """systemd reads quotes at the begin of a value alone, and kafka-run-class.sh removes none."""
-    files = 'set KAFKA_OPTS=-Durls="https://idp/token"\nend /etc/default/kafka\nset # note \\\nend /etc/other\n'
+    files = 'set KAFKA_OPTS=-Durls="https://idp/token"\nend /etc/default/kafka\n'
+    files += "set # note \\\nset KAFKA_OPTS=-Dx\nend /etc/other\n"
     assert runtime_on(FakeHost(jvm=files.partition("set #")[0])).jvm_arguments(NODE, R431) == (
         '-Durls="https://idp/token"',
     )

@@ -42,13 +42,28 @@ def test_variables_are_those_that_systemd_reads(text: str, read: dict[str, str])
 def test_what_versions_of_systemd_read_in_different_ways_is_unclear() -> None:
     with pytest.raises(UnclearError, match="comment that ends with a backslash"):
         parse_file("# note \\\nKAFKA_OPTS=-Da=b\n")
-    with pytest.raises(UnclearError):
-        parse_shown('KAFKA_OPTS="-Da=b')
+    for text in ('KAFKA_OPTS="-Da=b', '"KAFKA_OPTS=-Da=b', '"A=b"c'):
+        with pytest.raises(UnclearError, match="cannot be read"):
+            parse_shown(text)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        '#KAFKA_OPTS="-Da=b \\\n#  -Dc=d"\nKAFKA_OPTS=-Dx=y\n',
+        "# note \\\n\nKAFKA_OPTS=-Dx=y\n",
+        "KAFKA_OPTS=-Dx=y\n# the end \\",
+        "# a \\\n# b \\\nKAFKA_OPTS=-Dno\nKAFKA_OPTS=-Dx=y\n",
+    ],
+)
+def test_a_comment_that_ends_with_a_backslash_and_hides_nothing_is_read(text: str) -> None:
+    assert parse_file(text) == {OPTS: "-Dx=y"}
 
 
 def test_what_systemctl_shows_is_read_without_its_backslashes() -> None:
     """`shell_maybe_quote` of systemd writes one before each of `"`, `\\`, `` ` `` and `$`."""
     shown = r'"KAFKA_OPTS=-Da=b -Dc=\"d\" -De=\$f\`g -Dh=C:\\\$i" LOG_DIR=/x'
+    assert jvm_words(parse_shown('"KAFKA_OPTS=-Da=b \\t-Dc=d\\n-De=f\\x20g"')) == ["-Da=b", "-Dc=d", "-De=f", "g"]
     assert parse_shown(shown) == {OPTS: r'-Da=b -Dc="d" -De=$f`g -Dh=C:\$i', "LOG_DIR": "/x"}
 
 

@@ -10,10 +10,14 @@ import re
 import shlex
 from collections.abc import Mapping
 
+from kafka_rollout.model.node_log import hide_credentials
+
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 _NEWLINE, _SPACE, _COMMENT = "\n\r", " \t\n\r", "#;"
 _ESCAPED_IN_QUOTES = '"\\`$'
-_ESCAPED = re.compile(r"\\(.)")
+_WORD = re.compile(r'"((?:[^"\\]|\\.)*)"(?=\s|$)|([^\s"]+)(?=\s|$)')
+_ESCAPE = re.compile(r"\\(x[0-9a-fA-F]{2}|u[0-9a-fA-F]{4}|U[0-9a-fA-F]{8}|[0-7]{3}|.)")
+_CONTROL = {"a": "\a", "b": "\b", "f": "\f", "n": "\n", "r": "\r", "t": "\t", "v": "\v", "s": " "}
 _OF_SCRIPT = re.compile(r"KAFKA_\w*OPTS")
 _OF_JVM = ("JAVA_TOOL_OPTIONS", "JDK_JAVA_OPTIONS")
 
@@ -23,17 +27,22 @@ class UnclearError(ValueError):
 
 
 def parse_file(text: str) -> dict[str, str]:
-    """Return the variables of a file of EnvironmentFile=. Raises UnclearError for a comment that ends with `\\`.
+    """Return the variables of a file of EnvironmentFile=. Raises UnclearError for a comment that ends with `\\` and
+    hides a variable for some versions only.
 
     systemd before 254 takes the next line as a part of such a comment, later versions do not. systemd ignores a name
     that is not one of a variable.
     """
-    return _Parser(text).variables
+    found = _Parser(text, joins_comments=True).variables
+    if found != _Parser(text, joins_comments=False).variables:
+        raise UnclearError("has a comment that ends with a backslash")
+    return found
 
 
 class _Parser:
-    def __init__(self, text: str) -> None:
-        self._text, self._at = text, 0
+    def __init__(self, text: str, *, joins_comments: bool) -> None:
+        """`joins_comments`: a backslash at the end of a comment makes the next line a part of it."""
+        self._text, self._at, self._joins = text, 0, joins_comments
         self.variables: dict[str, str] = {}
         while self._at < len(text):
             char = text[self._at]
@@ -52,8 +61,8 @@ class _Parser:
 
     def _skip_comment(self) -> None:
         line = self._until(_NEWLINE)
-        if (len(line) - len(line.rstrip("\\"))) % 2:
-            raise UnclearError("has a comment that ends with a backslash")
+        while self._joins and (len(line) - len(line.rstrip("\\"))) % 2 and self._next():
+            line = self._until(_NEWLINE)
 
     def _read_variable(self) -> None:
         name = self._until(f"={_NEWLINE}").rstrip(_SPACE)
@@ -104,13 +113,26 @@ class _Parser:
 
 
 def parse_shown(line: str) -> dict[str, str]:
-    """Return the variables of Environment=, as `systemctl show` prints them. Raises UnclearError for another text."""
-    plain = _ESCAPED.sub(lambda match: match[1] if match[1] in "$`" else match[0], line)  # shlex keeps their backslash
-    try:
-        words = shlex.split(plain)
-    except ValueError as error:
-        raise UnclearError(f"has an Environment that cannot be read ({error})") from error
+    """Return the variables of Environment=, as `systemctl show` prints them. Raises UnclearError for another text.
+
+    A word with special characters is in double quotes as a whole, with escapes as in C (shell_maybe_quote).
+    """
+    words, at = [], 0
+    for match in _WORD.finditer(line):
+        if line[at : match.start()].strip():
+            break
+        words.append(match[2] if match[1] is None else _ESCAPE.sub(_unescaped, match[1]))
+        at = match.end()
+    if line[at:].strip():
+        raise UnclearError(f"has an Environment that cannot be read: {hide_credentials(line[at:].strip())[:60]}")
     return {name: value for name, _, value in (word.partition("=") for word in words)}
+
+
+def _unescaped(match: re.Match[str]) -> str:
+    code = match[1]
+    if code[0] in "xuU":
+        return chr(int(code[1:], 16))
+    return chr(int(code, 8)) if code.isdigit() else _CONTROL.get(code, code)
 
 
 def jvm_words(variables: Mapping[str, str]) -> list[str]:
