@@ -68,6 +68,8 @@ _UNUSABLE = (
 # What a value raises that cannot be that of its metric.
 _UNREADABLE = (ValueError, KeyError, TypeError, AttributeError, ArithmeticError)
 _MOST = float(1 << 63)  # a JMX attribute is a long
+_TEXTS = frozenset({"app", "java"})
+_SHOWN, _SHOWN_ERROR = 60, 200
 # The metric and its labels, at the begin of a line of an exporter.
 _SERIES = re.compile(r'[^\s{]+(\{(?:[^"}]|"(?:\\.|[^"\\])*")*\})?')
 # Kafka counts each Fetch a second time under one of these names.
@@ -107,8 +109,9 @@ class _Seen:
     def read(self, name: str, labels: Mapping[str, str], value: Any) -> None:
         """Take over a value. One that cannot be read, or of a second process, makes this metric alone unknown."""
         try:
-            if isinstance(value, float) and not abs(value) < _MOST:  # NaN too
-                raise ValueError(f"its value is {value}")
+            number = float(value) if isinstance(value, str) and name not in _TEXTS else value
+            if isinstance(number, int | float) and not abs(number) < _MOST:  # NaN too
+                raise ValueError(f"its value is {str(value)[:_SHOWN]}")
             self.take(name, labels, value)
             if name in _ONCE or name in COUNTERS:
                 read = self.counters[name] if name in COUNTERS else getattr(self, _FIELDS[name])
@@ -282,18 +285,36 @@ def _query_jolokia(client: httpx.Client, url: str) -> _Seen:
     requests = [{"type": "read", "mbean": mbean, "attribute": attribute} for mbean, attribute in _READS.values()]
     answer = _text_of(client, client.build_request("POST", url.rstrip("/") + "/", json=requests))
     seen = _Seen()
-    for (name, (mbean, attribute)), one in zip(_READS.items(), json.loads(answer), strict=True):
+    read = json.loads(answer)
+    if isinstance(read, dict):  # one error instead of the answers, such as of a policy
+        raise ValueError(f"it answers with status {read.get('status')}: {str(read.get('error'))[:_SHOWN_ERROR]}")
+    if len(read) != len(_READS) or not all(isinstance(one, dict) and "status" in one for one in read):
+        raise ValueError("it does not answer each of the requests, as Jolokia does")
+    statuses = {one["status"] for one, (mbean, _) in zip(read, _READS.values(), strict=True) if _is_kafkas(mbean)}
+    if statuses <= {403}:
+        raise ValueError("its policy (jolokia-access.xml) does not permit to read MBeans of Kafka: status 403")
+    if statuses <= {404}:
+        raise ValueError("it has no MBean of Kafka, so it is the agent of another process or of one that just started")
+    for (name, (mbean, attribute)), one in zip(_READS.items(), read, strict=True):
         if one["status"] == 404:  # the release has no such MBean
             continue
         if one["status"] != 200:
             seen.unreadable[name] = f"{mbean} has response status {one['status']}"
             continue
         # A pattern returns MBean → attribute → value.
-        beans = one["value"] if "*" in mbean else {mbean: {attribute: one["value"]}}
+        value = one.get("value")
+        if value is None:
+            seen.unreadable[name] = f"{mbean} has no value"
+            continue
+        beans = value if "*" in mbean else {mbean: {attribute: value}}
         for bean, attributes in beans.items():
             if attribute in attributes:
                 seen.read(name, our_labels(_properties(bean)), attributes[attribute])
     return seen.forget_unreadable()
+
+
+def _is_kafkas(mbean: str) -> bool:
+    return mbean.startswith("kafka.")
 
 
 def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:

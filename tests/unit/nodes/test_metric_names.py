@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import gzip
 import json
+import re
 import threading
 from collections.abc import Callable, Iterator
 from contextlib import suppress
@@ -241,6 +242,36 @@ def test_an_attribute_that_jolokia_cannot_read_is_unknown_alone(serve: Serve) ->
     seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
     assert (seen.release, seen.java_version) == (Release(3, 9, 1), None)
     assert seen.unreadable == ("jolokia: java: java.lang:type=Runtime has response status 500",)
+
+
+@pytest.mark.parametrize(
+    ("text", "says"),
+    [
+        ('{"status":403,"error":"HTTP method POST is not allowed"}', "status 403: HTTP method POST is not allowed"),
+        ("[1]", "does not answer each of the requests"),
+        (403, "its policy (jolokia-access.xml) does not permit"),
+        (404, "has no MBean of Kafka"),
+    ],
+)
+def test_what_jolokia_says_is_the_reason_and_not_what_python_says(serve: Serve, text: str | int, says: str) -> None:
+    if isinstance(text, int):
+        answers = [
+            {"status": 200, "value": "17"} if mbean.startswith("java") else {"status": text}
+            for mbean, _ in node_metrics._READS.values()
+        ]
+        text = json.dumps(answers)
+    node = serve(text)
+    with pytest.raises(TransientError, match=re.escape(says)):
+        NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
+
+
+@pytest.mark.parametrize("value", ["NaN", 10**400, None, "1e300"])
+def test_a_value_that_is_none_of_a_counter_is_unknown_alone(serve: Serve, value: object) -> None:
+    answers = {"offline_partitions": {"status": 200, "value": value}, "partitions": {"status": 200, "value": "7"}}
+    node = serve(json.dumps([answers.get(name, {"status": 404}) for name in node_metrics._READS]))
+    seen = NodeMetricsReader().read(replace(node, jolokia_url=node.prometheus_url, prometheus_url=None))
+    assert (seen.partition_count, "offline_partitions" in seen.counters) == (7, False)
+    assert [one.split(":")[1] for one in seen.unreadable] == [" offline_partitions"]
 
 
 def test_the_agent_of_another_node_is_refused(serve: Serve) -> None:
