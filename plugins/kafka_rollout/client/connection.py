@@ -41,7 +41,8 @@ _MOST_HEADER_BYTES = 1024  # correlation id and tagged fields, of which no relea
 _SETTINGS = "--command-config; in Airflow the cluster's Connection"
 # X509_V_ERR_* of OpenSSL, as in x509_vfy.h.
 _NOT_YET_VALID, _EXPIRED = 9, 10
-_OTHER_ISSUER, _OTHER_NAME = (2, 7, 18, 19, 20, 21), (62, 64)  # 7: of an issuer with the same name
+_NO_ROOT, _WEAK = 2, (66, 67, 68)
+_OTHER_ISSUER, _OTHER_NAME = (7, 18, 19, 20, 21), (62, 64)  # 7: of an issuer with the same name
 # Ends of the names of alerts of a listener with ssl.client.auth=required: without a certificate, and for one that it
 # does not trust. The beginnings differ between releases of OpenSSL.
 _NO_CERTIFICATE = ("ALERT_BAD_CERTIFICATE", "ALERT_CERTIFICATE_REQUIRED")
@@ -158,7 +159,7 @@ class NodeConnection:
         except ssl.SSLCertVerificationError as error:
             of_listener = error.verify_code in (_NOT_YET_VALID, _EXPIRED)  # no setting of this tool corrects that
             raise (RefusedError if of_listener else CredentialsError)(
-                f"The certificate of {self.who} is not trusted: {error.verify_message}.",
+                f"The certificate of {self.who} is not trusted: {error.verify_message.rstrip('.')}.",
                 remedy=_untrusted_remedy(error.verify_code),
             ) from None
         except _NO_ANSWER as error:
@@ -398,13 +399,26 @@ def ask_api_versions(exchange: Any) -> Any:
 def _untrusted_remedy(verify_code: int) -> str:
     """Return what to do about a certificate, by OpenSSL's X509_V_ERR code."""
     if verify_code == _EXPIRED:
-        return "Renew the certificate of the listener, and restart the node or reconfigure its keystore."
+        return (
+            "Renew the certificate of the listener, or the one of an authority that it sends with it, and restart the "
+            "node or reconfigure its keystore."
+        )
     if verify_code == _NOT_YET_VALID:
         return "Compare the clocks of this machine and of the machine that issued the certificate."
     if verify_code in _OTHER_NAME:
         return (
             "Use an address that the certificate names (subjectAltName), or renew the certificate with the name of the "
             "host."
+        )
+    if verify_code == _NO_ROOT:
+        return (
+            f"Add the certificate of the root to the CA file ({_SETTINGS}). The file has an authority that another one "
+            "issued: Java accepts it so, OpenSSL and librdkafka do not."
+        )
+    if verify_code in _WEAK:
+        return (
+            "Renew the certificate of the listener with a key of 2048 bits (RSA) and SHA-256, and restart the node or "
+            "reconfigure its keystore."
         )
     if verify_code in _OTHER_ISSUER:
         return f"Correct the CA file ({_SETTINGS}): it must have the certificate that issued this one."
@@ -415,6 +429,7 @@ def _tls_context(security: ClientSecurity) -> ssl.SSLContext:
     try:
         context = ssl.create_default_context(cafile=security.ca_location)
         context.check_hostname = security.check_hostname
+        context.verify_flags &= ~ssl.VERIFY_X509_PARTIAL_CHAIN  # as librdkafka, also from Python 3.13 on
         if security.certificate_location and security.key_location:
             password = security.key_password.get_secret_value() if security.key_password else _refuse_prompt
             context.load_cert_chain(security.certificate_location, security.key_location, password)

@@ -11,6 +11,10 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 
 import pytest
+from cryptography import x509
+from cryptography.hazmat.primitives import hashes, serialization
+from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.x509.oid import NameOID
 from kafka.protocol.metadata import ApiVersionsRequest
 
 from kafka_rollout.base.errors import RefusedError
@@ -63,7 +67,7 @@ def folder(tmp_path: Path) -> Path:
 @pytest.mark.parametrize(
     ("store", "ca", "remedy"),
     [
-        ("ended", "ca.pem", "Renew the certificate of the listener, and restart"),
+        ("ended", "ca.pem", "Renew the certificate of the listener, or the one"),
         ("elsewhere", "ca.pem", "Use an address that the certificate names (subjectAltName)"),
         ("node", "other/ca.pem", "Correct the CA file (--command-config; in Airflow the cluster's Connection)"),
     ],
@@ -77,6 +81,51 @@ def test_the_remedy_of_an_untrusted_certificate_names_its_cause(folder: Path, st
     assert refused.value.remedy.startswith(remedy)
     others = {"Renew the certificate", "Use an address", "Correct the CA file"}
     assert sum(other in refused.value.remedy for other in others) == 1
+
+
+def issued_by_intermediate(folder: Path, *, ends_in: datetime.timedelta) -> Path:
+    """Write a certificate for 90 days with that of the authority that issued it, which ends before."""
+    root, root_key = authority(folder)
+    key = ec.generate_private_key(ec.SECP256R1())
+    now = datetime.datetime.now(datetime.UTC)
+    name = x509.Name([x509.NameAttribute(NameOID.COMMON_NAME, "issuing")])
+    issuing = (
+        x509.CertificateBuilder()
+        .subject_name(name)
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(now - datetime.timedelta(days=7))
+        .not_valid_after(now + ends_in)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(root_key, hashes.SHA256())
+    )
+    (folder / "issuing.pem").write_bytes(issuing.public_bytes(serialization.Encoding.PEM))
+    certificate(folder, "leaf", (issuing, key))
+    store = folder / "leaf.store"
+    store.write_bytes(store.read_bytes() + issuing.public_bytes(serialization.Encoding.PEM))
+    return store
+
+
+def test_the_authority_in_the_chain_of_a_listener_ends_too(folder: Path) -> None:
+    now = datetime.datetime.now(datetime.UTC).timestamp()
+    with serving_tls(issued_by_intermediate(folder, ends_in=HOUR)) as address:
+        (found,) = read_certificates([address], timeout_s=10)
+    assert found.subject == "CN=issuing"
+    assert now < (found.ends_at or 0) < now + 3700
+    with serving_tls(issued_by_intermediate(folder, ends_in=200 * 24 * HOUR)) as address:
+        (found,) = read_certificates([address], timeout_s=10)
+    assert found.subject == "CN=leaf"
+
+
+def test_a_ca_file_without_the_root_has_a_remedy_that_is_right(folder: Path) -> None:
+    """Java's PKIX takes each entry of a truststore as an anchor; OpenSSL before Python 3.13 and librdkafka do not."""
+    security = ClientSecurity(protocol=SecurityProtocol.SSL, ca_location=str(folder / "issuing.pem"))
+    with serving_tls(issued_by_intermediate(folder, ends_in=HOUR)) as address:
+        connection = NodeConnection(address, "Node 1", security)
+        with pytest.raises(RefusedError, match="is not trusted") as refused:
+            connection.ask(ApiVersionsRequest(), timeout_s=10)
+    assert refused.value.remedy.startswith("Add the certificate of the root to the CA file")
 
 
 def test_the_end_of_a_certificate_is_read_although_nobody_trusts_it(folder: Path) -> None:
