@@ -13,7 +13,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime, _without_wrapper
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.facts import Release
 from tests.waiting import wait_until
@@ -83,6 +83,21 @@ def test_a_shell_that_stays_the_main_process_is_refused_with_the_way_out(start: 
             "Write `exec` before kafka-server-start.sh in ExecStart (`systemctl edit --full kafka`), and restart node "
             "kafka-1."
         )
+
+
+@pytest.mark.parametrize(
+    ("wrapper", "says"),
+    [
+        ("sh", "Write `exec` before"),
+        ("runuser", "Set User=kafka in the unit"),
+        ("docker", "does not manage Kafka in co"),
+    ],
+)
+def test_the_remedy_is_one_for_the_program_that_stays(wrapper: str, says: str) -> None:
+    service = ServiceSpec(host="h1")
+    node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+    assert _without_wrapper(wrapper, service, node).startswith(("The tool", says))
+    assert says in _without_wrapper(wrapper, service, node)
 
 
 def test_a_shell_that_became_kafka_is_the_process_of_the_unit(start: Start) -> None:

@@ -407,8 +407,7 @@ class SshServiceRuntime(HostCommands):
                 f"The main process of unit {service.unit} on host {service.host} is {unit.wrapper} (process "
                 f"{unit.pid}), and Kafka is a child of it. What the process of a unit reports is then that of "
                 f"{unit.wrapper}.",
-                remedy=f"Write `exec` before kafka-server-start.sh in ExecStart (`systemctl edit --full "
-                f"{service.unit}`), and restart node {node.name}.",
+                remedy=_without_wrapper(unit.wrapper, service, node),
             )
         link = done.out.rpartition("Link=")[2].strip()
         return unit, _release_in(service, link) if package is None else installed_release(link, self.identify)
@@ -560,6 +559,15 @@ class SshServiceRuntime(HostCommands):
                 return False
             self.sleep(_POLL_S)
         return True
+
+
+def _without_wrapper(wrapper: str, service: ServiceSpec, node: NodeSpec) -> str:
+    edit = f"(`systemctl edit --full {service.unit}`), and restart node {node.name}"
+    if wrapper in ("su", "sudo", "runuser", "setpriv"):
+        return f"Set User={service.user} in the unit, and let ExecStart begin with kafka-server-start.sh {edit}."
+    if wrapper in ("docker", "podman"):
+        return f"The tool does not manage Kafka in containers. Let ExecStart begin with kafka-server-start.sh {edit}."
+    return f"Write `exec` before kafka-server-start.sh in ExecStart {edit}."
 
 
 def _starts(node: NodeSpec) -> str:
