@@ -22,9 +22,14 @@ def named_directories(config: Mapping[str, str], key: str) -> tuple[str, ...]:
     return tuple(one_spelling(name) for name in names if name)
 
 
+def obeyed_keys(config: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the settings that name the directories: with log.dirs, Kafka ignores log.dir (KafkaConfig.logDirs)."""
+    return ("log.dirs" if config.get("log.dirs") else "log.dir", "metadata.log.dir")
+
+
 def data_directories(config: Mapping[str, str]) -> tuple[str, ...]:
-    """Return log.dirs, or log.dir without them (KafkaConfig.logDirs); none of a config provider."""
-    return named_directories(config, "log.dirs" if config.get("log.dirs") else "log.dir")
+    """Return log.dirs, or log.dir without them; none of a config provider."""
+    return named_directories(config, obeyed_keys(config)[0])
 
 
 def metadata_directory(config: Mapping[str, str]) -> str | None:

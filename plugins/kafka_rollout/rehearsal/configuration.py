@@ -10,7 +10,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.loopback import is_loopback
 from kafka_rollout.base.wording import few
 from kafka_rollout.model.configs import DynamicConfigs, literal_settings, with_inventory_values
-from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
+from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories, obeyed_keys
 from kafka_rollout.model.quorum_addresses import (
     QUORUM_BOOTSTRAP,
     QUORUM_VOTERS,
@@ -89,7 +89,7 @@ def rewrite_config(
             remedy="Upgrade without a rehearsal (--no-rehearse), or rehearse on a test cluster.",
         )
     kept, taken_out = _without_surroundings(config)
-    kept = {key: value for key, value in kept.items() if key not in _REPLACED}
+    kept = {key: value for key, value in kept.items() if key not in {*_REPLACED, *DIRECTORY_KEYS}}
     numbers = {key: int(value) for key, value in config.items() if value.strip().isdecimal()}
     fewer = {key: str(most) for key, most in _THREADS.items() if numbers.get(key, 0) > most}
     # Each fetch of a follower costs its leader time for all empty partitions (500 ms).
@@ -218,7 +218,7 @@ def _voters(config: Mapping[str, str], node: NodeSpec, copies: Mapping[int, str]
 
 def _directories(config: Mapping[str, str], node: NodeSpec, directories: Mapping[str, str]) -> dict[str, str]:
     lines = {}
-    for key in DIRECTORY_KEYS:
+    for key in obeyed_keys(config):
         if not config.get(key):
             continue
         paths = named_directories(config, key) or (config[key],)

@@ -68,6 +68,7 @@ def test_addresses_and_directories_are_those_of_the_sandbox() -> None:
     assert lines["inter.broker.listener.name"] == "INTERNAL"
     assert lines["controller.quorum.voters"] == "1@127.0.0.1:22001,2@127.0.0.1:22002,3@127.0.0.1:22003"
     assert (lines["log.dirs"], lines["metadata.log.dir"]) == ("/box/0,/box/1", "/box/2")
+    assert rewritten(log_dir="/var/kafka-logs") == lines, "Kafka ignores log.dir beside log.dirs"
 
 
 @pytest.mark.parametrize(

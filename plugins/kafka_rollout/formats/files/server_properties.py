@@ -16,6 +16,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
+from kafka_rollout.base.outside_text import MOST_INT32, parse_number
 from kafka_rollout.base.system.files import read_regular, reading
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity
@@ -52,6 +53,16 @@ def read_directory_id(directory: str | Path) -> bytes | None:
         return read_regular(Path(directory) / "meta.properties")
     except (OSError, UserError):
         return None
+
+
+def node_id_of(meta: Mapping[str, str]) -> int | None:
+    """Return the node id in meta.properties; None without one.
+
+    A cluster that was migrated from ZooKeeper keeps version 0, with broker.id, for ever (MetaPropertiesVersion.V0,
+    MetaPropertiesEnsemble.Copier).
+    """
+    key = "broker.id" if meta.get("version", "").strip() == "0" else "node.id"
+    return parse_number(meta.get(key, ""), MOST_INT32)
 
 
 def directory_formats(

@@ -20,7 +20,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
-from kafka_rollout.base.outside_text import MOST_INT32, parse_number
+from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.system.files import check_regular, open_below, open_regular, read_regular, reading
 from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, Epochs, parse_epochs
 from kafka_rollout.formats.codecs import crc32c
@@ -144,14 +144,13 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
         properties = server_properties.parse(read_regular(meta)) if meta.exists() else {}
         _check_names(log)
     found = properties.get("cluster.id")
-    node_id = properties.get("node.id", "")
     if cluster_id is not None and found != cluster_id:
         of = f"of cluster {found}" if found else f"of an unknown cluster, because {META} is missing next to it"
         raise UserError(
             f"The metadata log in {log} is {of}, not of cluster {cluster_id}.",
             remedy=f"Use a directory of cluster {cluster_id}.",
         )
-    return MetadataFolder(log=log, root=log.parent, cluster_id=found, node_id=parse_number(node_id, MOST_INT32))
+    return MetadataFolder(log=log, root=log.parent, cluster_id=found, node_id=server_properties.node_id_of(properties))
 
 
 def _check_names(log: Path) -> None:

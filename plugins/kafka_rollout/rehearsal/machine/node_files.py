@@ -27,7 +27,7 @@ from kafka_rollout.formats.log_files import CLEANED, SWAP
 from kafka_rollout.metadata_log.disk.folder import META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.host_state import BOOTSTRAP
-from kafka_rollout.model.log_directories import DIRECTORY_KEYS, named_directories
+from kafka_rollout.model.log_directories import log_directories, obeyed_keys
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
@@ -104,9 +104,10 @@ class NodeFiles:
         for path in self.directories.values():
             with reading(path):
                 meta = server_properties.parse(self.source.read(path, META))
-            if meta.get("node.id") != str(self.node.node_id):
+            if (node_id := server_properties.node_id_of(meta)) != self.node.node_id:
+                of = "an unknown node" if node_id is None else f"node {node_id}"
                 raise UserError(
-                    f"{path} belongs to node {meta.get('node.id')}, not to {self.node.name} ({self.node.node_id}).",
+                    f"{path} belongs to {of}, not to {self.node.name} ({self.node.node_id}).",
                     remedy="Name the directory of each node. Nothing was copied.",
                 )
             ids[meta.get("cluster.id", "")] = path
@@ -180,13 +181,12 @@ def node_files(
     source: FilesHere | HostFiles | None = None,
 ) -> NodeFiles:
     """Return the files of a node. `locate`: where a directory of the configuration is read; default: its path."""
-    if unknown := sorted(set(DIRECTORY_KEYS).intersection(unresolved_settings(config))):
+    if unknown := sorted(set(obeyed_keys(config)).intersection(unresolved_settings(config))):
         raise RefusedError(
             f"A config provider has {', '.join(unknown)} of {node.name}, so its directories are unknown.",
             remedy="Rehearse from a backup whose server.properties has the paths, or continue without a rehearsal.",
         )
-    keys = DIRECTORY_KEYS
-    paths = dict.fromkeys(path for key in keys for path in named_directories(config, key))
+    paths = log_directories(config)
     if not paths:
         raise UserError(
             f"The configuration of {node.name} contains no log.dirs.", remedy="Add log.dirs to its server.properties."

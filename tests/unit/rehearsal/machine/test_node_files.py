@@ -121,6 +121,23 @@ def test_the_directory_of_another_node_is_refused(tmp_path: Path) -> None:
         node_files(other, files.config).cluster_id()
 
 
+@pytest.mark.parametrize("directory_id", ["", "directory.id=uPXWQZbTSfqJMnzC6dpdpw\n"])
+def test_a_directory_that_was_migrated_from_zookeeper_keeps_its_broker_id(tmp_path: Path, directory_id: str) -> None:
+    files = make_node(tmp_path, 1)
+    (meta,) = tmp_path.rglob("meta.properties")
+    meta.write_text(f"broker.id=1\n{directory_id}version=0\ncluster.id=abc\n")
+    assert files.cluster_id() == "abc"
+    meta.write_text("broker.id=2\nversion=0\ncluster.id=abc\n")
+    with pytest.raises(UserError, match=r"belongs to node 2, not to node-1 \(1\)"):
+        files.cluster_id()
+
+
+def test_a_log_dir_that_kafka_ignores_is_not_copied(tmp_path: Path) -> None:
+    files = make_node(tmp_path, 1)
+    both = node_files(files.node, {**files.config, "log.dir": "/none/kafka-logs"})
+    assert both.directories == files.directories
+
+
 def test_a_missing_directory_is_one_sentence(tmp_path: Path) -> None:
     node = NodeSpec(node_id=1, name="node-1", roles=frozenset({Role.BROKER}))
     with pytest.raises(UserError, match="cannot be read: No such file or directory"):
