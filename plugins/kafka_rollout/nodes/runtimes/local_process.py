@@ -10,7 +10,7 @@ The home of a node (NodeSpec.directory) contains:
     configuration.json  the newest change of server.properties with a change of release
 
 Invariants:
-1. Which process is the node's is observed, never remembered: it is the Java process whose last argument is the
+1. Which process is the node's is observed, never only remembered: it is the Java process whose last argument is the
    node's server.properties. A start that was killed before it wrote its record is found, and its record caught up.
 2. start, stop and install hold the home's lock, so that of two starts at once one finds the other's process.
 3. Nothing is started or installed over a living process; only its id ends it.
@@ -423,19 +423,39 @@ def _lock(home: Path) -> Iterator[None]:
 
 def _all_nodes() -> Iterator[tuple[Path, psutil.Process]]:
     for process in psutil.process_iter():
-        with suppress(psutil.Error):  # it exited, is a zombie, or is not readable for this user
-            command = process.cmdline()
-            if len(command) > 2 and command[-2] == MAIN_CLASS:
-                yield Path(command[-1]), process
+        if (path := _properties_of(process)) is not None:
+            yield path, process
+
+
+def _properties_of(process: psutil.Process) -> Path | None:
+    """Return the server.properties of a node's process; None for any other process."""
+    with suppress(psutil.Error):  # it exited, is a zombie, or is not readable for this user
+        command = process.cmdline()
+        if len(command) > 2 and command[-2] == MAIN_CLASS:
+            return Path(command[-1])
+    return None
+
+
+# server.properties → process that was found last. A look at every process of the machine takes milliseconds.
+_found: dict[Path, psutil.Process] = {}
 
 
 def _find(home: Path) -> psutil.Process | None:
-    """Look twice: a `java` that is a wrapper script has no command line while it executes the real one."""
+    """Look at the process that was found last, then at every process of the machine.
+
+    The latter twice: a `java` that is a wrapper script has no command line while it executes the real one.
+    """
+    properties = home / "server.properties"
+    last = _found.get(properties)
+    if last is not None and last.is_running() and _properties_of(last) == properties:  # its id can be reused
+        return last
     for pause_s in (_EXEC_S, 0.0):
         for path, process in _all_nodes():
-            if path == home / "server.properties":
+            if path == properties:
+                _found[properties] = process
                 return process
         time.sleep(pause_s)
+    _found.pop(properties, None)
     return None
 
 

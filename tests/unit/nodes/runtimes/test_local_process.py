@@ -5,7 +5,11 @@ from __future__ import annotations
 import os
 import signal
 import stat
+import subprocess
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,6 +18,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 from kafka_rollout.nodes.runtimes import local_process
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
@@ -219,3 +224,46 @@ def test_server_properties_that_are_a_fifo_are_refused(runtime: LocalProcessRunt
     for ask in (runtime.config, lambda one: runtime.install(one, NEW)):
         with pytest.raises(UserError, match=r"server\.properties is a FIFO"):
             ask(node)
+
+
+@contextmanager
+def process_of(properties: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A process with the arguments of a node."""
+    code = "import time; print(flush=True); time.sleep(600)"
+    command = [sys.executable, "-c", code, MAIN_CLASS, str(properties)]
+    with subprocess.Popen(command, stdout=subprocess.PIPE) as started:
+        try:
+            assert started.stdout is not None
+            started.stdout.readline()
+            yield started
+        finally:
+            started.kill()
+
+
+def test_the_process_that_was_found_last_is_looked_at_before_every_process_of_the_machine(
+    runtime: LocalProcessRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (node,) = runtime.cluster.nodes
+    with process_of(tmp_path / "server.properties") as started:
+        assert runtime.process(node).pid == started.pid
+        with monkeypatch.context() as patch:
+            patch.setattr(psutil, "process_iter", _no_process_is_looked_at)
+            assert runtime.process(node).pid == started.pid
+    assert runtime.process(node).pid is None
+    with process_of(tmp_path / "server.properties") as next_one:
+        assert runtime.process(node).pid == next_one.pid != started.pid
+
+
+def test_a_process_that_executes_another_program_since_is_not_the_node_s(
+    runtime: LocalProcessRuntime, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also the next process with a reused id: what it executes is looked at each time."""
+    (node,) = runtime.cluster.nodes
+    with process_of(tmp_path / "server.properties") as started, process_of(tmp_path / "other.properties") as other:
+        assert runtime.process(node).pid == started.pid
+        monkeypatch.setitem(local_process._found, tmp_path / "server.properties", psutil.Process(other.pid))
+        assert runtime.process(node).pid == started.pid
+
+
+def _no_process_is_looked_at() -> Iterator[psutil.Process]:
+    raise AssertionError("it looks at every process")
