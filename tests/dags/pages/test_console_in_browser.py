@@ -347,8 +347,15 @@ def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
     page.evaluate("localStorage.removeItem('theme')")
 
 
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (390, "dark"),
+        (1400, "light"),
+        pytest.param(390, "light", marks=pytest.mark.full),
+        pytest.param(1400, "dark", marks=pytest.mark.full),
+    ],
+)
 def test_no_serious_accessibility_violation(site: Site, page: Page, theme: str, width: int) -> None:
     """By axe-core, with everything unfolded: colors, names, roles, order of headings, scrolled parts."""
     page.set_viewport_size({"width": width, "height": 900})

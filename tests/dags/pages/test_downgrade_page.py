@@ -182,8 +182,15 @@ def test_the_console_and_the_table_of_clusters_lead_to_it(site: Site, page: Page
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize("theme", ["light", "dark"])
-@pytest.mark.parametrize("width", [390, 1400])
+@pytest.mark.parametrize(
+    ("width", "theme"),
+    [
+        (390, "dark"),
+        (1400, "light"),
+        pytest.param(390, "light", marks=pytest.mark.full),
+        pytest.param(1400, "dark", marks=pytest.mark.full),
+    ],
+)
 def test_no_serious_accessibility_violation(site: Site, page: Page, tmp_path: Path, theme: str, width: int) -> None:
     """By axe-core, with everything unfolded."""
     page.set_viewport_size({"width": width, "height": 900})

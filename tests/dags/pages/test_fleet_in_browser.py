@@ -146,7 +146,15 @@ def test_a_viewer_sees_the_clusters_of_its_dags_only(
         page.goto("about:blank")
 
 
-@pytest.mark.parametrize(("width", "mode"), [(1700, "light"), (1700, "dark"), (390, "light"), (390, "dark")])
+@pytest.mark.parametrize(
+    ("width", "mode"),
+    [
+        (1700, "light"),
+        (390, "dark"),
+        pytest.param(390, "light", marks=pytest.mark.full),
+        pytest.param(1700, "dark", marks=pytest.mark.full),
+    ],
+)
 def test_every_width_and_color_shows_all_without_an_overflow(
     tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, width: int, mode: str
 ) -> None:
