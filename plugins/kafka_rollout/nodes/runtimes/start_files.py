@@ -30,7 +30,9 @@ _PATH = re.compile(r"(?:^|[=:,;\"'\s(])(?:file:)?(?://(?=/))?(/[^/\s,;:=\"'*)(}]
 _SECRET = re.compile(r"password|secret|credential|jaas|token|license|user\.info|\.key$", re.IGNORECASE)
 _OF_FILE = re.compile(r"(file|path|location|store)$", re.IGNORECASE)  # `…jmxremote.password.file` names a file
 _REFERENCE = re.compile(r"\$\{[^:}]+:(/[^:}]+)")
-_KEY_TAB = re.compile(r"keyTab\s*=\s*\"?(/[^\";\s]+)")
+_KEY_TAB = re.compile(r"keyTab\s*=\s*[\"']?(/[^\"';\s]+)")
+# A file among the options of an agent, below the folder in which the unit starts.
+_RELATIVE = re.compile(r"(?:^|[=:,])([\w.-][\w./-]*\.(?:ya?ml|xml|properties|conf|json))(?=[,;]|$)")
 
 
 def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iterator[tuple[StartFileKind, str]]:
@@ -51,6 +53,9 @@ def all_start_files(config: Mapping[str, str], arguments: Sequence[str]) -> Iter
                 agent, _, options = argument.removeprefix(prefix).partition("=")
                 yield StartFileKind.AGENT, agent
                 yield from ((StartFileKind.JVM, path) for path in paths_in(f"={options}"))
+                yield from ((StartFileKind.JVM, path) for path in _RELATIVE.findall(options))
+        if argument.startswith("@") and len(argument) > 1:  # a file with more arguments of java
+            yield StartFileKind.JVM, argument[1:]
     for option, value in pairwise(arguments):
         if option in _CLASSPATH:
             entries = (entry.removesuffix("*").rstrip("/") for entry in value.split(":"))

@@ -155,6 +155,8 @@ EXEC = "ExecStart={{ path=/x ; argv[]={} ; ignore_errors=no ; start_time=[n/a] ;
         ({}, "-javaagent:HOME/kafka/jmx/agent.jar=8080:HOME/kafka/jmx/rules.yml", [SWITCHED, SWITCHED]),
         ({}, "-javaagent:HOME/kafka/libs/agent.jar=8080:HOME/etc/rules.yml", [SWITCHED]),
         ({}, "-agentpath:HOME/kafka/profiler.so=start,file=x", [SWITCHED]),
+        ({}, "@HOME/kafka/jmx/jvm.options", [SWITCHED]),
+        ({"sasl.jaas.config": "x required keyTab='HOME/kafka/ssl/k.jks' a=b;"}, "", [SWITCHED]),
         ({}, "-Dcom.sun.management.jmxremote.password.file=HOME/kafka/config/jmx.password", [SWITCHED]),
         ({}, "-Djavax.net.ssl.trustStore=HOME/kafka/secrets/trust.jks", [SWITCHED]),
         ({}, "-Djavax.net.ssl.trustStorePassword=HOME/kafka/secrets/trust.jks", []),
@@ -181,6 +183,7 @@ def test_each_path_that_a_start_reads_is_followed_through_the_link(
     for name in (
         "jmx/agent.jar",
         "jmx/rules.yml",
+        "jmx/jvm.options",
         "libs/agent.jar",
         "profiler.so",
         "config/krb5.conf",
@@ -273,6 +276,10 @@ def test_what_the_unit_names_is_read_too(host: Host) -> None:
     found = host.findings(host.read({}, *CONFIGURATION.split(), unit=unit))
     assert shown(found) == [SWITCHED, SWITCHED]
     assert ["program of the unit" in one.subject or "environment" in one.subject for one in found] == [True, True]
+    host.write(f"kafka_2.13-{OLD}/jmx/a.jar")
+    host.write(f"kafka_2.13-{OLD}/jmx/c.yml")
+    agent = host.read({}, "-javaagent:jmx/a.jar=7071:jmx/c.yml", unit="WorkingDirectory=HOME/kafka\n")
+    assert shown(host.findings(agent)) == [SWITCHED, SWITCHED]
     relative = host.read({}, "kafka.Kafka", "config/server.properties", unit="WorkingDirectory=HOME/kafka\n")
     assert shown(host.findings(relative)) == [SWITCHED]
     options = ("-javaagent:HOME/kafka/jmx.jar", "-Dlog4j2.configurationFile=HOME/kafka/bin/../config/x.yaml")
