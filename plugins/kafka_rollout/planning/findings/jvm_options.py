@@ -27,7 +27,8 @@ JVM_OPTION_LOST = FindingCode(
 JVM_OPTION_GONE = FindingCode(
     "JVM-OPTION-GONE",
     (BLOCKER, WARNING),
-    "A process has an option that neither the unit's environment nor a start script has any more. A blocker as before.",
+    "A process has an option that neither the unit's environment nor a start script has any more. A blocker as before, "
+    "unless the run only restarts the node.",
 )
 JVM_OPTION_UNKNOWN = FindingCode(
     "JVM-OPTION-UNKNOWN",
@@ -53,6 +54,7 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
     if service is None:
         return
     gone: dict[str, LostOption] = {}
+    restarts = bool(releases) and all(_is_installed(host, release) for release in releases)
     for release in (*releases,) or (None,):
         options = host.options.get(release, NextOptions())
         gone |= {one.option: one for one in options.gone}
@@ -78,9 +80,14 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 f"node {node.node_id}, {'needed' if is_needed else 'other'} options",
                 f"The process of node {node.node_id} on host {host.name} has {names}. Neither the environment of "
                 f"{service.unit} nor a start script has it any more, so the next start will not.",
-                f"Write the options into {_unit(service)}. Or, if the node does not need them, restart it "
-                "(kafka-rollout restart, or `systemctl restart`), and check it. Then plan again.",
-                severity=BLOCKER if is_needed else WARNING,
+                f"Write the options into {_unit(service)}. "
+                + (
+                    "Or approve with the plan that the restart removes them."
+                    if restarts
+                    else "Or, if the node does not need them, restart it (kafka-rollout restart, or `systemctl "
+                    "restart`), and check it. Then plan again."
+                ),
+                severity=BLOCKER if is_needed and not restarts else WARNING,
             )
 
 
@@ -117,6 +124,13 @@ def _lost(
         remedy,
         severity=BLOCKER if is_needed and is_certain else WARNING,
     )
+
+
+def _is_installed(host: HostState, release: Release) -> bool:
+    """Return whether a start on the release is one of what is installed now."""
+    if host.link is not None:
+        return release in host.link.after and not host.link.moves(release)
+    return release in host.releases and release not in host.brought
 
 
 def _is_needed(lost: LostOption, service: ServiceSpec) -> bool:
