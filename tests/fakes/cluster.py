@@ -40,6 +40,7 @@ from kafka_rollout.model.state import (
     TransactionState,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
+from kafka_rollout.model.unclean_elections import unclean_elections
 from kafka_rollout.rehearsal.result import RehearsalResult
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, VersionRange
@@ -210,7 +211,7 @@ class FakeCluster:
         self.known_epochs: dict[int, int] = {}  # in a node's quorum-state; 4 for the others
         self.stored_leaders: dict[int, int] = {}  # in a node's quorum-state; -1 for the others
         self.written_to_old_logs = False  # a leader with an old log was elected after the snapshot was written
-        self.violations: list[str] = []  # of Raft and of the brokers' high watermarks
+        self.violations: list[str] = []  # of Raft and of the brokers' high watermarks, and unclean elections
         self.free_bytes: dict[int, int] = {}  # of the file systems of metadata logs; much for the others
         self.unseen: set[int] = set()  # nodes whose files the runtime does not see
         self.hosts: dict[int, HostState] = {}
@@ -280,6 +281,11 @@ class FakeCluster:
     def set_default(self, name: str, value: str) -> None:
         all_brokers = {**self.dynamic_configs.all_brokers, name: value}
         self.dynamic_configs = replace(self.dynamic_configs, all_brokers=all_brokers)
+
+    def set_topic(self, topic: str, name: str, value: str) -> None:
+        topics = self.dynamic_configs.topics
+        own = {**topics.get(topic, {}), name: value}
+        self.dynamic_configs = replace(self.dynamic_configs, topics={**topics, topic: own})
 
     def raise_elr(self) -> None:
         """What a controller does with a request that contains this feature (maybeGenerateElrSafetyRecords)."""
@@ -403,10 +409,22 @@ class FakeCluster:
         for name, partition in self.topics.items():
             if node_id not in partition.replicas:
                 continue
+            if partition.leader == -1 and node_id not in partition.isr:
+                if not self.elects_unclean(partition.topic):
+                    continue
+                self.violations.append(f"{name}: node {node_id} was elected, and only {partition.isr} were in sync")
+                partition = replace(partition, isr=(node_id,))  # noqa: PLW2901 - the new leader is its whole ISR
             isr = partition.isr if node_id in partition.isr else (*partition.isr, node_id)
             self.topics[name] = replace(
                 partition, isr=isr, leader=node_id if partition.leader == -1 else partition.leader
             )
+
+    def elects_unclean(self, topic: str) -> bool:
+        """unclean.leader.election.enable of a topic, or of a controller."""
+        elections = unclean_elections(
+            self.spec, self.dynamic_configs, {node_id: node.config for node_id, node in self.nodes.items()}
+        )
+        return bool(elections.of(topic))
 
     def lose_power(self, node_id: int) -> None:
         self.nodes[node_id].running = None

@@ -13,6 +13,7 @@ from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, W
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.metadata_scan import MetadataScan, RemedyFacts, ReplayFailure
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
+from kafka_rollout.metadata_log.start_order import LoggedPartition, LoggedPartitions
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
@@ -71,6 +72,25 @@ class FakeMetadataLogs:
         if self._cluster.registrations is None:
             raise RefusedError(f"The metadata log of node {node.node_id} cannot be read.", remedy="Grant the right.")
         return replace(self._cluster.registrations, brokers=self._cluster.registered)
+
+    def partitions(self, node: NodeSpec, *, cluster_id: str) -> LoggedPartitions:
+        """A round passes before. A node that runs has fetched the log."""
+        world = self._cluster
+        if node.node_id in world.unreachable:
+            raise TransientError(f"The host of node {node.node_id} cannot be reached.")
+        world.advance()
+        return LoggedPartitions(
+            partitions=tuple(
+                LoggedPartition(topic=one.topic, partition=one.partition, replicas=one.replicas, isr=one.isr)
+                for one in world.topics.values()
+            ),
+            unfenced=frozenset(
+                one.node_id
+                for one in world.spec.brokers
+                if world.runs(one.node_id) and not world.nodes[one.node_id].behind
+            ),
+            dynamic=world.dynamic_configs,
+        )
 
     def scan(
         self, node: NodeSpec, release: Release, *, cluster_id: str, settings: Mapping[str, str] | None = None

@@ -36,6 +36,7 @@ from kafka_rollout.lowering.lowered_snapshot import (
     silent_hosts,
     write_once,
 )
+from kafka_rollout.lowering.ordered_start import start_in_order
 from kafka_rollout.metadata_log.log_choice import (
     ChosenLog,
     UnreadableLogError,
@@ -146,7 +147,8 @@ def _stop_round(run: Run, release_step: ReleaseStep, round_: Sequence[NodeSpec],
             stop_node(NodeRun(run, release_step, node), deadline_s=deadline_s, force=force)
         return True
 
-    acted = on_each(stop, round_)
+    # All at the same time: a broker that is asked later acknowledges records that the others no longer get.
+    acted = on_each(stop, round_, most=len(round_))
     for node_id, error in acted.failed.items():
         if not (isinstance(error, TransientError) and node_id in done):
             raise error
@@ -248,7 +250,7 @@ def start_controllers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tu
         _refuse_not_installed(run.ports)
         if any(node.is_broker for node in run.cluster.controllers):
             _pass_no_return(run.ports)
-        started = _start(run, release_step, run.cluster.controllers)
+        started = _start(run, release_step, _with_snapshot(run.ports, run.cluster.controllers))
         unserved_at = _wait_for_quorum(run, ready_within_s)
         for node in _left_behind(run):
             sentence = f"The quorum continues without controller {node.node_id}, whose log was missing: "
@@ -278,9 +280,17 @@ def start_brokers(run: Run, *, ready_within_s: float = READY_WITHIN_S) -> tuple[
         _refuse_not_installed(run.ports)
         _wait_for_quorum(run, ready_within_s)
         _pass_no_return(run.ports)
-        started = _start(run, release_step, run.cluster.brokers_alone)
+        started: list[int] = []
+        late = start_in_order(
+            run,
+            _with_snapshot(run.ports, run.cluster.brokers_alone),
+            lambda ready: started.extend(_start(run, release_step, ready)),
+            within_s=ready_within_s,
+        )
+        for error in late.values():
+            raise error
         watch_service(run.ports, ready_within_s)
-    return started
+    return tuple(started)
 
 
 def _begin(run: Run, what: str) -> tuple[Run, ReleaseStep]:
@@ -315,9 +325,9 @@ def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
 
 
 def _start(run: Run, release_step: ReleaseStep, chosen: Sequence[NodeSpec]) -> tuple[int, ...]:
-    """Start the nodes that have the snapshot; one whose host does not respond is left out, and its gate waits."""
+    """Start nodes that have the snapshot; one whose host does not respond is left out, and its gate waits."""
     acted = []
-    for node in _with_snapshot(run.ports, chosen):
+    for node in chosen:
         try:
             process = run.ports.runtime.process(node)
             if process.pid is not None:
@@ -474,14 +484,18 @@ def undo_offline(run: Run) -> tuple[int, ...]:
             return ()
         if not is_undoing(run.history.events()):
             _begin_undo(run, release_step)
-        failed = dict(on_each(lambda node: _restore_node(run, node), run.cluster.nodes).failed)
+        failed: dict[int, RolloutError] = dict(on_each(lambda node: _restore_node(run, node), run.cluster.nodes).failed)
         if any(run.cluster.node(node_id).is_controller for node_id in failed):
             failed |= _raise_epochs(run, failed)
-        for group in (run.cluster.controllers, run.cluster.brokers_alone):  # controllers first
-            left = [node for node in group if node.node_id not in failed]
-            failed |= on_each(
-                lambda node: _start_on_source(NodeRun(run, release_step, node)), left, in_turn=host_of
-            ).failed
+
+        def start(ready: Sequence[NodeSpec]) -> None:
+            failed.update(
+                on_each(lambda node: _start_on_source(NodeRun(run, release_step, node)), ready, in_turn=host_of).failed
+            )
+
+        start([node for node in run.cluster.controllers if node.node_id not in failed])
+        brokers = [node for node in run.cluster.brokers_alone if node.node_id not in failed]
+        failed |= start_in_order(run, brokers, start, within_s=READY_WITHIN_S)
         restored = sorted(restored_nodes(run.history.events()))
         if failed:
             _raise_for(failed, release_step)

@@ -123,7 +123,7 @@ _Item = TypeVar("_Item")
 Around = Callable[[str, Mapping[str, object]], AbstractContextManager[None]]
 
 # Nodes are queried in parallel, because most of the time is waiting for responses.
-_ASKED_AT_ONCE = 8
+ASKED_AT_ONCE = 8
 _ASKED_FOR_APPLIED = 3
 _READ_FROM = 2  # the second responds if the first is overloaded
 _CHECKS = count()
@@ -420,7 +420,7 @@ def _ask(question: Callable[[], _T], otherwise: _T, unanswered: list[str]) -> _T
 Result = TypeVar("Result")
 
 
-def at_once(act: Callable[[_Item], _T], items: Iterable[_Item], *, most: int = _ASKED_AT_ONCE) -> list[_T]:
+def at_once(act: Callable[[_Item], _T], items: Iterable[_Item], *, most: int = ASKED_AT_ONCE) -> list[_T]:
     """Act on some items in parallel, at most `most` at a time; return the results. Raise the first error at the end."""
     with ThreadPoolExecutor(max_workers=most, thread_name_prefix="steps") as pool:
         return list(pool.map(act, items))

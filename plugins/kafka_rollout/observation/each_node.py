@@ -8,7 +8,7 @@ from typing import Generic, TypeVar
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import at_once
+from kafka_rollout.observation.cluster_ports import ASKED_AT_ONCE, at_once
 
 T = TypeVar("T")
 
@@ -31,11 +31,12 @@ def on_each(
     chosen: Sequence[NodeSpec],
     *,
     in_turn: Callable[[NodeSpec], Hashable] = lambda node: node.node_id,
+    most: int = ASKED_AT_ONCE,
 ) -> OnEach[T]:
     """Act on some nodes in parallel, each on its own: an error of one does not stop the others.
 
-    Nodes with the same `in_turn` are acted on one after the other. An error of another class than RolloutError is
-    raised when all are done.
+    Nodes with the same `in_turn` are acted on one after the other. `most`: at a time. An error of another class than
+    RolloutError is raised when all are done.
     """
     done: dict[int, T] = {}
     failed: dict[int, RolloutError] = {}
@@ -51,5 +52,5 @@ def on_each(
             except RolloutError as error:
                 failed[node.node_id] = error
 
-    at_once(one_after_the_other, turns.values())
+    at_once(one_after_the_other, turns.values(), most=max(1, most))
     return OnEach(done=dict(sorted(done.items())), failed=dict(sorted(failed.items())))

@@ -20,6 +20,7 @@ from kafka_rollout.metadata_log.log_choice import NodeLog, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.metadata_scan import MetadataScan
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
+from kafka_rollout.metadata_log.start_order import LoggedPartitions
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
@@ -327,6 +328,10 @@ class MetadataLogQueries(Protocol):
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
         """Registered levels of brokers and controllers, and the state of a ZooKeeper migration. Reads a copy; the node
         can run."""
+
+    def partitions(self, node: NodeSpec, *, cluster_id: str) -> LoggedPartitions:
+        """The partitions with their in-sync replicas, and the brokers that are unfenced. Reads a copy; the node can
+        run."""
 
     def node_log(self, node: NodeSpec, *, cluster_id: str) -> NodeLog:
         """The end of a stopped node's log, and its quorum state. Only reads. Raises UnreadableLogError for a missing or

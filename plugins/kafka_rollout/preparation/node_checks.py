@@ -25,6 +25,7 @@ from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
@@ -74,7 +75,6 @@ from kafka_rollout.planning.findings.not_observable import not_observable, unres
 from kafka_rollout.planning.findings.start_paths import START_PATH_CODES
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import (
-    ENABLE,
     UNCLEAN_CHECK,
     unclean_election_findings,
     unknown_unclean_elections,
@@ -419,13 +419,12 @@ def _check_unclean_elections(
 ) -> Checked:
     if not run.plan.path[1:]:
         return UNCLEAN_CHECK.ran(unless=NO_RESTART)
-    observed = run.cluster, run.ports.catalogue, run.plan.path, partitions
-    configs = planned[run.plan.path[-1]]
     if any(partition.leader < 0 for partition in partitions):
         dynamic = _with_controllers(run.ports, dynamic, ENABLE)
+    elections = unclean_elections(run.cluster, dynamic, planned[run.plan.path[-1]])
+    observed = run.ports.catalogue, run.plan.path, partitions, elections
     return UNCLEAN_CHECK.ran(
-        unclean_election_findings(*observed, dynamic=dynamic, configs=configs),
-        unknown=unknown("controllers", unknown_unclean_elections(*observed, dynamic=dynamic, configs=configs)),
+        unclean_election_findings(*observed), unknown=unknown("controllers", unknown_unclean_elections(*observed))
     )
 
 

@@ -18,6 +18,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision, has
 from kafka_rollout.run.step_events import OfflineUndone
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import gate_of
+from tests.unit.lowering.conftest import stop_in_turn
 from tests.unit.lowering.test_offline import (
     FORWARD,
     RELEASE_STEP,
@@ -47,6 +48,13 @@ def started_at_boot(world: FakeCluster, ports: ClusterPorts) -> Plan:
     return plan
 
 
+@pytest.fixture
+def broker_11_is_in_sync(world: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It stops last, so the partitions have a leader without the other brokers."""
+    stop_in_turn(world, monkeypatch, 13, 12, 11)
+
+
+@pytest.mark.usefixtures("broker_11_is_in_sync")
 @pytest.mark.parametrize("lost", LOST)
 @pytest.mark.parametrize("after", range(1, 6))
 @pytest.mark.parametrize("unit_starts", [False, True], ids=["", "unit starts at the boot"])

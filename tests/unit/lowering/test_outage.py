@@ -25,6 +25,7 @@ from kafka_rollout.run.view import RunView
 from tests.fakes.cluster import COMBINED, R431, FakeCluster
 from tests.fakes.ports import fake_ports, gate_of
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.unit.lowering.conftest import stop_in_turn
 from tests.unit.lowering.test_offline import FORWARD, RELEASE_STEP, approved, go, take_back
 
 SOON = GatePolicy(checks=1, interval_s=1, timeout_s=60)
@@ -124,7 +125,10 @@ def test_killed_before_anybody_looked_the_gate_sees_it_and_the_bounds_say_that_n
     assert kinds(ports).count("offline-served") == 1
 
 
-def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(world: FakeCluster, ports: ClusterPorts) -> None:
+def test_a_node_that_is_lost_is_not_waited_for_and_the_outage_goes_on(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    stop_in_turn(world, monkeypatch, 13, 12, 11)
     plan = approved(ports)
     go(ports, plan, FORWARD[:6])
     world.cannot_start = {(13, plan.target)}
@@ -151,6 +155,7 @@ def test_where_every_broker_is_a_controller_too_its_end_is_seen_by_the_step_that
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     world = FakeCluster(R431, spec=COMBINED, catch_up_rounds=0)
+    stop_in_turn(world, monkeypatch, *sorted(world.nodes, reverse=True))
     ports = fake_ports(world, tmp_path)
     plan = approved(ports)
     go(ports, plan, FORWARD[:5])

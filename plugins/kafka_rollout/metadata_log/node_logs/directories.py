@@ -9,10 +9,8 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.formats.messages import decode
 from kafka_rollout.metadata_log.changes.install import (
     install,
     is_installed,
@@ -24,7 +22,7 @@ from kafka_rollout.metadata_log.changes.install import (
 )
 from kafka_rollout.metadata_log.changes.places import Place, Places
 from kafka_rollout.metadata_log.changes.trimmer import trim
-from kafka_rollout.metadata_log.classes.known_releases import known_releases, metadata_schemas
+from kafka_rollout.metadata_log.classes.known_releases import known_releases
 from kafka_rollout.metadata_log.classes.scanner import scan_metadata_log
 from kafka_rollout.metadata_log.classes.snapshot import (
     FIRST_SNAPSHOT_WRITER,
@@ -33,25 +31,17 @@ from kafka_rollout.metadata_log.classes.snapshot import (
     prepared_snapshot,
     write_snapshot,
 )
-from kafka_rollout.metadata_log.disk.folder import MetadataFolder, MetadataRecord, node_log, read_start
+from kafka_rollout.metadata_log.disk.folder import MetadataFolder, node_log
 from kafka_rollout.metadata_log.log_choice import NodeLog, UnreadableLogError, WrittenSnapshot
 from kafka_rollout.metadata_log.losses import LossReport
 from kafka_rollout.metadata_log.metadata_scan import MetadataScan
-from kafka_rollout.metadata_log.record_types import MetadataRegistrations, RecordType
+from kafka_rollout.metadata_log.node_logs.newest_metadata import read_partitions, read_registrations
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
+from kafka_rollout.metadata_log.start_order import LoggedPartitions
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.releases.facts import Release, VersionRange
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
-
-_REGISTRATIONS = frozenset(
-    {
-        RecordType.REGISTER_BROKER,
-        RecordType.UNREGISTER_BROKER,
-        RecordType.ZK_MIGRATION_STATE,
-        RecordType.REGISTER_CONTROLLER,
-        RecordType.UNREGISTER_CONTROLLER,
-    }
-)
 
 
 @dataclass(frozen=True, slots=True)
@@ -94,6 +84,10 @@ class DirectoryMetadataLogs:
     def registrations(self, node: NodeSpec, *, cluster_id: str) -> MetadataRegistrations:
         with self.places.copy(node) as place:
             return read_registrations(place.folder(cluster_id), self.cache)
+
+    def partitions(self, node: NodeSpec, *, cluster_id: str) -> LoggedPartitions:
+        with self.places.copy(node) as place:
+            return read_partitions(place.folder(cluster_id), self.cache)
 
     def trim(self, node: NodeSpec, *, release: Release, cluster_id: str) -> TrimResult:
         with self.places.in_place(node) as place:
@@ -246,60 +240,3 @@ def _folder_in(place: Place, cluster_id: str) -> MetadataFolder:
     except UserError as error:
         raise UnreadableLogError(error.sentence, remedy=error.remedy) from error
     return place.folder(cluster_id)
-
-
-def read_registrations(folder: MetadataFolder, cache: ReleaseCache) -> MetadataRegistrations:
-    """Read the newest snapshot and the log after it, by the definitions of the newest release of the catalogue.
-
-    Raises UserError for a record that it does not define.
-    """
-    folders = cache.catalogue_folders
-    schemas = metadata_schemas(known_releases(*folders)[-1], *folders)
-    brokers: dict[int, dict[str, VersionRange]] = {}
-    controllers: dict[int, dict[str, VersionRange]] = {}
-    migrating: set[int] = set()
-    zk_migration = 0
-    newest = folder.checkpoints[-1] if folder.checkpoints else None
-    for batch, _ in read_start(folder, newest):
-        for record in batch.records if not batch.is_control else ():
-            if record.type not in _REGISTRATIONS:
-                continue
-            value = _decode(record, schemas, folder)
-            match record.type:
-                case RecordType.REGISTER_BROKER:
-                    (migrating.add if value.get("isMigratingZkBroker") else migrating.discard)(value["brokerId"])
-                    brokers[value["brokerId"]] = _ranges(value)
-                case RecordType.UNREGISTER_BROKER:
-                    migrating.discard(value["brokerId"])
-                    brokers.pop(value["brokerId"], None)
-                case RecordType.ZK_MIGRATION_STATE:
-                    zk_migration = value["zkMigrationState"]
-                case RecordType.REGISTER_CONTROLLER:
-                    controllers[value["controllerId"]] = _ranges(value)
-                case RecordType.UNREGISTER_CONTROLLER:
-                    controllers.pop(value["controllerId"], None)
-    return MetadataRegistrations(
-        brokers=brokers,
-        controllers=controllers,
-        migrating_brokers=frozenset(migrating),
-        zk_migration=zk_migration,
-    )
-
-
-def _ranges(registration: dict[str, Any]) -> dict[str, VersionRange]:
-    return {
-        one["name"]: VersionRange(one["minSupportedVersion"], one["maxSupportedVersion"])
-        for one in registration["features"]
-    }
-
-
-def _decode(record: MetadataRecord, schemas: Any, folder: MetadataFolder) -> dict[str, Any]:
-    schema = schemas.get(record.type)
-    if schema is None or record.version not in schema.valid_versions:
-        raise UserError(
-            f"{folder.log} has a record of type {record.type}, version {record.version}, which no release of the "
-            "catalogue defines.",
-            remedy="Add the running release with `kafka-rollout-derive add`.",
-        )
-    value: dict[str, Any] = decode(schema.layout(record.version), record.value, record.body_at).value
-    return value

@@ -12,12 +12,10 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
-from kafka_rollout.model.configs import DynamicConfigs, is_reference
 from kafka_rollout.model.state import PartitionState
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.unclean_elections import ENABLE, UncleanElections
 from kafka_rollout.releases.facts import Catalogue, Release
 
-ENABLE = "unclean.leader.election.enable"
 INTERVAL = "unclean.leader.election.interval.ms"
 UNCLEAN_ELECTION = FindingCode(
     "UNCLEAN-ELECTION",
@@ -37,26 +35,17 @@ UNCLEAN_CHECK = Check(
 
 
 def unclean_election_findings(
-    cluster: ClusterSpec,
     catalogue: Catalogue,
     path: Sequence[Release],
     partitions: Sequence[PartitionState],
-    *,
-    dynamic: DynamicConfigs,
-    configs: Mapping[int, Mapping[str, str]],
+    elections: UncleanElections,
 ) -> Iterator[Finding]:
-    """Yield a finding for each topic. `path`: of the plan, the running release first. `configs`: of the last release.
-
-    `dynamic.brokers` has the values of controllers too. A topic without an own value has that of the active controller,
-    which each controller can be: its own dynamic value, else that of all brokers, else that of its file
-    (ConfigurationControlManager.uncleanLeaderElectionEnabledForTopic, KafkaConfigSchema.resolveEffectiveTopicConfig).
-    """
+    """Yield a finding for each topic. `path`: of the plan, the running release first."""
     electing = _electing(catalogue, path)
     if not electing:
         return
-    default = "true" if "true" in _of_controllers(cluster, dynamic, configs).values() else "false"
     for topic, leaderless in sorted(_leaderless(partitions).items()):
-        if _value(dynamic.topics.get(topic, {}), default) == "true":
+        if elections.of(topic):
             numbers = few(one.partition for one in leaderless)
             yield UNCLEAN_ELECTION.found(
                 f"topic {topic}",
@@ -68,24 +57,24 @@ def unclean_election_findings(
 
 
 def unknown_unclean_elections(
-    cluster: ClusterSpec,
     catalogue: Catalogue,
     path: Sequence[Release],
     partitions: Sequence[PartitionState],
-    *,
-    dynamic: DynamicConfigs,
-    configs: Mapping[int, Mapping[str, str]],
+    elections: UncleanElections,
 ) -> str:
     """Return for which topics the value is unknown, as a sentence: the file of a controller decides and is not known.
 
     Arguments as for `unclean_election_findings`.
     """
-    values = _of_controllers(cluster, dynamic, configs)
-    unread = [node_id for node_id, value in values.items() if value is None]
-    topics = [topic for topic in sorted(_leaderless(partitions)) if ENABLE not in dynamic.topics.get(topic, {})]
-    if not _electing(catalogue, path) or not unread or not topics or "true" in values.values():
+    topics = [topic for topic in sorted(_leaderless(partitions)) if elections.of(topic) is None]
+    if not _electing(catalogue, path) or not topics:
         return ""
-    return f"{ENABLE} of {nodes(unread)} is unknown. Partitions of {few(topics)} have no leader."
+    return f"{_unknown_values(elections)} Partitions of {few(topics)} have no leader."
+
+
+def _unknown_values(elections: UncleanElections) -> str:
+    unread = [node_id for node_id, value in elections.controllers.items() if value is None]
+    return f"{ENABLE} of {nodes(unread)} is unknown."
 
 
 def _electing(catalogue: Catalogue, path: Sequence[Release]) -> list[Release]:
@@ -99,19 +88,3 @@ def _leaderless(partitions: Sequence[PartitionState]) -> Mapping[str, list[Parti
         if partition.leader < 0 and partition.is_missing_replicas:
             topics[partition.topic].append(partition)
     return topics
-
-
-def _of_controllers(
-    cluster: ClusterSpec, dynamic: DynamicConfigs, configs: Mapping[int, Mapping[str, str]]
-) -> dict[int, str | None]:
-    """Return controller → `true` or `false`; None if its file decides, and is unknown."""
-    values: dict[int, str | None] = {}
-    for node in cluster.controllers:
-        found = {**configs.get(node.node_id, {}), **dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})}
-        is_known = ENABLE in found or node.node_id in configs
-        values[node.node_id] = _value(found) if is_known and not is_reference(found.get(ENABLE, "")) else None
-    return values
-
-
-def _value(config: Mapping[str, str], default: str = "false") -> str:
-    return "true" if config.get(ENABLE, default).strip().lower() == "true" else "false"

@@ -21,7 +21,7 @@ from kafka_rollout.metadata_log.disk.folder import (
     open_folder,
     read_log,
 )
-from kafka_rollout.metadata_log.node_logs.directories import read_registrations
+from kafka_rollout.metadata_log.node_logs.newest_metadata import read_registrations
 from kafka_rollout.metadata_log.record_types import RecordType
 from kafka_rollout.releases.facts import Release, VersionRange
 from kafka_rollout.releases.jars.cache import ReleaseCache

@@ -7,8 +7,8 @@ import pytest
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.state import PartitionState
+from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
 from kafka_rollout.planning.findings.unclean_elections import (
-    ENABLE,
     unclean_election_findings,
     unknown_unclean_elections,
 )
@@ -32,7 +32,8 @@ def found(
 ) -> list[Finding]:
     shown = partitions or (LEADERLESS, partition("fine", 0, [4, 5, 6]))
     read = {node.node_id: {} for node in SEPARATE.nodes} | (configs or {})
-    return list(unclean_election_findings(SEPARATE, CATALOGUE, path, shown, dynamic=dynamic, configs=read))
+    elections = unclean_elections(SEPARATE, dynamic, read)
+    return list(unclean_election_findings(CATALOGUE, path, shown, elections))
 
 
 @pytest.mark.parametrize(
@@ -95,7 +96,7 @@ def test_a_file_of_a_controller_that_decides_and_is_unknown_makes_the_check_unkn
     dynamic: DynamicConfigs, configs: dict[int, dict[str, str]], is_known: bool
 ) -> None:
     def unknown(*partitions: PartitionState, path: tuple[Release, ...] = (R372, R431)) -> str:
-        return unknown_unclean_elections(SEPARATE, CATALOGUE, path, partitions, dynamic=dynamic, configs=configs)
+        return unknown_unclean_elections(CATALOGUE, path, partitions, unclean_elections(SEPARATE, dynamic, configs))
 
     assert (unknown(LEADERLESS) == "") is is_known
     assert unknown(partition("fine", 0, [4, 5, 6])) == ""

@@ -1,0 +1,130 @@
+"""Starts stopped brokers in the order of `metadata_log/start_order.py`, by the log of the active controller.
+
+Each start of several brokers while no other in-sync replica serves must pass here. Only brokers of topics with
+unclean.leader.election.enable=true wait for each other.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.metadata_log.start_order import LoggedPartition, find_partitions_at_risk, find_waiting
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
+from kafka_rollout.observation.cluster_ports import ReadPorts, at_once, until
+from kafka_rollout.observation.run import Run
+
+_CHECK_S = 2.0
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Seen:
+    """What the active controller knows of the brokers that serve."""
+
+    serving: frozenset[int]
+    waiting: Mapping[int, Sequence[LoggedPartition]]
+    """Broker → the partitions for which it must not start yet."""
+    unknown: str = ""
+    """Why this is not known."""
+
+
+def start_in_order(
+    run: Run, brokers: Sequence[NodeSpec], start: Callable[[Sequence[NodeSpec]], None], *, within_s: float
+) -> Mapping[int, TransientError]:
+    """Start the brokers; each before which others must serve waits for them, at most `within_s` seconds.
+
+    `start`: starts some brokers that have no process; it raises nothing for a host that does not respond. Returns
+    broker → why it was not started.
+    """
+    left = {node.node_id: node for node in brokers}
+    up: set[int] = set()
+    for node in brokers:
+        with suppress(TransientError):  # then `start` leaves it out
+            if run.ports.runtime.process(node).pid is not None:
+                up.add(left.pop(node.node_id).node_id)
+    while left:
+        seen = _watch(run, left, up, within_s)
+        ready = [node for node_id, node in left.items() if not seen.unknown and node_id not in seen.waiting]
+        if not ready:
+            return {node_id: _error(seen, node_id) for node_id in left}
+        start(ready)
+        for node in ready:
+            up.add(left.pop(node.node_id).node_id)
+    return {}
+
+
+def _watch(run: Run, left: Mapping[int, NodeSpec], up: set[int], within_s: float) -> _Seen:
+    """Check until one of the brokers can start."""
+    last: _Seen | None = None
+
+    def check() -> _Seen:
+        nonlocal last
+        answering = _answering(run.ports, [node for node in run.cluster.brokers if node.node_id in up])
+        if last is None or last.unknown or answering != last.serving:  # else the log can show nothing new
+            last = _observe(run, left, answering)
+        return last
+
+    return until(
+        run.ports.clock,
+        check,
+        lambda seen: not seen.unknown and len(seen.waiting) < len(left),
+        for_s=within_s,
+        every_s=_CHECK_S,
+    )
+
+
+def _answering(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> frozenset[int]:
+    """Return the brokers that respond, so that they have registered since their start."""
+
+    def answers(node: NodeSpec) -> bool:
+        with suppress(TransientError):
+            ports.admin.features(node)
+            return True
+        return False
+
+    return frozenset(node.node_id for node, it in zip(chosen, at_once(answers, chosen), strict=True) if it)
+
+
+def _observe(run: Run, left: Mapping[int, NodeSpec], answering: frozenset[int]) -> _Seen:
+    try:
+        leader_id = run.ports.admin.quorum(through_brokers=False).leader_id
+        if leader_id < 0:
+            raise TransientError("The quorum has no leader.")
+        logged = run.ports.metadata_logs.partitions(run.cluster.node(leader_id), cluster_id=run.plan.cluster_id)
+    except TransientError as error:
+        return _Seen(serving=frozenset(), waiting={}, unknown=error.sentence)
+    elections = unclean_elections(run.cluster, logged.dynamic, _controller_configs(run.ports))
+    serving = answering & logged.unfenced
+    at_risk = find_partitions_at_risk(logged.partitions, elections)
+    return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving))
+
+
+def _controller_configs(ports: ReadPorts) -> Mapping[int, Mapping[str, str]]:
+    """Return the files of the controllers, without those that cannot be read."""
+    found: dict[int, Mapping[str, str]] = {}
+    for node in ports.cluster.controllers:
+        with suppress(TransientError, RefusedError, UserError):
+            found[node.node_id] = ports.runtime.config(node)
+    return found
+
+
+def _error(seen: _Seen, node_id: int) -> TransientError:
+    if seen.unknown:
+        return TransientError(
+            f"Broker {node_id} is not started, because the in-sync replicas are unknown: {seen.unknown}",
+            remedy="Repeat the step when the controllers have a leader.",
+        )
+    lacking = seen.waiting[node_id]
+    members = sorted({member for one in lacking for member in one.clean_leaders})
+    return TransientError(
+        f"Broker {node_id} is not started yet: {few(one.name for one in lacking)} have in-sync replicas only on "
+        f"{nodes(members)}, which do not serve, and {ENABLE} is not false. The controller would elect broker {node_id} "
+        "and lose acknowledged records.",
+        remedy=f"Read the logs of {nodes(members)} and fix what keeps them fenced, then repeat the step. To start the "
+        f"other brokers without them, an approver must accept that these partitions have no leader: set {ENABLE}=false "
+        "for their topics (kafka-configs.sh --bootstrap-controller), then repeat the step.",
+    )

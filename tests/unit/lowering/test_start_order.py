@@ -1,0 +1,137 @@
+"""Brokers start in an order in which no controller elects a leader that is not in sync; over a fake cluster."""
+
+from __future__ import annotations
+
+import threading
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from kafka_rollout.base.errors import TransientError
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
+from tests.integration.harness.faults.without_live import stage_no_live
+from tests.unit.lowering.conftest import stop_in_turn
+from tests.unit.lowering.test_offline import FORWARD, approved, go, ports, releases, take_back
+
+__all__ = ["ports"]  # fixture
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "undone"])
+@pytest.mark.parametrize("where", ["topic", "all brokers", "file of a controller"])
+def test_the_brokers_of_the_last_isrs_serve_before_the_others_start(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, where: str, *, back: bool
+) -> None:
+    match where:
+        case "topic":
+            world.set_topic("orders", ENABLE, "true")
+        case "all brokers":
+            world.set_default(ENABLE, "true")
+        case _:
+            world.nodes[2].config[ENABLE] = "true"
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    plan = approved(ports)
+    if back:
+        go(ports, plan, FORWARD[:5])
+        take_back(ports, plan)
+    else:
+        go(ports, plan)
+    for _ in range(3):
+        world.advance()
+    assert world.violations == []
+    assert releases(world) == {"4.3.1" if back else "4.2.1"}
+    assert {one.leader for one in world.topics.values()} == {13}
+    started = {node_id: world.nodes[node_id].starts[-1].started_at for node_id in (11, 12, 13)}
+    assert started[13] < min(started[11], started[12])
+
+
+def test_the_order_of_chains_is_that_of_the_isrs_whatever_the_ids(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """12 stops last; 11 is the last of a partition that 12 has no replica of."""
+    world.topics.clear()
+    world.add_partition("chain", 0, [13, 11])
+    world.add_partition("chain", 1, [11, 12])
+    world.set_topic("chain", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 13, 11, 12)
+    go(ports, approved(ports))
+    started = {node_id: world.nodes[node_id].starts[-1].started_at for node_id in (11, 12, 13)}
+    assert started[12] < started[11] < started[13]
+    assert world.violations == []
+
+
+def test_brokers_do_not_wait_for_each_other_where_controllers_elect_from_the_isr(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_topic("orders", ENABLE, "false")
+    world.set_default(ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    go(ports, approved(ports))
+    started = [world.nodes[node_id].starts[-1].started_at for node_id in (11, 12, 13)]
+    assert max(started) - min(started) < 1.0
+
+
+def test_without_the_last_in_sync_replica_the_others_start_only_when_no_controller_elects_them(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_topic("orders", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:6])
+    world.unreachable = {13}
+    with pytest.raises(TransientError, match=r"Broker 11 is not started yet: orders-0, .* only on node 13") as raised:
+        go(ports, plan, FORWARD[6:])
+    assert f"{ENABLE}=false" in raised.value.remedy
+    assert not world.runs(11)
+    assert not world.runs(12)
+    world.set_topic("orders", ENABLE, "false")
+    go(ports, plan, FORWARD[6:])
+    assert world.runs(11)
+    assert world.runs(12)
+    world.unreachable = set()
+    go(ports, plan)
+    for _ in range(3):
+        world.advance()
+    assert world.violations == []
+    assert {one.leader for one in world.topics.values()} == {13}
+
+
+def test_without_a_leader_of_the_quorum_an_undo_starts_no_broker_of_which_it_knows_nothing(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_topic("orders", ENABLE, "true")
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:5])
+    elect = world._elect_controller
+    monkeypatch.setattr(world, "_elect_controller", lambda: setattr(world, "leader", None))
+    with pytest.raises(TransientError, match="the in-sync replicas are unknown"):
+        take_back(ports, plan)
+    assert not any(world.runs(node_id) for node_id in (11, 12, 13))
+    monkeypatch.setattr(world, "_elect_controller", elect)
+    elect()
+    take_back(ports, plan)
+    assert releases(world) == {"4.3.1"}
+
+
+def test_more_brokers_than_are_usually_asked_at_a_time_are_all_stopped_at_once(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world = FakeCluster(R431, spec=make_spec(brokers=12))
+    stage_no_live(monkeypatch)
+    ports = fake_ports(world, tmp_path)
+    plan = approved(ports)
+    all_of_them, stop = threading.Barrier(12), FakeRuntime.stop
+
+    def together(runtime: Any, node: NodeSpec, **options: Any) -> None:
+        if node.is_broker:
+            all_of_them.wait(10.0)
+        stop(runtime, node, **options)
+
+    monkeypatch.setattr(FakeRuntime, "stop", together)
+    go(ports, plan, FORWARD[:1])
+    assert not any(map(world.runs, world.nodes))
