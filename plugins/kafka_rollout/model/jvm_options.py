@@ -5,6 +5,8 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
+from kafka_rollout.model.node_log import hide_credentials
+
 _KEY = re.compile(r"-D[^=]+|-XX:[+-]?\w+|-Xm[xsn]|-Xss|-javaagent:[^=]+|-agent(?:path|lib):[^=]+")
 
 
@@ -45,3 +47,23 @@ def option_key(option: str) -> str:
     """Return what two values of one option have in common: `-Xmx`, `-Dname`, `-XX:Name`."""
     match = _KEY.match(option)
     return re.sub(r"^-XX:[+-]", "-XX:", match[0]) if match else option
+
+
+# Options of agents and plugins have keys, tokens and logins by any name, so only values of known options are shown.
+_SHOWN = re.compile(
+    r"kafka\.logs\.dir|log4j2?\..+|java\.(?:io\.tmpdir|net\..+|security\.(?:auth\.login\.config|krb5\..+|egd))|"
+    r"javax\.net\.ssl\.\w*Store(?:Type)?|com\.sun\.management\.jmxremote\S*|org\.apache\.kafka\..+|"
+    r"(?:jdk|sun|user|file|zookeeper)\..+"
+)
+_VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
+_PROPERTY = re.compile(rf"(-D([\w.-]+)=){_VALUE}")
+_AGENT = re.compile(rf"(-(?:javaagent|agentpath|agentlib):[^\s=]+=){_VALUE}")
+_EXPORTER = re.compile(r"[\"']?(?:[\w.\[\]:-]+:)?\d+:\S+")
+
+
+def shown_options(text: str) -> str:
+    """Return an option or a line of a script with `[hidden]` for values that can be a secret."""
+    text = _PROPERTY.sub(lambda found: found[0] if _SHOWN.fullmatch(found[2]) else f"{found[1]}[hidden]", text)
+    return hide_credentials(
+        _AGENT.sub(lambda found: found[0] if _EXPORTER.fullmatch(found[2]) else f"{found[1]}[hidden]", text)
+    )

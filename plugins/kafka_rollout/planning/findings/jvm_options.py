@@ -65,7 +65,9 @@ def jvm_option_losses(node: NodeSpec, host: HostState, releases: Sequence[Releas
                 yield _lost(node, host, release, lost, f"{subject}, start script", is_needed=is_needed)
         if options.unclear:
             names = few([one.option for one in options.unclear], limit=_SHOWN)
-            unread = few(list(options.unread), limit=_SHOWN) or "a file that a start script reads"
+            unread = (
+                few(list(options.unread), limit=_SHOWN) or "a file or the output of a command that a start script uses"
+            )
             yield JVM_OPTION_UNKNOWN.found(
                 f"{subject}, start script",
                 f"The process of node {node.node_id} has {names}, and the SSH user cannot read {unread} on host "

@@ -27,6 +27,12 @@ LOG_CONFIG_REPLACED = FindingCode(
 _FILE = re.compile(r"\b(?:File|fileName)\s*[:=]\s*[\"']?([^\"'\s]+)")
 _PATTERN = re.compile(r"[:=]\s*[\"']?([^\"'=]*%m[^\"']*)")
 _LAYOUT = re.compile(r"\b\w*Layout\w*(?=\s*:?\s*$)")
+_LINE = re.compile(r"((?:-\s+)?[\w.\"']+\s*[:=]\s*)(.*)")
+_SAFE = re.compile(
+    r"(?:\b(?:file|filename|filepattern|datepattern|conversionpattern|pattern|level|ref|append|type|maxfilesize|size)"
+    r"[\"']?|log4j\.(?:root)?logger\S*|\.appenders?\.\w+)\s*[:=]\s*$",
+    re.IGNORECASE,
+)
 _LOG_FOLDER = "-Dkafka.logs.dir="
 _REFERENCE = re.compile(r"\$\{(?:sys:)?kafka\.logs\.dir\}")
 _OF_SCRIPT = re.compile(r"/bin/\.\.(?=/|$)")
@@ -68,8 +74,16 @@ def logging_file_findings(node: NodeSpec, host: HostState, releases: Sequence[Re
                 severity=BLOCKER,
             )
         elif lost := [*sorted(written), *_lost_lines(now, then)]:
-            shown = few([hide_credentials(line) for line in dict.fromkeys(lost)], limit=_SHOWN)
+            shown = few(list(dict.fromkeys(map(_shown, lost))), limit=_SHOWN)
             yield LOG_CONFIG_REPLACED.found(f"{subject}, logging", f"{fact}, which does not have: {shown}.", remedy)
+
+
+def _shown(line: str) -> str:
+    """Return a line without its value, unless it says what is logged where: an appender can have logins and keys."""
+    match = _LINE.match(line)
+    if match is None or _SAFE.search(match[1]):
+        return hide_credentials(line)
+    return f"{match[1]}[hidden]" if match[2] else line
 
 
 def _lost_lines(now: LoggingFile, then: LoggingFile | None) -> list[str]:

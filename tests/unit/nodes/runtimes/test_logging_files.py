@@ -49,12 +49,14 @@ class Host:
         name = "log4j2.yaml" if release.major >= 4 else "log4j.properties"
         self.scripts.write(f"kafka_2.13-{release}/config/{name}", text)
 
-    def findings(self, release: Release | None, **service: object) -> list[Finding]:
+    def findings(self, release: Release | None, *, running: Release = R391, **service: object) -> list[Finding]:
         home = self.scripts.home
+        name = "log4j2.configurationFile=" if running.major >= 4 else "log4j.configuration=file:"
+        file = "log4j2.yaml" if running.major >= 4 else "log4j.properties"
         process = (
             "java",
             f"-Dkafka.logs.dir={home}/kafka/bin/../logs",
-            f"-Dlog4j.configuration=file:{home}/kafka/bin/../config/log4j.properties",
+            f"-D{name}{home}/kafka/bin/../config/{file}",
         )
         node = self.scripts.node(**service)
         state = HostState(
@@ -123,3 +125,23 @@ def test_a_log_file_that_only_the_changed_configuration_writes_is_a_blocker(host
     host.config(R431, OWN_OF_4.replace("${sys:kafka.logs.dir}/server.log", log))
     assert host.findings(R431, log_file=log) == []
     assert shown(host.findings(None, log_file=log)) == [WARNED]
+
+
+@pytest.mark.parametrize(
+    ("release", "lines"),
+    [
+        (R391, "log4j.appender.remote=com.example.Appender\nlog4j.appender.remote.apiPin=S3CRET\n"),
+        (R431, "      Property:\n        - name: ssl.keystore.password\n          value: S3CRET\n"),
+        (R431, "      Property:\n        - name: X-API-Key\n          value: 'S3CRET'\n"),
+    ],
+)
+def test_no_value_of_an_appender_is_shown(host: Host, release: Release, lines: str) -> None:
+    own = OWN if release == R391 else OWN_OF_4
+    host.config(release, own + lines)
+    if release == R431:
+        host.config(Release(4, 4, 0), own)
+        (host.scripts.home / "kafka").unlink()
+        (host.scripts.home / "kafka").symlink_to(f"kafka_2.13-{release}")
+    (found,) = host.findings(R380 if release == R391 else Release(4, 4, 0), running=release)
+    assert "[hidden]" in found.sentence
+    assert "S3CRET" not in found.sentence

@@ -347,7 +347,7 @@ def test_a_script_whose_parts_cannot_be_found_is_read_to_its_end_and_is_not_whol
     java, *words = host.start({})
     found = host.read([java, "-Dof=elsewhere", *words], {})[NEW]
     assert [one.option for one in found.lost] == ["-Xmx3G"]
-    assert "-Dof=elsewhere" in [one.option for one in found.unclear], "the part can set it"
+    assert "-Dof=[hidden]" in [one.option for one in found.unclear], "the part can set it"
 
 
 @pytest.mark.parametrize(
@@ -357,7 +357,7 @@ def test_a_dot_among_the_words_of_a_command_reads_no_file(host: Host, line: str)
     host.edit(OLD, f"{line} >/dev/null")
     java, *words = host.start({})
     found = host.read([java, "-Dof=elsewhere", *words], {})[NEW]
-    assert [one.option for one in found.gone] == ["-Dof=elsewhere"]
+    assert [one.option for one in found.gone] == ["-Dof=[hidden]"]
 
 
 @pytest.mark.parametrize(
@@ -368,3 +368,31 @@ def test_every_text_of_a_path_comes_to_an_end(host: Host, path: str) -> None:
     assert files.read([path]) == []
     assert (path in files.asked) == path.startswith("/")
     assert host.shell.run("", _READ, text=f"{path}\n").code == 0
+
+
+@pytest.mark.parametrize(
+    ("command", "edit"),
+    [
+        ("/bin/bash -c 'KAFKA_OPTS=\"$(cat HOME/etc/jvm.options)\" exec HOME/kafka/bin/kafka-server-start.sh'", ""),
+        (None, "export KAFKA_OPTS=$(cat HOME/etc/jvm.options)"),
+        (None, 'KAFKA_OPTS="$KAFKA_OPTS `cat HOME/etc/jvm.options`"; export KAFKA_OPTS'),
+        (None, "export $(grep -v '^#' HOME/etc/jvm.env)"),
+        (None, "set -- $(cat HOME/etc/jvm.options)"),
+    ],
+)
+def test_an_option_that_a_command_can_print_is_not_gone(host: Host, command: str | None, edit: str) -> None:
+    host.command = command or host.command
+    host.write("etc/jvm.options", "-Dof=elsewhere")
+    host.write("etc/jvm.env", "KAFKA_OPTS=-Dof=elsewhere")
+    java = str(host.home / "java/bin/java")
+    host.edit(OLD, edit)
+    host.edit(NEW, edit)
+    found = host.read([java, "-Dof=elsewhere", "kafka.Kafka"], {})[NEW]
+    assert found.gone == found.lost == ()
+
+
+def test_kafkas_own_commands_print_no_option(host: Host) -> None:
+    host.edit(OLD, 'exec $(dirname $0)/kafka-run-class.sh $EXTRA_ARGS kafka.Kafka "$@"\nCLASSPATH="$(ls x):$CLASSPATH"')
+    java = str(host.home / "java/bin/java")
+    (gone,) = host.read([java, "-Dof=elsewhere", "kafka.Kafka"], {})[NEW].gone
+    assert gone.option == "-Dof=[hidden]"

@@ -14,8 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.errors import TransientError
-from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key
-from kafka_rollout.model.node_log import hide_credentials
+from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key, shown_options
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
@@ -61,6 +60,11 @@ _REFERENCE = re.compile(rf"{_COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(
 _OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{_COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
+# A command that can print options: a whole word of `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`, `export $(…)`.
+_PRINTED = re.compile(
+    rf"(?:\w*(?:OPTS|OPTIONS|ARGS)\w*\+?=\(?|\b(?:export|exec|set|eval|java)\s+(?:[^;&|]*\s)?|"
+    rf"kafka-(?:server-start|run-class)\S*\s+(?:[^;&|]*\s)?)[\"']?(?:[^\"']*\s)?(?:{_COMMAND})(?=[\"'\s)]|$)"
+)
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _SHOWN_LINES = 6
@@ -124,7 +128,7 @@ class _Scope:
         names |= {name for one in tuple(names) for value in self._values.get(one, ()) for name in _names(value)}
         others = {line for text in without for line in text.lines}
         return tuple(
-            f"{text.path}: {hide_credentials(line)}"
+            f"{text.path}: {shown_options(line)}"
             for text in self.texts
             for line in text.lines
             if line not in others
@@ -259,9 +263,9 @@ def _next_options(
             now = values.get(option_key(word), "")
             is_of_script = before.explains(word)
             found = LostOption(
-                option=hide_credentials(word),
+                option=shown_options(word),
                 lines=before.lines_of(word, without=then.texts) if is_of_script else (),
-                now=hide_credentials(now),
+                now=shown_options(now),
             )
             if is_of_script and then.is_whole:
                 lost.append(found)
@@ -291,21 +295,29 @@ class _Scripts(TextFiles):
             paths = [one for text in self.read(paths) for one in _sources(text)]
 
     def all_of(self, paths: Sequence[str], *more: TextFile) -> _Read:
-        """Return the texts of files, and of those that they read. A file that does not exist is left out."""
+        """Return the texts of files, and of those that they read. A file that does not exist is left out.
+
+        They are not whole if a part cannot be read, or if options are the output of a command.
+        """
         found, missing = list(more), [path for path in paths if path in self.unread]
         texts = [self.texts[path] for path in paths if path in self.texts]
-        is_whole = not missing
+        is_whole = not missing and not any(map(_prints_options, more))
         while texts:
             text = texts.pop(0)
             if text in found:
                 continue
             found.append(text)
+            is_whole = is_whole and not _prints_options(text)
             for path in _sources(text):
                 texts += [self.texts[path]] if path in self.texts else []
                 is_whole = is_whole and path in self.asked and path not in self.unread
         for text in more:
             is_whole = is_whole and all(path in self.texts for path in _sources(text))
         return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_whole)
+
+
+def _prints_options(text: TextFile) -> bool:
+    return any(_PRINTED.search(line) for line in text.lines)
 
 
 def _sources(text: TextFile) -> list[str]:
