@@ -180,9 +180,10 @@ def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | Carr
             topics=request.topics,
             known=known,
         )
-        if logs.note and not request.new_group_coordinator:
+        if logs.note and request.new_group_coordinator is None:
             _say(logs.note)
-    logs = replace(logs, new_group_coordinator=logs.new_group_coordinator or request.new_group_coordinator)
+    if request.new_group_coordinator is not None and not logs.new_group_coordinator:  # brokers that start it count more
+        logs = replace(logs, new_group_coordinator=request.new_group_coordinator)
     if logs.new_group_coordinator:
         _say("3.8 and 3.9 are evaluated with their new group coordinator")
     _say(f"{len(logs.logs)} partitions, {logs.size} {logs.unit}")

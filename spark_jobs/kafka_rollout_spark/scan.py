@@ -111,7 +111,7 @@ class Documents:
     schemas: Schemas
 
     @classmethod
-    def load(cls, folders: Sequence[Path], *, new_group_coordinator: bool = False) -> Documents:
+    def load(cls, folders: Sequence[Path], *, new_group_coordinator: bool | None = False) -> Documents:
         return cls(
             catalogue=load_catalogue(*folders).configured(new_group_coordinator=new_group_coordinator),
             schemas=load_schemas(*folders, new_group_coordinator=new_group_coordinator),

@@ -193,7 +193,8 @@ def cut_logs(logs: Sequence[LogRange], most: int = _OFFSETS_PER_RANGE) -> tuple[
 
 
 _NOT_PERMITTED = (
-    "this user may not read the brokers' settings; 3.8 and 3.9 are evaluated with their default group coordinator"
+    "this user may not read the brokers' settings, so 3.8 and 3.9 are unknown; --new-group-coordinator or "
+    "--classic-group-coordinator says which one they start"
 )
 _BYTES_PER_OFFSET = 100  # estimate: a committed offset in a batch with a few others
 _RANGE_BYTES = 64 * 1024 * 1024
@@ -216,7 +217,7 @@ class LogsToRead:
     damage: tuple[Damage, ...] = ()
     """What is missing in the directories."""
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
-    new_group_coordinator: bool = False
+    new_group_coordinator: bool | None = False
     """As in ScanResult."""
     note: str = ""
     """A sentence for the operator."""
@@ -279,7 +280,7 @@ def live_logs(
         unit="offsets",
         log_bytes=_BYTES_PER_OFFSET * sum(map(size_of, logs)),
         cleaning=cleaning,
-        new_group_coordinator=bool(new_group_coordinator),
+        new_group_coordinator=new_group_coordinator,
         note="" if new_group_coordinator is not None else _NOT_PERMITTED,
     )
 

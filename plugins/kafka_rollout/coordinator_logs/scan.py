@@ -261,8 +261,8 @@ class ScanResult:
     """None if it was not created."""
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     """Topic configuration by topic, if the cluster reported it."""
-    new_group_coordinator: bool = False
-    """Evaluated for brokers whose configuration enables it (Catalogue.configured)."""
+    new_group_coordinator: bool | None = False
+    """Evaluated for brokers whose configuration enables it (Catalogue.configured); None: it is unknown."""
 
     @property
     def records(self) -> int:
@@ -363,5 +363,5 @@ class ScanRequest:
     """Also count the current records."""
     classes_only: bool = False
     """Do not parse the records."""
-    new_group_coordinator: bool = False
-    """Evaluate for brokers that enable it; the brokers of a live cluster are queried."""
+    new_group_coordinator: bool | None = None
+    """Evaluate for brokers that enable it; None: ask those of a live cluster, and take the default for directories."""

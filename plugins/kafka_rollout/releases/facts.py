@@ -380,14 +380,16 @@ class Catalogue:
                 remedy=f"Choose another one, such as {known}, or add it with `kafka-rollout-derive add {release}`.",
             ) from None
 
-    def configured(self, *, new_group_coordinator: bool) -> Catalogue:
+    def configured(self, *, new_group_coordinator: bool | None) -> Catalogue:
         """Return the catalogue for brokers whose configuration enables the new group coordinator, where a release has
         two.
+
+        None: the configuration is unknown, so what such a release does with the log is unknown too.
         """
-        if not new_group_coordinator:
+        if new_group_coordinator is False:
             return self
-        configured = {release: _with_new_group_coordinator(facts) for release, facts in self.releases.items()}
-        return replace(self, releases=configured)
+        configure = _with_unknown_group_coordinator if new_group_coordinator is None else _with_new_group_coordinator
+        return replace(self, releases={release: configure(facts) for release, facts in self.releases.items()})
 
     def __contains__(self, release: object) -> bool:
         return release in self.releases
@@ -412,9 +414,21 @@ def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
     if new is not None:
         return replace(facts, coordinator_logs={**facts.coordinator_logs, new.topic: new})
     if reason := facts.gaps.get("new_group_coordinator"):
-        others = {topic: log for topic, log in facts.coordinator_logs.items() if topic != GROUPS_TOPIC}
-        return replace(facts, coordinator_logs=others, gaps={**facts.gaps, gap_of_log(GROUPS_TOPIC): reason})
+        return _without_groups_log(facts, reason)
     return facts
+
+
+def _with_unknown_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
+    if facts.new_group_coordinator is None and "new_group_coordinator" not in facts.gaps:
+        return facts
+    return _without_groups_log(
+        facts, "It has two group coordinators, and the brokers did not report which they start."
+    )
+
+
+def _without_groups_log(facts: ReleaseFacts, reason: str) -> ReleaseFacts:
+    others = {topic: log for topic, log in facts.coordinator_logs.items() if topic != GROUPS_TOPIC}
+    return replace(facts, coordinator_logs=others, gaps={**facts.gaps, gap_of_log(GROUPS_TOPIC): reason})
 
 
 def gap_of_log(topic: str) -> str:

@@ -134,6 +134,17 @@ def test_a_record_that_comes_later_makes_a_verdict_worse() -> None:
     assert verdicts[RELEASES[2]].verdict is LoadVerdict.LOADS_IGNORING
 
 
+def test_a_scan_stays_unknown_where_the_group_coordinator_of_the_brokers_is() -> None:
+    asked, written = Release(3, 9, 1), [((OFFSETS, 0), 3, 0), ((OFFSETS, 0), 3, 9)]
+    catalogue = CATALOGUE.configured(new_group_coordinator=None)
+    first = scan_of(written, 0, 1)
+    first = replace(first, verdicts=evaluate_records(catalogue, first.classes, (asked,)), new_group_coordinator=None)
+    whole = merge_scans(CATALOGUE, from_json(ScanResult, to_json(first)), scan_of(written, 1, 2))
+    assert whole.new_group_coordinator is None
+    assert {one.verdict for one in (*first.verdicts, *whole.verdicts) if one.topic == OFFSETS} == {LoadVerdict.UNKNOWN}
+    assert not whole.is_proved_loadable(asked)
+
+
 def test_a_scan_is_carried_on_by_the_group_coordinator_that_the_brokers_start() -> None:
     """3.9.1 passes over a consumer group's record by its default coordinator, and reads it by the other."""
     written = [((OFFSETS, 0), 3, 0), ((OFFSETS, 0), 3, 9)]

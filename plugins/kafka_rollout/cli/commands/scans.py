@@ -71,13 +71,13 @@ def scan(
         bool, typer.Option("--classes-only", help="Count records by key and value version only; do not parse them.")
     ] = False,
     new_group_coordinator: Annotated[
-        bool,
+        bool | None,
         typer.Option(
-            "--new-group-coordinator",
-            help="Evaluate 3.8 and 3.9 with their new group coordinator. Not needed with --cluster: the scan reads "
-            "the settings of the brokers.",
+            "--new-group-coordinator/--classic-group-coordinator",
+            help="Evaluate 3.8 and 3.9 with this group coordinator. With --cluster the scan reads the settings of the "
+            "brokers; without the right to read them both are unknown. Default for --log-dir: classic.",
         ),
-    ] = False,
+    ] = None,
     as_json: AsJson = False,
     html: Annotated[Path | None, typer.Option("--html", help="File for the result page.")] = None,
     parquet: Annotated[Path | None, typer.Option("--parquet", help="Folder for the result as Parquet.")] = None,

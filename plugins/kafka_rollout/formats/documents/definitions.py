@@ -83,7 +83,7 @@ def read_references(files: Mapping[Release, Path], release: Release) -> Any:
         raise UserError(f"The catalogue file {path} cannot be read: {error}.", remedy=_REMEDY) from None
 
 
-def load_schemas(*folders: Path, new_group_coordinator: bool = False) -> Schemas:
+def load_schemas(*folders: Path, new_group_coordinator: bool | None = False) -> Schemas:
     """The definitions of every release of the catalogue; raises UserError with the name of an invalid file.
 
     `new_group_coordinator`: for releases that are configured to start it (Catalogue.configured).

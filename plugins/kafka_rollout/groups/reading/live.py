@@ -196,7 +196,7 @@ class LiveCoordinatorLogs:
                 classes=(),
                 verdicts=(),
                 cleaning=source.cleaning(self.catalogue.coordinator_topics),
-                new_group_coordinator=bool(source.starts_new_group_coordinator()),
+                new_group_coordinator=source.starts_new_group_coordinator(),
             )
             return merge_scans(self.catalogue, nothing, self._read(source, nothing, ranges, small=True))
 

@@ -70,6 +70,17 @@ def test_an_unknown_new_group_coordinator_is_a_gap_only_where_it_is_started() ->
     assert catalogue.configured(new_group_coordinator=True).get(R391).is_unknown_log(OFFSETS)
 
 
+def test_a_release_with_two_group_coordinators_is_unknown_if_nobody_reported_which_one_the_brokers_start() -> None:
+    unread = RELEASED.configured(new_group_coordinator=None)
+    kind = RecordKind(topic=OFFSETS, partition=0, key_version=1, value_version=3, count=1, first_offset=0)
+    releases = [Release.parse(text) for text in ("3.7.2", "3.8.1", "3.9.1", "4.3.1")]
+    verdicts = [one.verdict.name for one in evaluate_records(unread, [kind], releases)]
+    assert verdicts == ["LOADS", "UNKNOWN", "UNKNOWN", "LOADS"]
+    known = [one.verdict.name for one in evaluate_records(RELEASED, [kind], releases)]
+    assert known == ["LOADS"] * 4
+    assert RELEASED.configured(new_group_coordinator=False) is RELEASED
+
+
 def test_nothing_is_concluded_from_an_empty_fact() -> None:
     catalogue = with_gaps(
         R431, "config_names", "config_resources", "java_minimum",
