@@ -304,7 +304,7 @@ class ShellServices:
                 )
             if verdict is None:
                 return
-            record_traffic(self.ports, verdict)
+            verdict = record_traffic(self.ports, verdict)
             if not verdict.ok:
                 lost = "; ".join(found.sentence for found in verdict.discrepancies)
                 raise FatalError(

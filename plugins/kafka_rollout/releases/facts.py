@@ -421,9 +421,7 @@ def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
 def _with_unknown_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
     if facts.new_group_coordinator is None and "new_group_coordinator" not in facts.gaps:
         return facts
-    return _without_groups_log(
-        facts, "It has two group coordinators, and the brokers did not report which they start."
-    )
+    return _without_groups_log(facts, "It has two group coordinators, and the brokers did not report which they start.")
 
 
 def _without_groups_log(facts: ReleaseFacts, reason: str) -> ReleaseFacts:

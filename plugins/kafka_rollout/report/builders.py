@@ -50,6 +50,7 @@ from kafka_rollout.report.run_report import (
 )
 from kafka_rollout.roll.gate_checks import log_of
 from kafka_rollout.run.events import Approval, Observed, RollbackClosed, Voided
+from kafka_rollout.run.projections.nodes import node_step_times
 from kafka_rollout.run.step_events import (
     BatchSplit,
     BootstrapReplaced,
@@ -67,7 +68,7 @@ from kafka_rollout.run.step_events import (
     Trimmed,
     Validated,
 )
-from kafka_rollout.run.traffic import TrafficVerdict
+from kafka_rollout.run.traffic import TrafficVerdict, with_coverage
 from kafka_rollout.run.view import GateHistory, NodeView, RunView
 
 SCAN_VERDICT = "scan/verdict.json"
@@ -77,10 +78,15 @@ _KEPT_CHECKS = 20
 _KEPT_DIFFERENCES = 500
 
 
-def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> None:
-    """Record the result of the test traffic. Its series is only in the attachment."""
+def record_traffic(ports: ClusterPorts, verdict: TrafficVerdict) -> TrafficVerdict:
+    """Record and return the result of the test traffic, with the node steps that it does not cover.
+
+    Its series is only in the attachment.
+    """
+    verdict = with_coverage(verdict, node_step_times(ports.run.events()))
     ports.run.attach(TRAFFIC_VERDICT, {**asdict(verdict), "ok": verdict.ok})
     ports.run.record(TrafficCompared(verdict=replace(verdict, series=())))
+    return verdict
 
 
 def build_report(run: Run, *, dry_run: bool = False, proofs: Sequence[GateKind] = ()) -> RunReport:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple, TypeVar
@@ -79,6 +79,7 @@ def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N 
 
 
 RESENT = "resent"
+_EXAMPLES = 10
 
 TRANSACTIONAL_PRODUCER = "producer-transactional"
 
@@ -96,12 +97,23 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, silent, not covered or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
     """Positions or ids; the host whose journals were not compared."""
     sentence: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NodeStepTimes:
+    """When a node was asked to stop and was started again (epoch seconds)."""
+
+    name: str
+    """Node and release step."""
+    stopped_at: float
+    started_at: float | None
+    """None if it was not started."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,7 +125,7 @@ class TrafficVerdict:
     consumed: Mapping[str, int]
     redelivered: Mapping[str, int]
     unavailable_s: Mapping[str, float]
-    """Client → longest seconds without an acknowledgement or a record."""
+    """Client → longest seconds without an acknowledgement or a record; of producers also in one partition."""
     discrepancies: tuple[Discrepancy, ...]
     periods: int = 1
     """Number of traffic periods. A period ends when the run ends, and a new one starts when the run is resumed."""
@@ -134,3 +146,38 @@ class TrafficVerdict:
         has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.failures
+
+
+NOT_COVERED = "not covered"
+_CLOCKS_DIFFER_S = 5.0  # of the hosts of the traffic and of the run
+
+
+def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> TrafficVerdict:
+    """Return the verdict with a discrepancy for the node steps without acknowledged traffic.
+
+    A step needs an acknowledgement between its stop and the next stop after its start, and one after its start:
+    traffic that had ended before it, or during it, shows nothing about it.
+    """
+    stops = sorted(step.stopped_at for step in steps)
+    acknowledged = [one for one in verdict.series if one.acknowledged]
+
+    def is_covered(step: NodeStepTimes) -> bool:
+        started = step.stopped_at if step.started_at is None else step.started_at
+        end = next((at for at in stops if at > started), float("inf")) + _CLOCKS_DIFFER_S
+        return all(
+            any(one.at < end and one.at + one.seconds > begin - _CLOCKS_DIFFER_S for one in acknowledged)
+            for begin in (step.stopped_at, started)
+        )
+
+    names = [step.name for step in steps if not is_covered(step)]
+    if not names:
+        return verdict
+    missing = Discrepancy(
+        kind=NOT_COVERED,
+        consumer="test traffic",
+        count=len(names),
+        examples=tuple(names[:_EXAMPLES]),
+        sentence=f"The test traffic acknowledged no record during {len(names)} of {len(steps)} node steps, so it shows "
+        f"nothing about them, for example {', '.join(names[:3])}.",
+    )
+    return replace(verdict, discrepancies=(*verdict.discrepancies, missing))

@@ -21,6 +21,8 @@ from kafka_rollout.run.traffic import RESENT, Discrepancy, TrafficSample, Traffi
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
 # Limit of examples per kind of discrepancy; the counts include all.
 EXAMPLES = 10
+# Records for each partition of a topic, with which a partition without one is no chance.
+_MANY = 20
 
 
 # Position of a record whose retry got DUPLICATE_SEQUENCE_NUMBER. librdkafka treats this as acknowledged, and the
@@ -73,12 +75,14 @@ def compare(
     *,
     left_out: Iterable[str] = (),
     series: Iterable[TrafficSample] = (),
+    partitions: Mapping[str, int] | None = None,
 ) -> TrafficVerdict:
     """Compare all acknowledged records with the records of each consumer group with isolation read_committed.
 
     `read_marks` is called only for records at several positions.
 
-    A transaction without an outcome counts as UNKNOWN: either all of its records are consumed, or none.
+    A transaction without an outcome counts as UNKNOWN: either all of its records are consumed, or none. `partitions`:
+    topic → number of its partitions; one without a record, while the others have many, proves nothing.
     """
     records = list(acknowledged)
     outcome_of = {
@@ -109,6 +113,7 @@ def compare(
             places=places,
             read_marks=read_marks,
         )
+    discrepancies += _silent(records, partitions or {})
     outcomes = [*transactions.values()]
     return TrafficVerdict(
         acknowledged=len(kept),
@@ -120,6 +125,32 @@ def compare(
         left_out=tuple(left_out),
         series=condense(series),
     )
+
+
+def _silent(records: Iterable[TrafficRecord], partitions: Mapping[str, int]) -> list[Discrepancy]:
+    """Return the partitions without an acknowledged record. The producers choose partitions by chance."""
+    counted = Counter((record.position.topic, record.position.partition) for record in records)
+    silent = [
+        f"{topic}-{number}"
+        for topic, size in partitions.items()
+        if sum(counted[topic, each] for each in range(size)) >= _MANY * size
+        for number in range(size)
+        if not counted[topic, number]
+    ]
+    if not silent:
+        return []
+    sentence = (
+        f"No record was acknowledged in {len(silent)} partitions, so nothing is proved of them: {', '.join(silent)}."
+    )
+    return [
+        Discrepancy(
+            kind="silent",
+            consumer="test traffic",
+            count=len(silent),
+            examples=tuple(silent[:EXAMPLES]),
+            sentence=sentence,
+        )
+    ]
 
 
 def together(verdicts: Sequence[TrafficVerdict]) -> TrafficVerdict:

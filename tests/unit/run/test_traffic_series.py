@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, condense
+from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.projections.nodes import node_step_times
+from kafka_rollout.run.step_events import Started, Stopping
+from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, TrafficVerdict, condense, with_coverage
 
 START = 1_795_000_000.0
 VALUES = st.tuples(
@@ -48,3 +54,65 @@ def test_the_mean_latency_is_weighted_by_the_records() -> None:
 
 def test_a_result_of_an_earlier_version_has_no_series() -> None:
     assert from_json(TrafficSeries, {"acknowledged": 4}).series == ()
+
+
+def _verdict(*acknowledged: tuple[int, int]) -> TrafficVerdict:
+    """The verdict of traffic that acknowledges records in these ranges of seconds, and runs on without any."""
+    series = [
+        TrafficSample(START + at, 1.0, 30 if any(begin <= at < end for begin, end in acknowledged) else 0)
+        for at in range(600)
+    ]
+    return TrafficVerdict(
+        acknowledged=100,
+        transactions={"committed": 1},
+        consumed={"classic": 100},
+        redelivered={},
+        unavailable_s={},
+        discrepancies=(),
+        series=condense(series),
+    )
+
+
+def _events(*steps: tuple[int, int, int | None]) -> list[Stopping | Started]:
+    found: list[Stopping | Started] = []
+    for node_id, stopped, started in steps:
+        found.append(Stopping(at=START + stopped, node_id=node_id, release_step="a-to-b"))
+        if started is not None:
+            options = {"node_id": node_id, "release_step": "a-to-b", "release": Release(4, 3, 1), "pid": 1}
+            found.append(Started(at=START + started, seconds=1.0, **options))
+    return found
+
+
+ROLL = _events((1, 100, 110), (2, 200, 210), (3, 300, 310))
+
+
+@pytest.mark.parametrize(
+    ("acknowledged", "uncovered"),
+    [
+        ([(0, 600)], ()),
+        ([(0, 4)], ("a-to-b node 1", "a-to-b node 2", "a-to-b node 3")),  # the process was killed
+        ([(0, 230)], ("a-to-b node 3",)),
+        ([(0, 204)], ("a-to-b node 2", "a-to-b node 3")),  # it ended while node 2 was stopped
+        ([(0, 150), (250, 600)], ()),  # it was started again before the next stop
+        ([(0, 150), (350, 600)], ("a-to-b node 2",)),
+    ],
+)
+def test_a_node_step_without_acknowledged_traffic_is_not_covered(
+    acknowledged: list[tuple[int, int]], uncovered: tuple[str, ...]
+) -> None:
+    found = with_coverage(_verdict(*acknowledged), node_step_times(ROLL))
+    assert [one.examples for one in found.failures] == ([uncovered] if uncovered else [])
+    assert found.ok is not bool(uncovered)
+
+
+def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_start() -> None:
+    offline = _events((1, 100, None), (2, 101, None))
+    offline += [replace(one, at=START + 160) for one in _events((1, 0, 0), (2, 0, 0)) if isinstance(one, Started)]
+    assert with_coverage(_verdict((0, 95), (165, 600)), node_step_times(offline)).ok
+    assert not with_coverage(_verdict((0, 95)), node_step_times(offline)).ok
+    assert with_coverage(_verdict(), node_step_times([])).ok, "no node was stopped"
+
+
+def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
+    (step,) = node_step_times(_events((1, 100, None), (1, 130, 150)))
+    assert (step.stopped_at - START, step.started_at) == (100, START + 150)

@@ -85,7 +85,7 @@ class StopTrafficOperator(RolloutOperator):
         verdict = stop_traffic(ports.cluster, ports.run_id, security=security, on_progress=self.log.info)
         if verdict is None:
             raise AirflowSkipException("This run has no test traffic.")
-        record_traffic(ports, verdict)
+        verdict = record_traffic(ports, verdict)
         self.log.info("Acknowledged %s, consumed %s", verdict.acknowledged, dict(verdict.consumed))
         for discrepancy in verdict.discrepancies:
             self.log.error("%s", discrepancy)

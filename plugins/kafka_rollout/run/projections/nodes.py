@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from statistics import median
 
 from kafka_rollout.gates.gate import GateKind, GateRef
@@ -17,6 +18,7 @@ from kafka_rollout.run.step_events import (
     Stopping,
     StopPrepared,
 )
+from kafka_rollout.run.traffic import NodeStepTimes
 
 
 def gate_is_passed(events: Sequence[Event], ref: GateRef) -> bool:
@@ -151,3 +153,19 @@ def undisturbed_seconds(events: Sequence[Event]) -> list[float]:
             case GatePassed() if event.ref in stopped:
                 found[event.ref] = event.at - stopped[event.ref]
     return list(found.values())
+
+
+def node_step_times(events: Sequence[Event]) -> tuple[NodeStepTimes, ...]:
+    """Return when each node was asked to stop and was started again, also in a rollback, in the order of the stops."""
+    found: dict[tuple[str, int], list[NodeStepTimes]] = {}
+    for event in events:
+        if not isinstance(event, (Stopping, Started)):
+            continue
+        steps = found.setdefault((event.release_step, event.node_id), [])
+        if isinstance(event, Stopping):
+            if not steps or steps[-1].started_at is not None:  # a repeated request is the same stop
+                name = f"{event.release_step} node {event.node_id}"
+                steps.append(NodeStepTimes(name=name, stopped_at=event.at, started_at=None))
+        elif steps:
+            steps[-1] = replace(steps[-1], started_at=event.at)
+    return tuple(sorted((one for steps in found.values() for one in steps), key=lambda one: one.stopped_at))

@@ -54,6 +54,7 @@ from kafka_rollout.run.store.opening import database_of
 from kafka_rollout.run.traffic import TrafficSample, TrafficVerdict
 from kafka_rollout.traffic.processes.of_run import Heartbeat
 from kafka_rollout.traffic.processes.traffic import (
+    PARTITIONS,
     TOPICS,
     Client,
     Journal,
@@ -74,7 +75,6 @@ _LOAD = 0.2  # at most this share of the time is spent on queries: many groups a
 _TIMEOUT_S = 3.0
 REPORT_SECONDS = 10.0
 RESULT_FILE = "verdict.json"
-PARTITIONS = 6
 RATE_RECORDS = 30.0
 RATE_TRANSACTIONS = 3.0
 DRAIN_SECONDS = 90.0
@@ -219,7 +219,13 @@ class Traffic:
                 topic,
                 num_partitions=PARTITIONS,
                 replication_factor=replication_factor,
-                config={"min.insync.replicas": str(max(1, replication_factor - 1))},
+                # Of its own, because a consumer can read the first record hours later, when its protocol is finalized.
+                config={
+                    "min.insync.replicas": str(max(1, replication_factor - 1)),
+                    "cleanup.policy": "delete",
+                    "retention.ms": "-1",
+                    "retention.bytes": "-1",
+                },
             )
             for topic in TOPICS
         ]
@@ -336,6 +342,8 @@ class Traffic:
         gaps = Journal(self._folder / f"gaps-{self._session}.tsv")
         for client in (*self._producers, *self._consumers):
             gaps.write(client.name, round(client.longest_s, 3))
+        for client in self._producers:
+            gaps.write(f"{client.name}, one partition", round(client.longest_of_partition_s, 3))
         gaps.close()
         marks = partial(read_marks, self._bootstrap_servers, self._security)
         result = with_earlier(self._settings["before"], compare_journals(self._folder, marks, self._lowered))

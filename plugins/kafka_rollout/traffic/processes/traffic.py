@@ -53,6 +53,7 @@ NO_TRANSACTION = "-"
 PLAIN_TOPIC = "kafka-rollout-traffic-plain"
 TRANSACTIONAL_TOPIC = "kafka-rollout-traffic-transactional"
 TOPICS = (PLAIN_TOPIC, TRANSACTIONAL_TOPIC)
+PARTITIONS = 6  # of each topic
 RECORDS_PER_TRANSACTION = 5
 ABORT_EVERY = 10  # transactions, one of which is aborted; a consumer must not deliver its records
 FLUSH_SECONDS = 0.2
@@ -92,7 +93,10 @@ class Client:
     """The offset after the last record that was acknowledged or consumed, or at which a consumer last reached the end.
     """
     window: SampleWindow = field(default_factory=SampleWindow)
+    longest_of_partition_s: float = 0.0
+    """The longest time of a producer between two acknowledgements in one partition: the others hide it."""
     _last: float | None = None
+    _last_of: dict[tuple[str, int], float] = field(default_factory=dict)
     _thread: Thread | None = None
 
     def start(self) -> None:
@@ -103,8 +107,8 @@ class Client:
         while not self.stop.is_set():
             try:
                 self.body(self)
-            except KafkaException as error:
-                log.warning("%s: %s; created again", self.name, error.args[0])
+            except Exception as error:  # a full disk, too: without its thread the rest of the run has no traffic
+                log.warning("%s: %s; created again", self.name, error.args[0] if error.args else error)
                 self.window.failed += 1
                 self.stop.wait(0.5)
 
@@ -124,6 +128,9 @@ class Client:
             self.window.latency_s.append(latency_s)
         topic, partition, offset = cast(_Place, (message.topic(), message.partition(), _offset(message)))
         self.reached[topic, partition] = max(offset + 1, self.reached.get((topic, partition), 0))
+        now = self.clock()
+        gap = now - self._last_of.get((topic, partition), now)
+        self._last_of[topic, partition], self.longest_of_partition_s = now, max(self.longest_of_partition_s, gap)
 
     def take_window(self) -> SampleWindow:
         """Return the window, with the time without a sign of life until now, and begin a new one."""
@@ -132,6 +139,11 @@ class Client:
         return window
 
     def join(self, timeout_s: float) -> None:
+        """End the client. A silence of a producer that lasts until now counts."""
+        if self._last_of:
+            self.longest_s = max(self.longest_s, self.silent_s)
+            silent = self.clock() - min(self._last_of.values())
+            self.longest_of_partition_s = max(self.longest_of_partition_s, silent)
         self.stop.set()
         if self._thread is not None:
             self._thread.join(timeout_s)
@@ -495,4 +507,5 @@ def compare_journals(folder: Path, read_marks: ReadMarks, lowered: Mapping[str, 
         read_marks,
         left_out=left_out,
         series=read_samples(folder),
+        partitions=dict.fromkeys(TOPICS, PARTITIONS),
     )

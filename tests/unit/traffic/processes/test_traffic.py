@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.traffic import TrafficVerdict, TransactionOutcome
-from kafka_rollout.traffic.processes.traffic import Journal, compare_journals
+from kafka_rollout.traffic.processes.traffic import Client, Journal, compare_journals
 from kafka_rollout.traffic.traffic_check import (
     UNKNOWN_OFFSET,
     Position,
@@ -225,3 +225,61 @@ def test_a_client_that_ran_in_one_period_was_not_left_out(tmp_path: Path) -> Non
     assert together([without, without]).left_out == without.left_out
     assert together([without, complete]).left_out == ()
     assert together([without, complete]).ok
+
+
+def test_a_partition_without_a_record_beside_others_with_many_proves_nothing() -> None:
+    many = [TrafficRecord(at(n, n % 2), f"m-{n}") for n in range(100)]
+    found = compare(many, {}, {"classic": many}, {}, nothing_is_read, partitions={"orders": 3})
+    (silent,) = found.failures
+    assert (silent.kind, silent.examples) == ("silent", ("orders-2",))
+    few = many[:10]
+    assert kinds(compare(few, {}, {"classic": few}, {}, nothing_is_read, partitions={"orders": 3})) == [], "chance"
+
+
+class Acknowledged:
+    """A message of librdkafka."""
+
+    def __init__(self, partition: int) -> None:
+        self._partition = partition
+
+    def latency(self) -> float:
+        return 0.01
+
+    def topic(self) -> str:
+        return "orders"
+
+    def partition(self) -> int:
+        return self._partition
+
+    def offset(self) -> int:
+        return 0
+
+
+def test_the_outage_of_one_partition_is_not_hidden_by_the_others() -> None:
+    now = [0.0]
+    client = Client("producer-plain", lambda _: None, clock=lambda: now[0])
+    for second in range(600):
+        now[0] = float(second)
+        client.sign_of_life()
+        client.acknowledged(Acknowledged(1))  # type: ignore[arg-type]
+        if second in (0, 590):
+            client.acknowledged(Acknowledged(2))  # type: ignore[arg-type]
+    assert (client.longest_s, client.longest_of_partition_s) == (1.0, 590.0)
+    now[0] = 1300.0
+    client.join(0)
+    assert (client.longest_s, client.longest_of_partition_s) == (701.0, 710.0), "a silence until the end counts"
+
+
+def test_a_thread_of_traffic_goes_on_after_an_error_that_is_not_of_kafka() -> None:
+    tries: list[int] = []
+
+    def body(client: Client) -> None:
+        tries.append(1)
+        if len(tries) == 1:
+            raise OSError("No space left on device")
+        client.stop.set()
+
+    client = Client("producer-plain", body)
+    client.start()
+    assert client.stop.wait(10)
+    assert (len(tries), client.window.failed) == (2, 1)
