@@ -162,6 +162,30 @@ def judgements(source: str) -> Iterator[int]:
                 yield node.lineno
 
 
+# These read findings alone → what becomes of the unknown.
+READ_ALONE = {
+    "cli/commands/cluster.py": "observe shows values, and names failed queries",
+    "feature_updates/update.py": "the plan keeps the results of the same checks",
+    "model/plan.py": "the plan keeps the results of the same checks",
+    "planning/lowering.py": "the plan keeps the results of the same checks",
+    "planning/plans.py": "the plan keeps the results of the same checks",
+    "preparation/lost_metadata.py": "judged follows, after the blockers",
+    "preparation/unknowns.py": "it refuses what is unknown",
+    "procedure/actions.py": "a log before the plan, which checks again",
+    "report/check_registry.py": "the exit code shows it",
+    "roll/stop.py": "a rollback records it",
+}
+
+
+def test_only_these_read_the_findings_of_checks_alone() -> None:
+    found = {
+        str(path.relative_to(PACKAGE))
+        for path in PACKAGE.rglob("*.py")
+        if any(isinstance(one, ast.Name) and one.id == "all_findings" for one in ast.walk(ast.parse(path.read_text())))
+    }
+    assert found == READ_ALONE.keys(), "use judged(plan, checks)"
+
+
 def test_no_caller_takes_the_findings_of_a_check_alone() -> None:
     dropped = [
         f"{path.relative_to(PACKAGE)}:{line}" for path in PACKAGE.rglob("*.py") for line in judgements(path.read_text())

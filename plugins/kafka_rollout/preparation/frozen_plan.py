@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
@@ -123,7 +123,7 @@ def recheck(
             *judged(run.plan, [unapproved_changes(run, stop[1], state)]),
         )
     found = (
-        *all_findings(now),
+        *judged(run.plan, now),
         *right_findings(run.cluster, state.missing_rights),
         *ranges.findings,
         *unserved,

@@ -14,8 +14,17 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError
-from kafka_rollout.base.findings import Check, Checked, CheckOf, Verdict, all_findings, timed_checks, unknown
+from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError, result_code
+from kafka_rollout.base.findings import (
+    Check,
+    Checked,
+    CheckOf,
+    Verdict,
+    all_findings,
+    results_of,
+    timed_checks,
+    unknown,
+)
 from kafka_rollout.base.wording import count
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
 from kafka_rollout.coordinator_logs.scan import ScanResult
@@ -83,7 +92,7 @@ from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
 from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLES_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import PlanObservation
-from kafka_rollout.planning.plan_checks import NO_RESTART, examined_text, nodes_text, unknown_values
+from kafka_rollout.planning.plan_checks import NO_RESTART, examined_text, nodes_text, unknown_responses, unknown_values
 from kafka_rollout.planning.plans import decide_plan
 from kafka_rollout.planning.registration import REGISTRATIONS_CHECK
 from kafka_rollout.planning.release_path import PAST_CHECK, TARGET_CHECK
@@ -470,16 +479,24 @@ class Verification:
     finalized: GateCheck
     metadata_version: GateCheck
     verdict: Verdict
+    can_hide_blockers: tuple[str, ...]
+    """Ids of the checks that could not exclude a blocker."""
 
     @property
     def ok(self) -> bool:
         return self.finalized.passes and self.metadata_version.passes and self.verdict.ok
+
+    @property
+    def exit_code(self) -> int:
+        return result_code(blocks=not self.ok, can_hide=bool(self.can_hide_blockers))
 
 
 def verify(ports: ReadPorts) -> Verification:
     """Compare every node's response with the finalized levels of the highest epoch, and return the findings."""
     state = observe(ports)
     levels = state.finalized
+    checked = check_cluster(ports.cluster, ports.catalogue, state)
+    results = results_of(checked, unknown_responses(ports.cluster, state))
     return Verification(
         finalized=cluster_gates.check_finalized(ports.cluster, state, levels),
         metadata_version=cluster_gates.check_metadata_version(
@@ -487,6 +504,7 @@ def verify(ports: ReadPorts) -> Verification:
         ),
         verdict=Verdict(
             question=f"Can the nodes of {ports.cluster.name} be restarted one by one?",
-            findings=all_findings(check_cluster(ports.cluster, ports.catalogue, state)),
+            findings=all_findings(checked),
         ),
+        can_hide_blockers=tuple(one.id for one in results if one.can_hide_a_blocker),
     )

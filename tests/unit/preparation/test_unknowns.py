@@ -19,6 +19,7 @@ from kafka_rollout.base.errors import (
 from kafka_rollout.base.findings import UnknownKind, UnknownValue
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -28,6 +29,7 @@ from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata
 from kafka_rollout.preparation.plan_making import rehearse_plan
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.procedure.approval_requests import approval_body
+from kafka_rollout.report.check_registry import verify
 from kafka_rollout.roll.stop import refuse_closed
 from kafka_rollout.run.events import RollbackUnread, events_of
 from tests.acls import read_acl
@@ -185,3 +187,22 @@ def test_a_rehearsal_that_was_requested_and_did_not_take_place_is_in_the_approva
     assert f"It was requested and did not take place: {skipped.value}" in said
     assert said.index("did not take place") < said.index("Findings:")
     assert (plan.blockers, plan.exit_code) == ((), 5)
+
+
+def test_a_min_isr_that_is_unknown_since_the_plan_stops_the_node_step(tmp_path: Path) -> None:
+    cluster, ports, run = ready(tmp_path)
+    stop = run.plan.release_steps[0], ports.cluster.node(12)
+    cluster.topics["orders-0"] = replace(cluster.topics["orders-0"], min_insync_replicas=UNKNOWN_MIN_ISR)
+    with pytest.raises(TransientError, match=r"min\.insync\.replicas of 1 topic is unknown"):
+        recheck(run, stop)
+
+
+def test_verify_says_what_it_could_not_exclude(tmp_path: Path) -> None:
+    cluster, ports, _ = ready(tmp_path)
+    assert (verify(ports).can_hide_blockers, verify(ports).exit_code) == ((), 0)
+    cluster.topics["orders-0"] = replace(cluster.topics["orders-0"], min_insync_replicas=UNKNOWN_MIN_ISR)
+    seen = verify(ports)
+    assert seen.ok
+    assert (seen.can_hide_blockers, seen.exit_code) == (("partition-availability",), 5)
+    cluster.find_unlisted_controllers = {99}
+    assert verify(ports).exit_code == 3

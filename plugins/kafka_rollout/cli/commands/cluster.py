@@ -9,7 +9,7 @@ from typing import Annotated
 
 import typer
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import all_findings
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
@@ -108,7 +108,10 @@ def plan(
 
 
 def verify(cluster: ClusterName, as_json: AsJson = False, command_config: CommandConfig = None) -> None:
-    """Check that all nodes report the same feature levels and that the cluster has no blockers. Exit code 3 if not."""
+    """Check that all nodes report the same feature levels and that the cluster has no blockers.
+
+    Exit code 3 if not, 5 if a check that can find a blocker is unknown.
+    """
     with open_ports(cluster, None, command_config) as (ports, _, _security):
         seen = verify_cluster(ports)
     if as_json:
@@ -117,8 +120,10 @@ def verify(cluster: ClusterName, as_json: AsJson = False, command_config: Comman
         show.print_check(seen.finalized)
         show.print_check(seen.metadata_version)
         show.print_findings(seen.verdict.findings)
-    if not seen.ok:
-        raise typer.Exit(RefusedError.exit_code)
+        if seen.can_hide_blockers:
+            show.say(f"A blocker cannot be excluded, because of {', '.join(seen.can_hide_blockers)}.", show.err)
+    if seen.exit_code:
+        raise typer.Exit(seen.exit_code)
 
 
 def report(
