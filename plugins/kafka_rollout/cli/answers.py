@@ -96,11 +96,18 @@ class ScriptAnswers(TerminalAnswers):
 
 
 def _refuse_unread(question: Question, *, confirms: bool) -> None:
-    """Refuse an answer that options gave before the text existed: the differences of a cluster must be read."""
-    if question.what is ApprovalOf.DIFFERENCES and not confirms:
+    """Refuse an answer that options gave before the text existed: what is listed must be read."""
+    if confirms:
+        return
+    if question.what is ApprovalOf.DIFFERENCES:
         raise RefusedError(
             "The cluster differs from its state before the run (see the list above), and --yes accepts no difference.",
             remedy="Correct the cause, or accept them: repeat the command in a terminal with --run and without --yes.",
+        )
+    if question.what is ApprovalOf.NODE_LOG:
+        raise RefusedError(
+            "The doubts about logs (see the list above) are those of now, and --yes accepts none unread.",
+            remedy="Read the logs, then repeat the command in a terminal without --yes.",
         )
 
 

@@ -453,8 +453,8 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             f"{len(empty)} empty {kind} {_one_or_more(empty, 'group leaves', 'groups leave')} records "
             f"that only a release with {feature} can read: {_names(empty)}.",
             (
-                "Delete them, or let a classic member join each group once: that converts the group and "
-                "writes tombstones."
+                "Let a classic member join each group once: that converts the group, and keeps its offsets. Or delete "
+                "them, with their committed offsets."
             )
             if kind == "consumer"
             else "Delete them first.",

@@ -198,7 +198,9 @@ def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
         return GroupPlan(group=group, bounces=None, steps=steps)
     if group.is_empty:
         steps = (
-            ("Let a member with group.protocol=classic join once, or delete the group: both write the tombstones."),
+            "Let a member with group.protocol=classic join once: it keeps the committed offsets. Or delete the group, "
+            "which also deletes them: export them first (kafka-consumer-groups.sh --reset-offsets --to-current "
+            "--export), or its consumers begin where auto.offset.reset says.",
         )
         return GroupPlan(group=group, bounces=0, steps=steps)
     common = _common_assignors(group)

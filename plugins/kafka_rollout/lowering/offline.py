@@ -109,7 +109,11 @@ def stop_all(run: Run) -> tuple[int, ...]:
                     remedy="Lower the levels first.",
                 )
             refuse_held(run, _GATE, "The stop of all nodes")  # before the commands
-            at_once(lambda node: run.ports.runtime.bring(node, release_step.to_release), run.cluster.nodes)
+            brought = on_each(
+                lambda node: run.ports.runtime.bring(node, release_step.to_release), run.cluster.nodes, in_turn=host_of
+            )
+            for error in brought.failed.values():
+                raise error
             at_once(lambda node: run_commands_before_stop(NodeRun(run, release_step, node)), run.cluster.nodes)
             if any(node.commands_before_stop for node in run.cluster.nodes):  # they can take an hour
                 refuse_new_blockers(run)

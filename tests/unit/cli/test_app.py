@@ -233,7 +233,12 @@ def test_the_log_of_a_node_that_proves_nothing_is_accepted_by_a_named_approver(
     assert "accept the log: kafka-rollout accept --cluster fake --run run-1" in capsys.readouterr().err
     with pytest.raises(RefusedError, match="mallory is not an approver"):
         accept_logs(ports, answers_of(ports, name="mallory", reason="I can"))
-    accept_logs(ports, answers_of(ports))
+    with pytest.raises(RefusedError, match="--yes accepts none unread"):
+        accept_logs(ports, answers_of(ports))
+    capsys.readouterr()
+    monkeypatch.setattr("sys.stdin.isatty", lambda: True)
+    monkeypatch.setattr("typer.confirm", lambda *_, **__: True)
+    accept_logs(ports, answers_of(ports, confirms=True))
     told = capsys.readouterr()
     assert "the log does not show the load of __consumer_offsets-1" in " ".join(told.out.replace("\\", "").split())
     assert "Continue with: kafka-rollout upgrade --to 4.3.1 --cluster fake --run run-1" in told.err

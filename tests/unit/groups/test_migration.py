@@ -104,7 +104,7 @@ def test_on_the_way_back_groups_with_members_are_converted_before_empty_ones() -
         ("a-empty", 0),
         ("classic", 0),
     ]
-    assert "tombstones" in planned[1].steps[0]
+    assert "delete the group, which also deletes them" in planned[1].steps[0]
 
 
 def test_share_and_streams_groups_have_to_stop_on_the_way_back() -> None:

@@ -94,3 +94,14 @@ def test_nodes_of_one_host_which_can_share_the_link_to_their_release_get_it_one_
         go(ports, plan, FORWARD[4:])
     assert busy.most > busy.most_on_a_host == 1
     assert releases(world) == ({"4.3.1"} if back else {"4.2.1"})
+
+
+def test_a_release_is_brought_to_a_host_once_at_a_time(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Two nodes of one host would unpack into one folder, and remove each other's draft."""
+    plan, busy = approved(ports), Busy()
+    monkeypatch.setattr(FakeRuntime, "bring", busy.around(FakeRuntime.bring))
+    go(ports, plan)
+    assert busy.most > busy.most_on_a_host == 1
+    assert releases(world) == {"4.2.1"}
