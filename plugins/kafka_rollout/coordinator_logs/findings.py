@@ -176,11 +176,30 @@ def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> st
     places = {(verdict.topic, verdict.partition) for verdict in unknown}
     damage = [place for place in scan.damage if (place.topic, place.partition) in places]
     start = f"It is unknown whether {unknown[0].release} can load {len(unknown)} of {len(verdicts)} partitions: "
+    if not damage and _lacks_coordinator(scan, unknown[0].topic):
+        return f"{start}it has two group coordinators, and the brokers did not report which one they start."
     if not damage:
         return f"{start}the catalogue does not contain how this release reads {unknown[0].topic}."
     first = min(damage, key=lambda place: (place.partition, place.file, place.position))
     amounts = " and ".join(_unread_amounts(scan, places, damage)) or "a part"
     return f"{start}{amounts} could not be read, first {first.place}: {first.sentence}"
+
+
+def _unread_remedy(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str:
+    """Return the remedy of `_unread_sentence`, by its cause: files are replaced only if they are damaged."""
+    places = {(one.topic, one.partition) for one in verdicts if one.verdict is LoadVerdict.UNKNOWN}
+    if any((place.topic, place.partition) in places for place in scan.damage):
+        return f"{_REPLACE_DAMAGED}."
+    if _lacks_coordinator(scan, verdicts[0].topic):
+        return (
+            "Grant DESCRIBE_CONFIGS on CLUSTER, or scan with --new-group-coordinator or --classic-group-coordinator: "
+            "group.coordinator.rebalance.protocols in the files of the brokers shows which one."
+        )
+    return f"Add the release again (`kafka-rollout-derive add {verdicts[0].release}`), then scan again."
+
+
+def _lacks_coordinator(scan: ScanResult, topic: str) -> bool:
+    return scan.new_group_coordinator is None and topic == GROUPS_TOPIC
 
 
 def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:
@@ -226,7 +245,7 @@ def _rollback_findings(
         )
         yield ROLLBACK_CLOSED.found(f"topic {topic}", failing.sentence, f"{end}.")
     if unread:
-        remedy = f"{_REPLACE_DAMAGED}. If you finalize now, a return to {release} can fail."
+        remedy = f"{_unread_remedy(scan, verdicts)} If you finalize now, a return to {release} can fail."
         yield ROLLBACK_UNREADABLE.found(f"topic {topic}", unread, remedy)
     if failing or unread:
         return
@@ -311,7 +330,7 @@ def _path_findings(
             finding = _to_be_cleaned(finding, scan)
         yield finding
     if unread:
-        yield LOGS_UNREADABLE.found(f"{release}, topic {topic}", unread, f"{_REPLACE_DAMAGED}.")
+        yield LOGS_UNREADABLE.found(f"{release}, topic {topic}", unread, _unread_remedy(scan, verdicts))
     if failing or unread:
         return
     if ignored := sum(verdict.ignored for verdict in verdicts):

@@ -240,3 +240,17 @@ def test_what_the_gate_cannot_bring_about_or_nobody_waits_for_blocks() -> None:
         of_way_down(NEWER_GROUP, source=VIA),  # it writes no tombstones for types that it does not know
     ]
     assert [[finding.code for finding in findings] for findings in blocked] == [["LOGS-NOT-LOADABLE"]] * 3
+
+
+def test_no_file_is_replaced_where_only_the_coordinator_of_the_brokers_is_unknown() -> None:
+    two = Release(3, 9, 1)
+    scan = ScanResult(
+        cluster="orders", scanned_at=0.0, logs=(LOG,), classes=(), verdicts=(verdict(two, LoadVerdict.UNKNOWN),)
+    )
+    unread = replace(scan, new_group_coordinator=None)
+    for finding in (*path_findings(unread, TARGET, [two]), *check_rollback(unread, two).findings):
+        assert "the brokers did not report which one they start" in finding.sentence
+        assert "Grant DESCRIBE_CONFIGS on CLUSTER" in finding.remedy
+        assert "remove the partition's directory" not in finding.remedy
+    (gap,) = path_findings(scan, TARGET, [two])
+    assert gap.remedy == "Add the release again (`kafka-rollout-derive add 3.9.1`), then scan again."
