@@ -270,13 +270,18 @@ class ClientSecurity(BaseModel):
 
     @classmethod
     def from_airflow_connection_extra(
-        cls, extra: Mapping[str, Any], login: str | None = None, password: str | None = None
+        cls, extra: object, login: str | None = None, password: str | None = None
     ) -> ClientSecurity:
         """Read an Airflow Connection of the Kafka provider: librdkafka's property names in its extra.
 
         `login` and `password` of the Connection are the defaults of sasl.username and sasl.password. Other properties
         than those of security (bootstrap.servers, group.id, …) are ignored.
         """
+        if not isinstance(extra, Mapping) or not all(isinstance(key, str) for key in extra):
+            raise UserError(
+                "The Connection's extra is no JSON object.",
+                remedy='Write an object, for example {"security.protocol": "SSL"}.',
+            )
         unsupported = sorted(
             key
             for key in extra
@@ -287,6 +292,12 @@ class ClientSecurity(BaseModel):
                 f"The Connection's extra has {', '.join(unsupported)}, which this tool cannot apply to every client.",
                 remedy=f"Use only {', '.join(_LIBRDKAFKA_NAMES)}.",
             )
+        known = {_plain(name): name for name in (*_LIBRDKAFKA_NAMES, _OAUTH_METHOD)}
+        for key in extra:
+            if key not in known.values() and (meant := known.get(_plain(key))) is not None:
+                raise UserError(
+                    f"The Connection's extra has {key}, which nothing reads.", remedy=f"Write {meant} instead."
+                )
         read = {key: extra[key] for key in (*_LIBRDKAFKA_NAMES, _OAUTH_METHOD) if extra.get(key) not in (None, "")}
         if strange := sorted(key for key, value in read.items() if not isinstance(value, str)):
             raise UserError(
@@ -318,6 +329,11 @@ class ClientSecurity(BaseModel):
             if password:
                 values.setdefault("password", password)
         return _validate(values, "The Connection's extra")
+
+
+def _plain(key: str) -> str:
+    """Return a key without what a form of Airflow or a variable of the environment makes of its dots."""
+    return re.sub(r"[._-]", "", key.lower().removeprefix("extra__kafka__"))
 
 
 _SASL = ("mechanism", "username", "password", "token_url", "scope", "token_ca_location", "extensions")

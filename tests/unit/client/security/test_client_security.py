@@ -65,6 +65,9 @@ def test_names_in_certificates_are_compared_unless_the_connection_says_none(text
         ({**SASL_SSL, "security.protocol": 5}, "security.protocol that is no text"),
         ({**SASL_SSL, "sasl.oauthbearer.method": ["oidc"]}, "sasl.oauthbearer.method that is no text"),
         ({"ssl.ca.location": "/certs/ca.pem"}, "has ssl.ca.location and no security.protocol"),
+        ({"security_protocol": "SSL"}, "has security_protocol, which nothing reads"),
+        ({"extra__kafka__security.protocol": "SSL"}, "has extra__kafka__security.protocol, which nothing reads"),
+        ({**SASL_SSL, "SSL_CA_LOCATION": "/certs/ca.pem"}, "has SSL_CA_LOCATION, which nothing reads"),
     ],
 )
 def test_a_connection_that_would_be_less_safe_than_it_says_is_refused(extra: dict[str, Any], says: str) -> None:
@@ -143,6 +146,12 @@ def test_the_test_traffic_may_have_a_user_of_its_own() -> None:
     )
     assert _secured().model_copy(update={"traffic": traffic}).of_traffic is traffic
     assert _secured().of_traffic == _secured()
+
+
+@pytest.mark.parametrize("extra", [["security.protocol"], [1], "SSL", None, 5])
+def test_an_extra_that_is_no_object_is_refused_in_one_sentence(extra: object) -> None:
+    with pytest.raises(UserError, match="extra is no JSON object"):
+        ClientSecurity.from_airflow_connection_extra(extra)
 
 
 def test_login_and_password_stand_in_for_the_extra() -> None:
