@@ -63,6 +63,7 @@ from kafka_rollout.observation.outage import watch_service
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
+from kafka_rollout.preparation.node_checks import refuse_unclean_in_outage
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections import offline as projections
@@ -120,7 +121,7 @@ def stop_all(run: Run) -> tuple[int, ...]:
             refuse_new_in_logs(run, release_step)
             refuse_new_losses(run)
             refuse_held(run, _GATE, "The stop of all nodes", is_prepared=True)
-            _record_before(run.ports, release_step)
+            _record_before(run, release_step)
         stopped: list[int] = []
         for round_, force in ((run.cluster.brokers_alone, False), (run.cluster.controllers, True)):
             stopped += _stop_round(run, release_step, round_, force=force)
@@ -315,10 +316,12 @@ def _acting(ports: ClusterPorts, what: str) -> Iterator[None]:
         yield
 
 
-def _record_before(ports: ClusterPorts, release_step: ReleaseStep) -> None:
+def _record_before(run: Run, release_step: ReleaseStep) -> None:
+    ports = run.ports
     state = observe_some(ports, ports.cluster.nodes, metrics=False)
     if state.quorum is None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
+    refuse_unclean_in_outage(run, state)
     for node in ports.cluster.nodes:
         coordinated = coordinated_by(ports, state, node)
         before = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)

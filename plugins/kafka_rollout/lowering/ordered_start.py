@@ -10,13 +10,14 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from kafka_rollout.base.errors import RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.start_order import LoggedPartition, find_partitions_at_risk, find_waiting
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
 from kafka_rollout.observation.cluster_ports import ReadPorts, at_once, until
 from kafka_rollout.observation.run import Run
+from kafka_rollout.preparation.node_checks import controller_configs
 
 _CHECK_S = 2.0
 
@@ -97,19 +98,10 @@ def _observe(run: Run, left: Mapping[int, NodeSpec], answering: frozenset[int]) 
         logged = run.ports.metadata_logs.partitions(run.cluster.node(leader_id), cluster_id=run.plan.cluster_id)
     except TransientError as error:
         return _Seen(serving=frozenset(), waiting={}, unknown=error.sentence)
-    elections = unclean_elections(run.cluster, logged.dynamic, _controller_configs(run.ports))
+    elections = unclean_elections(run.cluster, logged.dynamic, controller_configs(run.ports))
     serving = answering & logged.unfenced
     at_risk = find_partitions_at_risk(logged.partitions, elections)
     return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving))
-
-
-def _controller_configs(ports: ReadPorts) -> Mapping[int, Mapping[str, str]]:
-    """Return the files of the controllers, without those that cannot be read."""
-    found: dict[int, Mapping[str, str]] = {}
-    for node in ports.cluster.controllers:
-        with suppress(TransientError, RefusedError, UserError):
-            found[node.node_id] = ports.runtime.config(node)
-    return found
 
 
 def _error(seen: _Seen, node_id: int) -> TransientError:

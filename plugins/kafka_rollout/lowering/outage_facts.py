@@ -23,7 +23,8 @@ from kafka_rollout.metadata_log.outage import (
     outage_estimate,
 )
 from kafka_rollout.model.plan import FeatureChange, Lowering, Undo
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE
 from kafka_rollout.observation.cluster_ports import ReadPorts, observe
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.lowering import LevelUndo, level_undo
@@ -74,9 +75,22 @@ def offline_facts(run: ReadRun, estimated: OutageEstimate) -> tuple[str, ...]:
         "A controller can hang in its shutdown when the other controllers are stopped. After "
         f"{WITHOUT_QUORUM_S:.0f} s the run kills its process. The outage grows by this time and by the log recovery at "
         "the next start.",
+        *_order(run.cluster),
         f"Undo command: kafka-rollout rollback --cluster {run.plan.cluster} --run {run.ports.run_id} --as <name> "
         "--reason <text>",
     )
+
+
+def _order(cluster: ClusterSpec) -> Iterable[str]:
+    """Yield what remains of unclean leader elections (metadata_log/start_order.py)."""
+    if len(cluster.brokers_alone) > 1:
+        yield (
+            f"The broker that stops last has records that the others lack. For topics with {ENABLE}=true the run "
+            "starts it first, also in the undo, and the others of its partitions wait until it serves. This can add "
+            f"the start of a broker to the outage for each of the {len(cluster.brokers_alone)} brokers. If it does not "
+            "return, the run does not start the others. A broker that something else starts before its turn can lose "
+            "these records."
+        )
 
 
 def shown_facts(run: Run) -> Sequence[str]:

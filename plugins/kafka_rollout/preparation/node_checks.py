@@ -15,11 +15,11 @@ from itertools import chain
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, unknown, unknown_by
 from kafka_rollout.base.json_forms import from_json, to_json
-from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, NodeConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
-from kafka_rollout.model.plan import ConfigChange, ReleaseStep
+from kafka_rollout.model.plan import ConfigChange, Lowering, ReleaseStep
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
@@ -76,6 +76,8 @@ from kafka_rollout.planning.findings.start_paths import START_PATH_CODES
 from kafka_rollout.planning.findings.starts import ObservedStarts, start_findings
 from kafka_rollout.planning.findings.unclean_elections import (
     UNCLEAN_CHECK,
+    find_stale_replicas,
+    outage_findings,
     unclean_election_findings,
     unknown_unclean_elections,
 )
@@ -419,13 +421,39 @@ def _check_unclean_elections(
 ) -> Checked:
     if not run.plan.path[1:]:
         return UNCLEAN_CHECK.ran(unless=NO_RESTART)
-    if any(partition.leader < 0 for partition in partitions):
+    is_offline = run.plan.lowering is Lowering.OFFLINE
+    if is_offline or any(partition.leader < 0 for partition in partitions):
         dynamic = _with_controllers(run.ports, dynamic, ENABLE)
     elections = unclean_elections(run.cluster, dynamic, planned[run.plan.path[-1]])
     observed = run.ports.catalogue, run.plan.path, partitions, elections
-    return UNCLEAN_CHECK.ran(
-        unclean_election_findings(*observed), unknown=unknown("controllers", unknown_unclean_elections(*observed))
-    )
+    found = [*unclean_election_findings(*observed)]
+    if is_offline:
+        found += outage_findings(run.cluster, partitions, elections)
+    return UNCLEAN_CHECK.ran(found, unknown=unknown("controllers", unknown_unclean_elections(*observed)))
+
+
+def controller_configs(ports: ReadPorts) -> NodeConfigs:
+    """Return the files of the controllers, without those that cannot be read."""
+    found: dict[int, Mapping[str, str]] = {}
+    for node in ports.cluster.controllers:
+        with suppress(TransientError, RefusedError, UserError):
+            found[node.node_id] = ports.runtime.config(node)
+    return found
+
+
+def refuse_unclean_in_outage(run: ReadRun, state: ClusterState) -> None:
+    """Raise RefusedError or TransientError if controllers could elect unclean leaders when all nodes stop and start."""
+    dynamic = _with_controllers(run.ports, run.ports.admin.dynamic_configs(), ENABLE)
+    elections = unclean_elections(run.cluster, dynamic, controller_configs(run.ports))
+    for finding in outage_findings(run.cluster, state.partitions, elections):
+        raise RefusedError(f"{finding.sentence} Nothing was stopped.", remedy=finding.remedy)
+    running = state.registered.brokers - (state.registered.fenced or frozenset())
+    if stale := find_stale_replicas(state.partitions, elections, running):
+        raise TransientError(
+            f"{ENABLE} is not false, and replicas of {few(stale)} are out of sync: when the others stop, a controller "
+            "elects one of them and acknowledged records are lost. Nothing was stopped.",
+            remedy=f"Wait until they are in sync, or set {ENABLE}=false for their topics. Then repeat the step.",
+        )
 
 
 def _with_controllers(ports: ReadPorts, dynamic: DynamicConfigs, name: str) -> DynamicConfigs:

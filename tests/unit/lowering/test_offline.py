@@ -346,7 +346,8 @@ def test_no_node_takes_a_turn_of_its_own(ports: ClusterPorts) -> None:
 def test_the_facts_name_the_outage_the_last_moment_for_an_undo_and_its_command(ports: ClusterPorts) -> None:
     estimated = estimate_outage(ports)
     assert 30 < estimated.total_s < 300
-    outage, no_return, _, _, undo = offline_facts(Run(ports, approved(ports)), estimated)
+    outage, no_return, _, _, order, undo = offline_facts(Run(ports, approved(ports)), estimated)
+    assert "for each of the 3 brokers" in order
     assert outage == estimated.sentence
     assert "the first broker starts at the new level" in no_return
     command = "kafka-rollout rollback --cluster fake --run run-1 --as <name> --reason <text>"

@@ -3,21 +3,24 @@
 from __future__ import annotations
 
 import threading
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from tests.fakes.cluster import R431, FakeCluster, make_spec
+from tests.fakes.cluster import COMBINED, R431, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
+from tests.plans import plan_downgrade
 from tests.unit.lowering.conftest import stop_in_turn
-from tests.unit.lowering.test_offline import FORWARD, approved, go, ports, releases, take_back
+from tests.unit.lowering.test_offline import FORWARD, R421, approved, go, ports, releases, take_back
 
 __all__ = ["ports"]  # fixture
 
@@ -133,5 +136,49 @@ def test_more_brokers_than_are_usually_asked_at_a_time_are_all_stopped_at_once(
         stop(runtime, node, **options)
 
     monkeypatch.setattr(FakeRuntime, "stop", together)
+    go(ports, plan, FORWARD[:1])
+    assert not any(map(world.runs, world.nodes))
+
+
+def test_combined_nodes_which_start_together_are_not_stopped_while_controllers_elect_unclean_leaders(
+    tmp_path: Path,
+) -> None:
+    world = FakeCluster(R431, spec=COMBINED)
+    ports = fake_ports(world, tmp_path)
+    plan = approved(ports)
+    world.set_topic("orders", ENABLE, "true")
+    with pytest.raises(RefusedError, match="the first one that is unfenced is elected") as raised:
+        go(ports, plan, FORWARD[:1])
+    assert raised.value.remedy.startswith(f"Set {ENABLE}=false")
+    assert all(map(world.runs, world.nodes))
+    world.set_topic("orders", ENABLE, "false")
+    go(ports, plan)
+    assert releases(world) == {"4.2.1"}
+
+
+@pytest.mark.parametrize(("spec", "is_blocked"), [(COMBINED, True), (make_spec(), False)], ids=["combined", "separate"])
+def test_the_plan_of_combined_nodes_is_blocked_while_controllers_elect_unclean_leaders(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, spec: ClusterSpec, *, is_blocked: bool
+) -> None:
+    stage_no_live(monkeypatch)
+    world = FakeCluster(R431, spec=spec)
+    world.set_default(ENABLE, "true")
+    world.set_topic("orders", "retention.ms", "1")
+    plan = plan_downgrade(fake_ports(world, tmp_path), R421, lowering=Lowering.OFFLINE)
+    assert ("UNCLEAN-ELECTION-IN-OUTAGE" in [one.code for one in plan.blockers]) is is_blocked
+
+
+def test_nothing_stops_while_a_replica_that_is_out_of_sync_could_be_elected(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its broker runs: it would lead at once when the members of the ISR stop."""
+    monkeypatch.setattr(world, "_rejoin", lambda node_id: None)
+    world.topics["orders-0"] = replace(world.topics["orders-0"], isr=(11, 13), leader=11)
+    plan = approved(ports)
+    world.set_default(ENABLE, "true")
+    with pytest.raises(TransientError, match="replicas of orders-0 are out of sync"):
+        go(ports, plan, FORWARD[:1])
+    assert all(map(world.runs, world.nodes))
+    world.set_default(ENABLE, "false")
     go(ports, plan, FORWARD[:1])
     assert not any(map(world.runs, world.nodes))

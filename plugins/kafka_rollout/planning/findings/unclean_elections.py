@@ -8,11 +8,12 @@ it elect.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.model.state import PartitionState
+from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.model.unclean_elections import ENABLE, UncleanElections
 from kafka_rollout.releases.facts import Catalogue, Release
 
@@ -24,11 +25,18 @@ UNCLEAN_ELECTION = FindingCode(
     "the running release does so too.",
     f"Start a broker of the ISR, or set {ENABLE}=false for the topic until one runs. Then plan again.",
 )
+UNCLEAN_IN_OUTAGE = FindingCode(
+    "UNCLEAN-ELECTION-IN-OUTAGE",
+    (BLOCKER,),
+    "All nodes stop together, and no order of their starts lets the last in-sync replicas serve first: controllers "
+    "elect unclean leaders, and acknowledged records are lost.",
+    f"Set {ENABLE}=false for the topics until every node is back. Then plan again.",
+)
 UNCLEAN_CHECK = Check(
     "unclean-elections",
-    "Partitions without a leader that controllers elect by themselves",
+    "Partitions of which controllers elect an unclean leader by themselves",
     "upgrade.md#findings",
-    (UNCLEAN_ELECTION,),
+    (UNCLEAN_ELECTION, UNCLEAN_IN_OUTAGE),
     needs=(Need.TOPICS, Need.SETTINGS),
     examines=Examined.TOPICS,
 )
@@ -54,6 +62,39 @@ def unclean_election_findings(
                 f"{INTERVAL} is set: the records that only the ISR has are lost.",
                 severity=WARNING if electing[0] == path[0] else BLOCKER,
             )
+
+
+def outage_findings(
+    cluster: ClusterSpec, partitions: Sequence[PartitionState], elections: UncleanElections
+) -> Iterator[Finding]:
+    """Yield a finding if all nodes of the cluster cannot stop together without unclean elections.
+
+    Combined nodes start together, because a majority of the controllers must run before a broker is unfenced. Other
+    brokers start in order (metadata_log/start_order.py).
+    """
+    combined = [node.node_id for node in cluster.controllers if node.is_broker]
+    topics = {one.topic for one in partitions if len(one.replicas) > 1 and elections.of(one.topic) is not False}
+    if combined and topics:
+        value = "true" if all(elections.of(topic) for topic in topics) else "true or unknown"
+        yield UNCLEAN_IN_OUTAGE.found(
+            "offline downgrade",
+            f"{ENABLE} is {value} for {count(len(topics), 'topic')} with replicas ({few(sorted(topics))}). The broker "
+            "that stops last has records that the others lack. Combined nodes start together, because the controllers "
+            f"need a majority (here {nodes(combined)}): the first one that is unfenced is elected, and these records "
+            "are lost.",
+        )
+
+
+def find_stale_replicas(
+    partitions: Sequence[PartitionState], elections: UncleanElections, running: Collection[int]
+) -> tuple[str, ...]:
+    """Return the partitions of which a controller can elect a running replica that is out of sync, when the members of
+    the ISR stop. `running`: the unfenced brokers."""
+    return tuple(
+        one.name
+        for one in partitions
+        if (set(one.replicas) & set(running)) - set(one.isr) and elections.of(one.topic) is not False
+    )
 
 
 def unknown_unclean_elections(
