@@ -60,6 +60,7 @@ from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.listeners import ListenerCertificate
+from kafka_rollout.model.quorum_addresses import Address, parse_address
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
@@ -175,25 +176,31 @@ class KafkaAdmin:
         """Brokers and controllers in the cluster's metadata, including unlisted ones that no longer run."""
         nodes = self._through(through)
         answer = self._describe_cluster(nodes.brokers, include_fenced_brokers=True)
+        controllers = self._registered_controllers()
         return RegisteredNodes(
             brokers=frozenset(broker.broker_id for broker in answer.brokers),
             fenced=frozenset(broker.broker_id for broker in answer.brokers if broker.is_fenced)
             if answer.version >= 2
             else None,
-            controllers=self._registered_controllers(),
+            controllers=frozenset(controllers) or None,
+            controller_addresses=controllers,
         )
 
-    def _registered_controllers(self) -> frozenset[int] | None:
+    def _registered_controllers(self) -> Mapping[int, Address]:
+        """Return controller → registered address; empty if the release lists none.
+
+        Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer proves nothing.
+        """
         if not self._nodes.controllers:
-            return None
+            return {}
         try:
             answer = self._describe_cluster(
                 self._controllers_leader_first(), endpoint_type=CONTROLLER_ENDPOINTS, min_version=1
             )
         except RefusedError:
-            return None
-        # Below metadata.version 15 (3.7-IV0) no controller is registered, so an empty answer proves nothing.
-        return frozenset(broker.broker_id for broker in answer.brokers) or None
+            return {}
+        found = {one.broker_id: parse_address(f"{one.host}:{one.port}") for one in answer.brokers}
+        return {node_id: address for node_id, address in found.items() if address is not None}
 
     def _controllers_leader_first(self) -> list[Target]:
         return sorted(self._nodes.controllers, key=lambda t: t.node_id != self._last_leader)

@@ -36,6 +36,7 @@ from kafka_rollout.features.support import (
     support_findings,
     unlisted_node_findings,
 )
+from kafka_rollout.features.voter_addresses import VOTER_ADDRESS_CHANGES, voter_address_findings
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState, GroupState
@@ -127,6 +128,7 @@ LEVELS_CHECK = Check(
         FEATURE_UNSTABLE,
         FEATURE_NOT_DEFAULT,
         QUORUM_STAYS_STATIC,
+        VOTER_ADDRESS_CHANGES,
         FEATURE_DEPENDENCY,
         REGISTRATION_MAY_LACK_RANGES,
     ),
@@ -269,6 +271,8 @@ def _level(
                 f"feature {feature}",
                 f"{older} The controller would accept kraft.version {level}, and the quorum would stay static.",
             )
+        elif feature == KRAFT_VERSION:
+            yield from voter_address_findings(cluster, state)
 
 
 def _lowered(

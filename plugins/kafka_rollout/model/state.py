@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.findings import Need
+from kafka_rollout.model.quorum_addresses import Address
 from kafka_rollout.model.rights import MissingRight
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.releases.facts import KRAFT_VERSION, Release, VersionRange
@@ -281,6 +282,8 @@ class RegisteredNodes:
     """None if the release cannot list fenced brokers."""
     controllers: frozenset[int] | None
     """None if the release has no controller registrations (before 3.7, KIP-919)."""
+    controller_addresses: Mapping[int, Address] = field(default_factory=dict)
+    """Controller → the address that it has registered, for the listener at which this tool asked."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

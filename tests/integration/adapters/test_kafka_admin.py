@@ -200,6 +200,7 @@ class Test431:
             registered = admin.registered()
             assert victim.node_id in registered.brokers
             assert victim.node_id in (registered.controllers or ())
+            assert str(registered.controller_addresses[victim.node_id]) == victim.controller_address
 
 
 def _groups_while_consuming(cluster: LocalCluster, admin: KafkaAdmin, protocol: str) -> tuple[str, str, int | None]:

@@ -1,0 +1,49 @@
+"""The addresses that the voters get when a static quorum becomes dynamic (kraft.version 1, KIP-853).
+
+In a static quorum each node reaches the controllers at controller.quorum.voters. Raising kraft.version writes a
+VotersRecord with the addresses that each controller has registered: those that it advertises, or its own host name for
+a listener of all interfaces (ControllerServer, KafkaConfig.effectiveAdvertisedControllerListeners). From then on only
+these count, and kraft.version is never lowered. Kafka does not try them: open connections hide a wrong address until
+the next restart or election. That the nodes use an address already is the only proof here that it leads to a voter.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
+from kafka_rollout.base.wording import few
+from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, Address, parse_voters
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.model.topology import ClusterSpec
+
+VOTER_ADDRESS_CHANGES = FindingCode(
+    "VOTER-ADDRESS-CHANGES",
+    BLOCKER,
+    "Raising kraft.version would give a voter another address than the one at which the nodes reach it, permanently.",
+    f"Make both equal and restart the changed nodes: `advertised.listeners` of the controller, and its entry in "
+    f"{QUORUM_VOTERS} of every node. Then repeat the command.",
+)
+
+
+def voter_address_findings(cluster: ClusterSpec, state: ClusterState) -> Iterator[Finding]:
+    """Yield a finding for each controller of a static quorum whose registered address is not the one in use."""
+    if state.has_dynamic_quorum:
+        return
+    used: dict[int, set[Address]] = {}
+    for config in state.quorum_in_use.values():
+        for voter, address in (parse_voters(config) or {}).items():
+            used.setdefault(voter, set()).add(address)
+    voters = {node.node_id for node in cluster.controllers} | (state.quorum.voter_ids if state.quorum else set())
+    for voter in sorted(voters):
+        registered, named = state.registered.controller_addresses.get(voter), used.get(voter, set())
+        if registered is not None and named == {registered}:
+            continue
+        at = f"at {few(sorted(map(str, named)))} ({QUORUM_VOTERS})" if named else "at an address that none reported"
+        has = f"has registered {registered}" if registered else "did not show which address it has registered"
+        yield VOTER_ADDRESS_CHANGES.found(
+            f"controller {voter}",
+            f"Controller {voter} {has}, and the nodes reach it {at}. With kraft.version 1 they use only the registered "
+            "address: a node that cannot reach the controller there loses the quorum at its next restart, and an "
+            "election can fence every broker.",
+        )
