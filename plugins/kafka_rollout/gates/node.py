@@ -2,7 +2,7 @@
 
 The invariants:
 - A stop never removes the last in-sync replica of a partition, and never takes a partition below min.insync.replicas,
-  except in topics whose unavailability the approved plan accepts.
+  except in topics whose unavailability the approved plan accepts, and there only if no unclean leader is elected.
 - A stop never removes the majority of caught-up voters of the metadata quorum.
 - No node stops while another node is down, except the nodes of its own batch. A batch with two or more brokers of a
   partition leaves one in-sync replica more than min.insync.replicas.
@@ -39,6 +39,7 @@ from kafka_rollout.model.state import (
     check_spare_voters,
 )
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE, UNKNOWN_ELECTIONS, UncleanElections
 from kafka_rollout.releases.facts import Release
 
 NEW_PROCESS = "new process"  # name of the condition of a restart
@@ -77,11 +78,12 @@ def check_before_stop(
     unchecked: Unchecked = None,
     together: Collection[int] = (),
     max_under_replicated: int | None = None,
+    elections: UncleanElections = UNKNOWN_ELECTIONS,
 ) -> GateCheck:
     """Check whether `node` can be stopped now. `accept_unavailable`, `unchecked`: as in Plan.
 
     `together`: ids of the other nodes that are stopped at the same time, or are down for this reason already.
-    `max_under_replicated`: as in RunTerms.
+    `max_under_replicated`: as in RunTerms. `elections`: needed only for `find_stale_leaders`.
     """
     stopping = frozenset({node.node_id, *together})
     conditions = [
@@ -98,6 +100,8 @@ def check_before_stop(
         conditions += _isr_without(kept, node.node_id, unfenced, stopping)
         if together:
             conditions.append(_spare_without(state.partitions, unfenced, stopping))
+    if stale := find_stale_leaders(state, node, accept_unavailable, together):
+        conditions.append(_no_unclean_leader(stale, elections))
     if max_under_replicated is not None:
         conditions.append(_few_under_replicated(kept, stopping, max_under_replicated))
     if accepted := sorted(p.name for p in state.partitions if find_acceptance(accept_unavailable, p.topic)):
@@ -297,6 +301,38 @@ def _spare_without(
         short,
         unmet=f"without {nodes(stopping)} no spare replica: {few(short)}",
         met=f"{nodes(stopping)} stop together; partitions on two or more of them keep a spare replica",
+    )
+
+
+def find_stale_leaders(
+    state: ClusterState, node: NodeSpec, accept_unavailable: Sequence[str], together: Collection[int] = ()
+) -> tuple[PartitionState, ...]:
+    """Return the partitions of accepted topics that keep only replicas out of sync when the node stops.
+
+    A controller elects one of them with unclean.leader.election.enable=true, also while the node stops
+    (ReplicationControlManager.handleBrokerInControlledShutdown): records are lost, and only unavailability is accepted.
+    """
+    stopping = {node.node_id, *together}
+    running = (state.registered.brokers - (state.registered.fenced or frozenset())) - stopping
+    return tuple(
+        one
+        for one in state.partitions
+        if node.node_id in one.isr
+        and find_acceptance(accept_unavailable, one.topic)
+        and not set(one.isr) & running
+        and set(one.replicas) & running
+    )
+
+
+def _no_unclean_leader(stale: Sequence[PartitionState], elections: UncleanElections) -> GateCondition:
+    bad = [one.name for one in stale if elections.of(one.topic) is not False]
+    return none_left(
+        "no unclean leader",
+        bad,
+        unmet=f"{ENABLE} is {'true' if all(elections.of(one.topic) for one in stale) else 'true or unknown'}: a "
+        f"controller would elect a replica of {few(bad)} that is out of sync, and acknowledged records would be lost. "
+        f"Wait until it is in sync, or set {ENABLE}=false for the topic",
+        met=f"{ENABLE} is false for {few(one.name for one in stale)}, which will have no leader",
     )
 
 

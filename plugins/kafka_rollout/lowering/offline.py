@@ -63,7 +63,7 @@ from kafka_rollout.observation.outage import watch_service
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers, refuse_new_in_logs
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
-from kafka_rollout.preparation.node_checks import refuse_unclean_in_outage
+from kafka_rollout.preparation.node_checks import observe_elections, refuse_unclean_in_outage
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections import offline as projections
@@ -430,7 +430,12 @@ def stop_late(run: Run, node: NodeSpec, *, deadline_s: float) -> None:
         run.ports.runtime.prepare_stop(node)
     state = observe_some(run.ports, run.cluster.nodes, metrics=False)
     seen = check_before_stop(
-        run.cluster, state, node, accept_unavailable=run.plan.accept_unavailable, unchecked=run.plan.unchecked
+        run.cluster,
+        state,
+        node,
+        accept_unavailable=run.plan.accept_unavailable,
+        unchecked=run.plan.unchecked,
+        elections=observe_elections(run.ports),
     )
     if not seen.passes:
         raise RefusedError(

@@ -36,6 +36,10 @@ class UncleanElections:
         return self.topics.get(topic, self.default)
 
 
+UNKNOWN_ELECTIONS = UncleanElections()
+"""Nothing is known, so each topic can have an unclean leader."""
+
+
 def unclean_elections(
     cluster: ClusterSpec, dynamic: DynamicConfigs, configs: Mapping[int, Mapping[str, str]]
 ) -> UncleanElections:

@@ -25,7 +25,7 @@ from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
 from kafka_rollout.model.starts import reads_more
 from kafka_rollout.model.state import ClusterState, PartitionState, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
+from kafka_rollout.model.unclean_elections import ENABLE, UNKNOWN_ELECTIONS, UncleanElections, unclean_elections
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
@@ -441,10 +441,18 @@ def controller_configs(ports: ReadPorts) -> NodeConfigs:
     return found
 
 
+def observe_elections(ports: ReadPorts) -> UncleanElections:
+    """Return for which topics controllers elect unclean leaders, as far as it can be read."""
+    try:
+        dynamic = ports.admin.dynamic_configs()
+    except (TransientError, RefusedError):
+        return UNKNOWN_ELECTIONS
+    return unclean_elections(ports.cluster, _with_controllers(ports, dynamic, ENABLE), controller_configs(ports))
+
+
 def refuse_unclean_in_outage(run: ReadRun, state: ClusterState) -> None:
     """Raise RefusedError or TransientError if controllers could elect unclean leaders when all nodes stop and start."""
-    dynamic = _with_controllers(run.ports, run.ports.admin.dynamic_configs(), ENABLE)
-    elections = unclean_elections(run.cluster, dynamic, controller_configs(run.ports))
+    elections = observe_elections(run.ports)
     for finding in outage_findings(run.cluster, state.partitions, elections):
         raise RefusedError(f"{finding.sentence} Nothing was stopped.", remedy=finding.remedy)
     running = state.registered.brokers - (state.registered.fenced or frozenset())

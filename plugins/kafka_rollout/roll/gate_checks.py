@@ -37,6 +37,7 @@ from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unclean_elections import UNKNOWN_ELECTIONS
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe_some, read_current_levels
 from kafka_rollout.observation.node_logs import read_last_error, read_log, read_log_excerpt, with_log_errors
 from kafka_rollout.observation.node_steps import (
@@ -51,6 +52,7 @@ from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.node_checks import observe_elections
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
@@ -228,14 +230,17 @@ def check_stops_are_safe(
 
 
 def _check_stop(run: ReadRun, state: ClusterState, node: NodeSpec, together: Sequence[NodeSpec]) -> GateCheck:
+    accepted, others = run.plan.accept_unavailable, [one.node_id for one in together]
+    is_asked = node_gates.find_stale_leaders(state, node, accepted, others)
     # A node that is down or hangs can be stopped, even if it does not respond.
     return node_gates.check_before_stop(
         run.cluster,
         state,
         node,
-        accept_unavailable=run.plan.accept_unavailable,
+        accept_unavailable=accepted,
         unchecked=run.plan.unchecked,
-        together=[one.node_id for one in together],
+        together=others,
+        elections=observe_elections(run.ports) if is_asked else UNKNOWN_ELECTIONS,
         max_under_replicated=None if run.plan.terms is None else run.plan.terms.max_under_replicated,
     )
 

@@ -21,6 +21,7 @@ from kafka_rollout.model.state import (
     RegisteredNodes,
 )
 from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.unclean_elections import UNKNOWN_ELECTIONS, UncleanElections
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import (
     COMBINED,
@@ -379,3 +380,35 @@ def test_a_lag_that_was_caught_up_seconds_ago_is_no_lag() -> None:
     busy = quorum([1, 2, 3], 3, [4, 5, 6], n1=400)
     voters = tuple(replace(v, last_caught_up_ms=int(NOW * 1000) - 900) if v.replica_id == 1 else v for v in busy.voters)
     assert _after(_rolled(1, quorum=replace(busy, voters=voters)), 1).passes
+
+
+@pytest.mark.parametrize(
+    ("elections", "isr", "passes"),
+    [
+        (UNKNOWN_ELECTIONS, [4], False),
+        (UncleanElections(topics={"logs": True}, controllers={1: False}), [4], False),
+        (UncleanElections(controllers={1: True, 2: False}), [4], False),
+        (UncleanElections(topics={"logs": False}, controllers={1: True}), [4], True),
+        (UncleanElections(controllers={1: False, 2: False}), [4], True),
+        (UNKNOWN_ELECTIONS, [4, 5], True),
+    ],
+)
+def test_a_stop_that_lets_a_replica_out_of_sync_lead_loses_records_which_no_one_accepted(
+    elections: UncleanElections, isr: list[int], *, passes: bool
+) -> None:
+    seen = replace(state(), partitions=(partition("logs", 0, [4, 5], isr=isr, min_isr=1),))
+    checked = check_before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable=("logs",), elections=elections)
+    assert checked.passes is passes
+    assert _failing(checked) == (set() if passes else {"no unclean leader"})
+
+
+def test_the_other_nodes_of_a_batch_are_no_leaders_in_sync() -> None:
+    seen = replace(state(), partitions=(partition("logs", 0, [4, 5, 6], isr=[4, 5], min_isr=1),))
+    assert check_before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable=("logs",)).passes
+    checked = check_before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable=("logs",), together=[5])
+    assert "no unclean leader" in _failing(checked)
+
+
+def test_a_single_replica_has_nobody_to_elect() -> None:
+    seen = replace(state(), partitions=(partition("logs", 0, [4], isr=[4], min_isr=1),))
+    assert check_before_stop(SEPARATE, seen, SEPARATE.node(4), accept_unavailable=("logs",)).passes

@@ -15,12 +15,14 @@ from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import NodeFeatures, NodeMetrics, PartitionState, QuorumState, RegisteredNodes
 from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.unclean_elections import ENABLE
 from kafka_rollout.observation.cluster_ports import FETCH_TIMEOUT, ClusterPorts, observe_some
 from kafka_rollout.observation.run import NodeRun, Run
-from kafka_rollout.roll.gate_checks import check_gate, check_gates
+from kafka_rollout.roll.gate_checks import check_gate, check_gates, check_stop_is_safe
 from kafka_rollout.roll.node import replace_node
-from tests.fakes.cluster import FakeCluster
+from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, FakeMetrics, in_step
+from tests.plans import plan_upgrade
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
 BEFORE = GateRef(kind=GateKind.BEFORE_STOP, release_step=RELEASE_STEP, node_id=12)
@@ -244,3 +246,19 @@ def test_responses_about_all_partitions_come_from_another_current_broker_each_se
     asked = [list(query["through"]) for query in queries]
     assert asked[0] != asked[1] != asked[2]
     assert sorted(map(tuple, asked[:2])) == [(12, 13), (13, 12)]
+
+
+def test_the_gate_of_an_accepted_topic_reads_whether_controllers_elect_unclean_leaders(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(cluster, "_rejoin", lambda node_id: None)
+    cluster.add_partition("tmp-x", 0, [11, 12])
+    cluster.topics["tmp-x-0"] = replace(cluster.topics["tmp-x-0"], isr=(11,))
+    plan = plan_upgrade(ports, R431, finalize=False, accept_unavailable=["tmp-*"])
+    passes = {}
+    for value in ("false", "true"):
+        cluster.set_topic("tmp-x", ENABLE, value)
+        seen = check_stop_is_safe(Run(ports, plan), ports.cluster.node(11))
+        passes[value] = seen.passes
+    assert passes == {"false": True, "true": False}
+    assert f"{ENABLE} is true" in seen.waits_for
