@@ -21,7 +21,7 @@ from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.history import SqlRunStore
 from tests.dags.runs.dag_run import begin_to_wait, run_dag, wait_for_turn
-from tests.fakes.cluster import R391, FakeCluster, make_spec
+from tests.fakes.cluster import COMBINED, R391, FakeCluster, make_spec
 from tests.fakes.ports import fake_ports
 from tests.records import run_history
 from tools.demo.folder import PROJECT_ROOT
@@ -46,6 +46,12 @@ def spec_with_homes(name: str = "fake", **options: Any) -> ClusterSpec:
     """The description of the fake cluster, with the directories that an inventory file needs."""
     spec = make_spec(name=name, **options)
     return replace(spec, nodes=tuple(replace(node, directory=f"/nowhere/{name}/{node.name}") for node in spec.nodes))
+
+
+def combined_spec() -> ClusterSpec:
+    """Three combined nodes; node 1 is the active controller."""
+    nodes = tuple(replace(node, directory=f"/nowhere/fake/{node.name}") for node in COMBINED.nodes)
+    return replace(COMBINED, nodes=nodes)
 
 
 @pytest.fixture
@@ -160,6 +166,16 @@ def runs(
     found = FakeRuns(world=world, home=tmp_path / "home", load=load_dags)
     _stand_in(monkeypatch, found)
     return found
+
+
+@pytest.fixture
+def combined(runs: FakeRuns, inventory: Path) -> None:
+    """Three combined nodes instead of three controllers and three brokers: half the node steps, for tests of what does
+    not depend on a node's role."""
+    spec = combined_spec()
+    (inventory / "fake.yaml").write_text(dump_cluster(spec))
+    runs.world = FakeCluster(R391, spec=spec)
+    runs.world.java = 17
 
 
 ANSWERED_AT = datetime(2025, 11, 21, 4, 0, tzinfo=UTC)

@@ -43,6 +43,7 @@ NOBODY_S = "01890000-0000-7000-8000-000000000000"  # a record's id
 ANSWERED_AT = datetime(2026, 11, 22, 3, 0, tzinfo=UTC)
 
 
+@pytest.mark.usefixtures("combined")
 def test_an_approval_keeps_channel_user_record_text_and_hash(runs: FakeRuns) -> None:
     state, states, record = runs.run(finalize="after_approval")
     assert state == "success", states
@@ -164,6 +165,7 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
 
 
 @pytest.mark.parametrize("done", [[2], [2, 3]], ids=["the first", "a later one"])
+@pytest.mark.usefixtures("combined")
 def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_stop_no_node(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, done: list[int]
 ) -> None:
@@ -194,6 +196,7 @@ def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_s
     assert len(events_of(record.events(), ApprovalRefuted)) == 1
 
 
+@pytest.mark.usefixtures("combined")
 def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypatch: pytest.MonkeyPatch) -> None:
     """alice approved the roll. The forged approval to finalize names her record."""
 
@@ -402,6 +405,7 @@ def test_the_answer_is_read_from_airflow_s_record_and_from_nowhere_else(
         assert _read(ids[task])["error_type"] == "record", task
 
 
+@pytest.mark.usefixtures("combined")
 def test_a_replacement_reads_the_answers_before_its_worker_starts(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,6 +53,7 @@ def started_by(dag: DAG) -> list[dict[str, Any]]:
         return [dict(event.extra or {}) for run in runs for event in run.consumed_asset_events]
 
 
+@pytest.mark.usefixtures("combined")
 def test_dags_start_when_the_release_is_rolled_and_the_levels_are_finalized(runs: FakeRuns) -> None:
     from kafka_rollout.airflow.common.assets import levels_asset, release_asset
 

@@ -100,6 +100,7 @@ def export(received: Received) -> Iterator[Any]:
         logger.otel.shutdown()
 
 
+@pytest.mark.usefixtures("combined")
 def test_a_run_sends_how_far_it_is_what_it_waits_for_and_how_it_ended(
     runs: FakeRuns, received: Received, export: Any
 ) -> None:
@@ -112,7 +113,7 @@ def test_a_run_sends_how_far_it_is_what_it_waits_for_and_how_it_ended(
     runs.while_asked = look
     state, states, _ = runs.run(finalize="after_approval")
     assert state == "success", states
-    assert seen == {"approve_plan": [0, 6], "approve_finalize": [6, 0]}
+    assert seen == {"approve_plan": [0, 3], "approve_finalize": [3, 0]}
     export()
     answers = [value for name, _, value in received.points if name == f"airflow.{Metric.ANSWERS_WAITING.value}"]
     assert answers[-1] == 0

@@ -285,6 +285,7 @@ def test_a_test_reaches_every_channel_and_reports_each(sender: Sender) -> None:
     }
 
 
+@pytest.mark.usefixtures("combined")
 def test_an_upgrade_by_the_dag_tells_of_its_approval_and_its_end(sender: Sender, runs: FakeRuns) -> None:
     def send(task: str) -> None:
         sender.run()

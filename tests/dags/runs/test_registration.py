@@ -2,17 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-from pathlib import Path
-
 import pytest
 
-from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.releases.facts import Release
-from tests.dags.conftest import FakeRuns
+from tests.dags.conftest import FakeRuns, combined_spec
 from tests.dags.runs.test_upgrade_run import node_steps, one_by_one, outcome
-from tests.fakes.cluster import COMBINED, R431, FakeCluster
+from tests.fakes.cluster import R431, FakeCluster
 
 pytestmark = pytest.mark.airflow
 
@@ -21,12 +17,9 @@ FIRST, AGAIN = "3.8.1-to-4.3.1", "4.3.1-to-4.3.1"
 
 
 @pytest.fixture
-def runs(runs: FakeRuns, inventory: Path) -> FakeRuns:
+def runs(runs: FakeRuns, combined: None) -> FakeRuns:
     """Three combined nodes on 3.8.1; node 1 is the active controller."""
-    nodes = tuple(replace(node, directory=f"/nowhere/fake/{node.name}") for node in COMBINED.nodes)
-    spec = replace(COMBINED, nodes=nodes)
-    (inventory / "fake.yaml").write_text(dump_cluster(spec))
-    runs.world = FakeCluster(R381, spec=spec)
+    runs.world = FakeCluster(R381, spec=combined_spec())
     runs.world.java = 17
     runs.world.registrations = MetadataRegistrations()
     return runs
