@@ -17,6 +17,7 @@ from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFile, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.jvm_options import LostOption, NextOptions
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.topology import ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -128,7 +129,12 @@ def test_a_node_is_not_rolled_back_to_a_folder_without_what_its_start_reads(tmp_
     with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. START-PATH-SWITCHED: .*agent\.jar"):
         roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R431}
-    cluster.hosts[13] = replace(host, start_paths=(replace(agent, after={R391: replace(gone, state=PlaceState.FILE)}),))
+    there = (replace(agent, after={R391: replace(gone, state=PlaceState.FILE)}),)
+    lost = NextOptions(lost=(LostOption(option="-Djava.security.auth.login.config=/etc/kafka/jaas.conf"),))
+    cluster.hosts[13] = replace(host, start_paths=there, options={R391: lost})
+    with pytest.raises(RefusedError, match=r"Node 13 cannot be rolled back now\. JVM-OPTION-LOST: .*jaas\.conf"):
+        roll_back(Run(ports, plan), QUICK)
+    cluster.hosts[13] = replace(host, start_paths=there)
     assert roll_back(Run(ports, plan), QUICK)
 
 
