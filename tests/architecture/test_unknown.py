@@ -169,6 +169,7 @@ READ_ALONE = {
     "model/plan.py": "the plan keeps the results of the same checks",
     "planning/lowering.py": "the plan keeps the results of the same checks",
     "planning/plans.py": "the plan keeps the results of the same checks",
+    "preparation/frozen_plan.py": "judged follows, after the blockers",
     "preparation/lost_metadata.py": "judged follows, after the blockers",
     "preparation/unknowns.py": "it refuses what is unknown",
     "procedure/actions.py": "a log before the plan, which checks again",

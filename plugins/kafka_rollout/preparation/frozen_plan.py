@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
@@ -123,7 +123,7 @@ def recheck(
             *judged(run.plan, [unapproved_changes(run, stop[1], state)]),
         )
     found = (
-        *judged(run.plan, now),
+        *all_findings(now),
         *right_findings(run.cluster, state.missing_rights),
         *ranges.findings,
         *unserved,
@@ -133,7 +133,10 @@ def recheck(
         question=f"Is there a blocker on cluster {run.plan.cluster} that the approved plan does not contain?",
         findings=tuple(f for f in found if not (run.plan.lowering is Lowering.OFFLINE and f.code in OF_ROLLS)),
     )
-    return replace(verdict, findings=(*verdict.new_blockers_since(run.plan.blockers), *verdict.warnings))
+    verdict = replace(verdict, findings=(*verdict.new_blockers_since(run.plan.blockers), *verdict.warnings))
+    if stop is not None and verdict.ok:  # a blocker says more than what is unknown because of it
+        judged(run.plan, now)
+    return verdict
 
 
 def refuse_new_blockers(
