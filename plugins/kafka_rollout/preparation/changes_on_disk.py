@@ -11,8 +11,9 @@ from kafka_rollout.base.findings import Checked, Severity, UnknownValue, unknown
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.observation.cluster_ports import ReadPorts, at_once
+from kafka_rollout.observation.cluster_ports import at_once
 from kafka_rollout.observation.run import ReadRun
+from kafka_rollout.planning.findings.configuration import removed_config_names
 from kafka_rollout.planning.findings.pending import (
     NEEDS_APPROVAL,
     PENDING_CHECK,
@@ -32,7 +33,7 @@ def check_pending(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Ch
         return PENDING_CHECK.ran(unknown=unknown("files", f"The runtime {run.cluster.runtime} sees no files."))
     restarted = {node_step.node_id for release_step in run.plan.release_steps for node_step in release_step.order}
     chosen = [node for node in run.cluster.nodes if node.node_id in restarted]
-    seen, unread = _observe(run.ports, chosen, configs, state)
+    seen, unread = _observe(run, chosen, configs, state)
     return PENDING_CHECK.ran(
         pending_findings(restarted, seen),
         unless="" if restarted else NO_RESTART,
@@ -49,7 +50,7 @@ def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> Che
     if not run.cluster.manages_nodes:
         return PENDING_CHECK.ran(unknown=unknown("files", f"The runtime {run.cluster.runtime} sees no files."))
     config, why = _read(node, lambda: run.ports.runtime.config(node), "lines of the file")
-    seen, unread = _observe(run.ports, [node], {} if config is None else {node.node_id: config}, state)
+    seen, unread = _observe(run, [node], {} if config is None else {node.node_id: config}, state)
     approved = {finding.identity for finding in run.plan.findings}
     if config is not None and run.history.load_fingerprints().get(node.node_id) == fingerprint(config):
         seen = replace(seen, files={})
@@ -65,9 +66,10 @@ def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> Che
 
 
 def _observe(
-    ports: ReadPorts, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState
+    run: ReadRun, chosen: Sequence[NodeSpec], configs: NodeConfigs, state: ClusterState
 ) -> tuple[SinceStart, tuple[UnknownValue, ...]]:
     """Return what is known of the nodes that run, and what is not. A node without a process uses nothing."""
+    ports = run.ports
     running = [node for node in chosen if not _without_process(node, state)]
     unread: list[UnknownValue] = []
 
@@ -82,6 +84,9 @@ def _observe(
         in_use=of_each(ports.admin.settings_in_use, "values in use"),
         files=of_each(ports.runtime.start_files, "files at the start"),
         started_at={node_id: at for node_id, at in started.items() if at is not None},
+        obeyed_later=frozenset().union(
+            *(removed_config_names(ports.catalogue, later, run.plan.source) for later in run.plan.path[1:])
+        ),
     )
     return seen, tuple(unread)
 

@@ -147,3 +147,12 @@ def test_whether_a_controller_joins_by_itself_is_read_from_its_file(
     assert seen is not None
     assert seen.replaced_voters == {node.node_id}
     assert seen.joins_itself == ({node.node_id} if joins == "true" else set())
+
+
+@pytest.mark.parametrize(("target", "is_found"), [(Release(4, 3, 1), True), (Release(4, 1, 1), False)])
+def test_a_plan_names_a_line_that_only_its_target_obeys(tmp_path: Path, target: Release, *, is_found: bool) -> None:
+    cluster = FakeCluster(Release(4, 0, 0))
+    cluster.nodes[1].config["controller.quorum.auto.join.enable"] = "true"
+    plan = plan_upgrade(fake_ports(cluster, tmp_path), target, finalize=False)
+    subjects = [one.subject for one in plan.findings if one.code == "FILE-CHANGES-MEMBERSHIP"]
+    assert subjects == (["controller.quorum.auto.join.enable=true of node 1"] if is_found else [])

@@ -75,7 +75,7 @@ NEEDS_APPROVAL = frozenset({FILE_CHANGES_ACCESS.text, FILE_CHANGES_DATA.text, FI
 """Codes of changes that no run brings into effect unless the approved plan has them."""
 _SYNONYMS = {"broker.id": "node.id", "node.id": "broker.id"}  # a line has one, Kafka shows both (populateSynonyms)
 _DYNAMIC = frozenset({ConfigSource.NODE, ConfigSource.ALL_BROKERS})
-_DEFAULT, _UNQUOTED = "the default", "as in the file"
+_DEFAULT, _UNQUOTED, _IGNORED = "the default", "as in the file", "ignored by the running release"
 _AT = re.compile(rf"(?<=={_UNQUOTED}) of \S+(?= of node \d+$)")
 _STARTS_WITHIN_S = 2.0  # the kernel's start times are exact to a second
 _WRITES_IDENTITY_S = 120.0  # a node adds directory.id to meta.properties itself when it starts (KIP-858)
@@ -120,6 +120,7 @@ _MEMBERSHIP = frozenset(
         "controller.quorum.voters",
         "controller.quorum.bootstrap.servers",
         "controller.quorum.auto.join.enable",
+        "zookeeper.metadata.migration.enable",
         "controller.listener.names",
         "listeners",
         "advertised.listeners",
@@ -140,6 +141,8 @@ class SinceStart:
     """What its next start reads."""
     started_at: Mapping[int, float] = field(default_factory=dict)
     """Of its process, by the clock of the files."""
+    obeyed_later: frozenset[str] = frozenset()
+    """Settings that only later releases of the plan have: the running one ignores their lines."""
 
 
 class _Change(NamedTuple):
@@ -154,11 +157,19 @@ def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[F
     Secrets and values of config providers cannot be compared: those that decide access count as changed with their
     file. A dynamic value counts more than the file, so its line changes nothing. DescribeConfigs does not show whether
     a setting without a value is a secret, so no line of such a setting is quoted, except those known not to be one.
+    A line that the running release ignores is a change if a later release of the plan has its setting.
     """
     found: defaultdict[_Change, list[int]] = defaultdict(list)
     for node_id in sorted(restarted):
         if node_id in seen.in_use and node_id in seen.configs:
-            for change in _changes(seen.configs[node_id], seen.in_use[node_id], _file_changed_at(seen, node_id)):
+            lines, used = seen.configs[node_id], seen.in_use[node_id]
+            ignored = {name: line for name, line in lines.items() if name in seen.obeyed_later and line.strip()}
+            for name, line in ignored.items():
+                is_known = name in _DATA | _MEMBERSHIP or (decides_access(name) and not is_secret_access(name))
+                found[_Change(name, _IGNORED, line if is_known else _UNQUOTED)].append(node_id)
+            others = {name: setting for name, setting in used.items() if name not in ignored}
+            read = {name: line for name, line in lines.items() if name not in ignored}
+            for change in _changes(read, others, _file_changed_at(seen, node_id)):
                 found[change].append(node_id)
     changed = {node_id for node_ids in found.values() for node_id in node_ids}
     for change, node_ids in sorted(found.items()):

@@ -222,3 +222,25 @@ def test_a_changed_configuration_whose_lines_cannot_be_compared_is_a_warning() -
     assert line.code == "FILE-NOT-READ", "its lines say more"
     (unknown,) = findings({1: {}}, {"1": {}}, files=files)
     assert unknown.code == "FILE-CHANGE-UNKNOWN"
+
+
+@pytest.mark.parametrize(
+    ("name", "value", "code"),
+    [
+        ("log.message.timestamp.before.max.ms", "3600000", "FILE-NOT-READ"),
+        ("controller.quorum.auto.join.enable", "true", "FILE-CHANGES-MEMBERSHIP"),
+        ("zookeeper.metadata.migration.enable", "true", "FILE-CHANGES-MEMBERSHIP"),
+        ("log.retention.bytes", "1", "FILE-CHANGES-DATA"),
+        ("early.start.listeners", "CONTROLLER", "FILE-CHANGES-ACCESS"),
+    ],
+)
+@pytest.mark.parametrize("used", [{}, {"hidden": True}], ids=["not listed", "listed as a secret"])
+def test_a_line_that_only_a_later_release_of_the_plan_obeys_comes_into_effect(
+    name: str, value: str, code: str, used: dict[str, bool]
+) -> None:
+    in_use = {"1": {name: Setting(HIDDEN, FILE, ValueType.UNKNOWN)} if used else {}}
+    assert [one.code for one in findings({1: {name: value}}, in_use)] in ([], ["FILE-CHANGES-ACCESS"])
+    (found,) = findings({1: {name: value}}, in_use, obeyed_later=frozenset({name}))
+    assert found.code == code
+    shown = "as in the file" if code == "FILE-NOT-READ" else value  # it can be a secret
+    assert found.sentence == f"{name} of node 1 is ignored by the running release now, and {shown} after the restart."
