@@ -55,7 +55,6 @@ METADATA_VERSION_FLOOR = 15
 _CLIENTS_SEE_IT_FROM = 2  # KIP-890: from this level, clients raise their epoch with every transaction
 # TransactionState: PrepareEpochFence aborts the transaction of a producer that another one fences.
 _IN_A_TRANSACTION = frozenset({"Ongoing", "PrepareCommit", "PrepareAbort", "PrepareEpochFence"})
-_EMPTY = frozenset({"empty", "dead"})
 _NAMED = 30
 _BEFORE = {
     "consumer": "First restart their members with group.protocol=classic, which converts the groups.",
@@ -441,7 +440,7 @@ def _unknown(state: ClusterState, lowered: Collection[str], need: Need, in_use: 
 
 def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> Iterable[Finding]:
     of_kind = [group for group in state.groups if group.type == kind]
-    active = [group for group in of_kind if group.members or group.state.lower() not in _EMPTY]
+    active = [group for group in of_kind if group.is_active]
     empty = [group for group in of_kind if group not in active]
     if active:
         yield GROUPS_LOSE_THEIR_PROTOCOL.found(

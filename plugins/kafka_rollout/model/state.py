@@ -351,6 +351,11 @@ class GroupState:
     members: int | None = 0
     """None if the number was not reported."""
 
+    @property
+    def is_active(self) -> bool:
+        """Whether it can have members: an unknown number counts by the state."""
+        return bool(self.members) or self.state.lower() not in {"empty", "dead"}
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class TransactionState:

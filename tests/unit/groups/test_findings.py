@@ -2,6 +2,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
+import pytest
+
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.groups.findings import find_unserved_on_path, group_findings, leave_to_gate
@@ -51,3 +53,14 @@ def test_a_type_is_unserved_where_a_release_of_the_path_has_its_feature_and_no_l
     assert find_unserved_on_path(CATALOGUE, {}, [OLD]) == frozenset()
     assert find_unserved_on_path(CATALOGUE, {}, [OLD, NEW]) == {"consumer", "share", "streams"}
     assert find_unserved_on_path(CATALOGUE, {"group.version": 1, "share.version": 1}, [NEW]) == {"streams"}
+
+
+@pytest.mark.parametrize(
+    ("members", "group_state", "is_active"),
+    [(0, "Empty", False), (None, "Empty", False), (None, "Stable", True), (None, "", True), (0, "Dead", False)],
+)
+def test_a_group_whose_members_were_not_reported_counts_by_its_state(
+    members: int | None, group_state: str, *, is_active: bool
+) -> None:
+    seen = state(groups=(replace(ACTIVE, members=members, state=group_state),))
+    assert bool(group_findings(CATALOGUE, seen, NEW)) is is_active
