@@ -150,10 +150,22 @@ def unlisted_node_findings(cluster: ClusterSpec, state: ClusterState, targets: M
                 "supported levels are unknown. The controller counts it.",
                 removed_controller_remedy(cluster, state, node_id)
                 if kind == "controller"
-                else "Add it to the inventory. If it does not exist any more, remove its registration "
-                f"(kafka-cluster.sh unregister --bootstrap-server {cluster.bootstrap_servers} --id {node_id}).",
+                else removed_broker_remedy(cluster, node_id),
                 severity=WARNING if hidden else BLOCKER,
             )
+
+
+def removed_broker_remedy(cluster: ClusterSpec, node_id: int) -> str:
+    """Return how an unlisted broker's registration is removed without a loss.
+
+    Kafka removes the broker from each ISR and ELR then (ReplicationControlManager.handleBrokerUnregistered).
+    """
+    return (
+        "If it is a broker of this cluster, add it to the inventory. If it does not exist any more, first reassign its "
+        "replicas (kafka-reassign-partitions.sh): it leaves every ISR, and records that only its host has are lost. "
+        f"Then remove its registration (kafka-cluster.sh unregister --bootstrap-server {cluster.bootstrap_servers} "
+        f"--id {node_id})."
+    )
 
 
 def removed_controller_remedy(cluster: ClusterSpec, state: ClusterState, node_id: int, on: str = "") -> str:

@@ -29,6 +29,7 @@ from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.support import (
     CONTROLLER_UNREGISTRATION_LEVEL,
     FIRST_KRAFT_UPGRADE,
+    removed_broker_remedy,
     removed_controller_remedy,
     unlisted_controller_lacks,
 )
@@ -671,8 +672,7 @@ def unlisted_node_findings(
         yield UNLISTED_BROKER.found(
             f"broker {node_id}",
             f"Broker {node_id} is registered in the cluster but not listed in the inventory. It blocks finalizing.",
-            f"If it runs, add it to the inventory. If not, unregister it (kafka-cluster.sh unregister "
-            f"--bootstrap-server {cluster.bootstrap_servers} --id {node_id}).",
+            removed_broker_remedy(cluster, node_id),
         )
     for node_id, partitions in sorted(find_unlisted_replicas(cluster, state).items()):
         is_known = state.registered.fenced is not None

@@ -145,6 +145,13 @@ def test_nodes_that_only_the_cluster_knows_are_unlisted() -> None:
     }
 
 
+def test_the_replicas_of_an_unlisted_broker_are_reassigned_before_its_registration_is_removed() -> None:
+    """Kafka removes it from the ISRs then: what only its host has in sync is lost."""
+    registered = RegisteredNodes(brokers=frozenset({4, 5, 6, 7}), fenced=frozenset(), controllers=None)
+    remedy = _findings(state(registered=registered))["UNLISTED-BROKER", "broker 7"].remedy
+    assert 0 < remedy.index("reassign its replicas") < remedy.index("kafka-cluster.sh unregister ")
+
+
 def test_a_node_that_only_the_inventory_knows_is_unknown() -> None:
     spec = cluster(controllers=[1, 2, 3], brokers=[4, 5, 6, 99])
     seen = state()
