@@ -1,8 +1,9 @@
 """One DAG run in this process: as `dag.test()` of Airflow, but without parsing every DAG file again before each run
 and without sleeping for a second when no task is ready.
 
-A gate that waits for its turn is tried again after the other tasks. If nothing else is left, the run ends here in the
-state *running*, as its sensors would wait in the triggerer.
+A gate that waits for its turn is tried again when no other task is ready, and after the first one that had its turn
+come the tasks after it. If no gate has its turn, the run ends here in the state *running*, as its sensors would wait in
+the triggerer.
 """
 
 from __future__ import annotations
@@ -99,8 +100,8 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
             instance.state = TaskInstanceState.SCHEDULED
             instance.scheduled_dttm = timezone.utcnow()
         session.commit()
-        tried, waiting = sorted([*waiting, *ready], key=lambda one: (one in waiting, one.map_index)), []
-        for instance in tried:
+        has_begun = False
+        for instance in sorted(ready or waiting, key=lambda one: one.map_index):
             try:
                 with suppress(Exception):  # the state of the task shows that it failed
                     _run_task(ti=instance, task=dag.task_dict[instance.task_id], run_triggerer=True)
@@ -109,8 +110,14 @@ def _work_off(dag: DAG, run: DagRun, session: Session) -> DagRun:
                 session.execute(update(TaskInstance).where(TaskInstance.id == instance.id).values(begins_again))
                 session.commit()
                 instance.state = TaskInstanceState.SCHEDULED  # of the object, which Airflow compares with
-                waiting.append(instance)
-        if not ready and len(waiting) == len(tried):
+                if ready:
+                    waiting.append(instance)
+            else:
+                has_begun = True
+                if not ready:
+                    waiting.remove(instance)
+                    break
+        if not ready and not has_begun:
             retried = [one for one in run.get_task_instances(session=session) if one.state == "up_for_retry"]
             if waiting and not retried:
                 return run
