@@ -197,6 +197,12 @@ PRINCIPLES = (
     ),
     _of(
         START,
+        "Whether a start can enter, read or execute a file is asked for the user of the unit, not for the SSH user.",
+        "nodes/runtimes/hosts/user_access.py:read_access model/file_access.py:access_of",
+        "architecture/test_start_paths.py unit/nodes/runtimes/test_release_folders.py unit/model/test_file_access.py",
+    ),
+    _of(
+        START,
         "An option of a process counts for the next start only if the environment, or a script that stays or is in the "
         "next release, has it.",
         "nodes/runtimes/hosts/option_sources.py planning/findings/jvm_options.py planning/findings/logging_files.py",

@@ -7,12 +7,14 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.jvm_options import LostOption, NextOptions
 from kafka_rollout.model.topology import NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.start_paths import _USES
 from kafka_rollout.nodes.runtimes.start_files import all_start_files, all_start_paths
 from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
-from kafka_rollout.planning.findings.start_paths import Fate, fate_of
+from kafka_rollout.planning.findings.start_paths import Fate, fate_of, start_path_findings
 from kafka_rollout.releases.facts import Release
 from tests.paths import ROOT
 
@@ -39,6 +41,40 @@ def test_no_kind_of_path_gets_lost_without_a_finding(kind: StartFileKind) -> Non
     assert (fate_of(replace(path, after={NEW: hidden}), NEW, HOST) is Fate.STAYS) == of_each_release
     assert fate_of(replace(path, after={}), NEW, HOST) is Fate.UNKNOWN
     assert fate_of(replace(path, after={NEW: NOW}), NEW, HOST) is Fate.STAYS
+
+
+@pytest.mark.parametrize("kind", StartFileKind)
+@pytest.mark.parametrize("then", [NOW, replace(THEN, state=PlaceState.FILE)], ids=["stays", "moves"])
+def test_no_kind_of_path_that_the_user_of_the_unit_cannot_use_is_without_a_finding(
+    kind: StartFileKind, then: StartPlace
+) -> None:
+    access = FileAccess(user="kafka", refused="cannot read /x", place="/x")
+    node = NodeSpec(node_id=1, name="k", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="k"))
+    for one in (access, FileAccess(user="kafka", unknown="why")):
+        path = StartPath(kind=kind, path="/opt/kafka/x", now=NOW, after={NEW: replace(then, access=one)})
+        found = [str(finding) for finding in start_path_findings(node, replace(HOST, start_paths=(path,)), [NEW])]
+        assert [one for one in found if "kafka" in one and ("cannot read /x" in one or "why" in one)]
+
+
+def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
+    """Each way of a kind is asked there, and a release is installed only if its folder was asked."""
+    assert _USES.keys() == {*StartFileKind}
+    callers = {
+        path.relative_to(ROOT / "plugins/kafka_rollout").as_posix()
+        for path in (ROOT / "plugins/kafka_rollout").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Name) and node.id in ("read_access", "PlaceState", "ReleaseFolder")
+    }
+    assert callers == {
+        "model/host_state.py",
+        "nodes/runtimes/hosts/release_folders.py",
+        "nodes/runtimes/hosts/service.py",
+        "nodes/runtimes/hosts/start_paths.py",
+        "nodes/runtimes/hosts/unit_state.py",
+        "nodes/runtimes/hosts/user_access.py",
+        "planning/findings/hosts.py",
+        "planning/findings/start_paths.py",
+    }, "what reads where a path leads asks read_access too"
 
 
 CONFIG = {

@@ -203,6 +203,19 @@ class FakeHost:
         return done_with(0, "", "")
 
     def _login(self, line: str, text: str | None) -> Done:
+        if "PK\\005\\006" in line:
+            folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+))'", line)
+            there = [(folder, release) for folder, release in folders if release in self.releases]
+            names = (f"folder {one}\nlibs {one}\njar kafka_2.13-{release}.jar\njar new.jar" for one, release in there)
+            return done_with(0, "\n".join(names), "")
+        if "--property=User," in line:
+            shown = "User=kafka\nGroup=\nSupplementaryGroups=\n"
+            return done_with(0, f"{shown}name kafka\nid 997\nfirst 997\nall 997\nmembers \n", "")
+        if "findmnt" in line:
+            programs, _, paths = (text or "").partition("\n\n")
+            options = [f"options {path}\nmounted rw,relatime" for path in programs.splitlines()]
+            modes = [f"-rwxr-xr-x. 1 0 0 1 Jan  1 00:00 {path}" for path in paths.splitlines()]
+            return done_with(0, "\n".join([*options, *modes]), "")
         if line.startswith("walk() {"):
             return done_with(0, self._walk(line, (text or "").splitlines()), "")
         if line.startswith("systemctl show --property=Id,Names,"):
@@ -230,11 +243,6 @@ class FakeHost:
         if line.startswith("/usr/bin/apt-get install --simulate "):
             code = 0 if line.partition("=")[2] in self.available else 100
             return done_with(code, "", "E: Version was not found" if code else "")
-        if "PK\\005\\006" in line:
-            folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+))'", line)
-            there = [(folder, release) for folder, release in folders if release in self.releases]
-            names = (f"folder {one}\nlibs {one}\njar kafka_2.13-{release}.jar\njar new.jar" for one, release in there)
-            return done_with(0, "\n".join(names), "")
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
             free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
@@ -270,7 +278,10 @@ class FakeHost:
 
     def _walk(self, line: str, paths: Sequence[str]) -> str:
         """Every path exists, and /opt/kafka is the only link."""
-        folders = re.findall(r"for folder in (.+?); do", line)[0].split()
+        found = re.findall(r"for folder in (.+?); do", line)
+        if not found:
+            return "".join(f"{number} + {path}\n" for number, path in enumerate(paths))
+        folders = found[0].split()
         places = (
             f"{number} {turn} += {re.sub('^/opt/kafka(?=/|$)', folder, path)}\n"
             for number, path in enumerate(paths)

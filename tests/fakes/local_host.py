@@ -56,7 +56,7 @@ def permitted(sudoers: str, words: Sequence[str]) -> bool:
 @dataclass
 class LocalHost:
     """The host of a node with its metadata log in `home`/data. `pid`: of the unit's process, 0 if it is stopped.
-    `state`: ActiveState of the unit; default: by `pid`.
+    `state`: ActiveState of the unit; default: by `pid`. `user`: its User=. `start`: the words of its ExecStart=.
 
     `free`: bytes of its disk. `changes`: commands that change files. `left`: changes until the caller is killed. `cut`:
     changes until the connection breaks after one. Both end a command line between two of its commands. `slow`: seconds
@@ -66,6 +66,8 @@ class LocalHost:
     home: Path
     pid: int = 0
     state: str = ""
+    user: str = "root"
+    start: str = ""
     left: int | None = None
     cut: int | None = None
     free: int = 1 << 30
@@ -80,7 +82,9 @@ class LocalHost:
         self._program("sudo", f"cd {self.home}\n{_SUDO}")
         self._program("cut", f"cat {self.home}/uptime")
         self._program(
-            "systemctl", f"case $* in *MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac"
+            "systemctl",
+            f"case $* in *=User,*) cat {self.home}/user;; *=ExecStart\\ *) cat {self.home}/exec;; "
+            f"*MainPID*) cat {self.home}/pid;; *) echo $(cat {self.home}/state);; esac",
         )
 
     @property
@@ -113,6 +117,10 @@ class LocalHost:
         line = command if isinstance(command, str) else shlex.join(command)
         (self.home / "pid").write_text(f"{self.pid}\n")
         (self.home / "state").write_text(f"{self.state or ('active' if self.pid else 'inactive')}\n")
+        groups = "Group=\nSupplementaryGroups=\nDynamicUser=no\nAmbientCapabilities=\nProtectHome=no\n"
+        (self.home / "user").write_text(f"User={self.user}\n{groups}")
+        argv = f"{{ path=/x ; argv[]={self.start} ; ignore_errors=no }}\n" if self.start else ""
+        (self.home / "exec").write_text(argv)
         (self.home / "free").write_text(f"Avail\n{self.free}\n")
         (self.home / "changes").write_text(f"{self.changes}\n")
         limits = (*(_NEVER if limit is None else limit for limit in (self.left, self.cut)), self.slow)

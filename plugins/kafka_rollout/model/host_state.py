@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
 
+from kafka_rollout.model.file_access import FileAccess
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.logging_files import LoggingFiles
 from kafka_rollout.releases.facts import Release
@@ -119,6 +120,8 @@ class StartPlace:
     state: PlaceState
     is_same: bool | None = None
     """Whether the file has the content of the one to which the path leads now; None: unknown."""
+    access: FileAccess = field(default_factory=FileAccess)
+    """What the user of the unit can do there, as the start uses it."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -178,6 +181,8 @@ class HostState:
     """Those of `releases` that the run puts there."""
     lacks: Mapping[Release, str] = field(default_factory=dict)
     """Release of `folders` → why a node cannot start it, as the end of a sentence."""
+    repairs: Mapping[Release, str] = field(default_factory=dict)
+    """Release of `lacks` → what an operator must do, sentences; empty: see `how_to_install`."""
     unpinned: frozenset[Release] = frozenset()
     """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, str] = field(default_factory=dict)

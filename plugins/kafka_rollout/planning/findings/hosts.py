@@ -377,7 +377,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             yield RELEASE_NOT_ON_HOST.found(
                 f"{subject}, release {release}",
                 f"Kafka {release} is not installed on host {host.name}: {lacks}.",
-                f"{how_to_install(release, folder, lacks, host.login)} Then plan again."
+                f"{host.repairs.get(release) or how_to_install(release, folder, lacks, host.login)} Then plan again."
                 f"{_SCALA if release.major >= 4 and _OLD_SCALA in folder and CLOSED not in lacks else ''}",
             )
         if (

@@ -10,7 +10,7 @@ import posixpath
 import re
 import stat
 from collections import defaultdict
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from pathlib import PurePosixPath
@@ -18,7 +18,8 @@ from typing import assert_never
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath
+from kafka_rollout.model.file_access import FileAccess
+from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
 
@@ -34,12 +35,18 @@ START_PATH_SWITCHED = FindingCode(
 START_PATH_UNKNOWN = FindingCode(
     "START-PATH-UNKNOWN",
     (WARNING, INFO),
-    "Where such a path leads after the switch is unknown; an info if only a link in a hidden folder can matter.",
+    "Where such a path leads after the switch, or whether the user of the unit can use it, is unknown; an info if only "
+    "a link in a hidden folder can matter, and for the use of a path that no switch changes.",
 )
 START_NOT_SWITCHED = FindingCode(
     "START-NOT-SWITCHED", BLOCKER, "The unit of a node does not start through the link of the release."
 )
-START_PATH_CODES = (START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED)
+START_FILE_FORBIDDEN = FindingCode(
+    "START-FILE-FORBIDDEN",
+    (BLOCKER, WARNING),
+    "The user of the unit cannot enter, read or execute a file or a folder as the next start of the node does.",
+)
+START_PATH_CODES = (START_PATH_SWITCHED, START_PATH_UNKNOWN, START_NOT_SWITCHED, START_FILE_FORBIDDEN)
 
 
 class Fate(StrEnum):
@@ -152,6 +159,7 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
                 f"{service.symlink}, and that each release has what the node reads.",
                 severity=INFO if fate is Fate.HIDDEN else WARNING,
             )
+    yield from _access_findings(node, host, releases)
     if host.start_paths_problem:
         yield START_PATH_UNKNOWN.found(
             f"node {node.node_id}, options",
@@ -159,6 +167,64 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
             f"Check that no path in the options of {service.unit} leads through {service.symlink}.",
             severity=INFO if host.facts.arguments else WARNING,  # those of the process are known
         )
+
+
+# The node starts without them, or it is not known how it uses them.
+_NOT_NEEDED = frozenset({StartFileKind.LOGGING, StartFileKind.JVM, StartFileKind.NAMED})
+
+
+def _access_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
+    """Yield what the user of the unit cannot do with the paths of its next start, and where this is unknown."""
+    refused: defaultdict[tuple[str, FileAccess], dict[str, StartPath]] = defaultdict(dict)
+    unknown: defaultdict[tuple[bool, str, str], dict[str, None]] = defaultdict(dict)
+    for release in (*releases,) or (None,):
+        for path in host.start_paths:
+            place = path.after.get(release)
+            if place is None or _is_of_missing_release(place, release, host):
+                continue
+            moves, access = path.moves(release), place.access
+            if access.refused:
+                at = f", release {release}" if moves and release is not None else ""
+                refused[f"node {node.node_id}{at}, {access.place}", access][path.path] = path
+            elif access.unknown and place.state is not PlaceState.HIDDEN:
+                unknown[moves, access.user, access.unknown][path.path] = None
+    for (subject, access), paths in refused.items():
+        is_needed = any(path.is_needed and path.kind not in _NOT_NEEDED for path in paths.values())
+        yield START_FILE_FORBIDDEN.found(
+            subject,
+            f"Node {node.node_id} uses {few(list(paths), limit=_SHOWN)} at its start, and user {access.user} of "
+            f"{host.unit} on host {host.name} {access.refused}.",
+            f"{_permit(access, [path.kind for path in paths.values()])}, then plan again.",
+            severity=BLOCKER if is_needed else WARNING,
+        )
+    for (moves, user, why), names in unknown.items():
+        yield START_PATH_UNKNOWN.found(
+            f"node {node.node_id}, rights{', after the switch' if moves else ''}, {why}",
+            f"The SSH user cannot see whether user {user} of {host.unit} on host {host.name} can use "
+            f"{few(list(names), limit=_SHOWN)} as the start of node {node.node_id} does: {why}.",
+            f"Check as root that {user} can: `sudo -u {user} test -r FILE`, and `test -x` for programs and folders.",
+            severity=WARNING if moves else INFO,
+        )
+
+
+def _is_of_missing_release(place: StartPlace, release: Release | None, host: HostState) -> bool:
+    """Return whether the place is in the folder of a release that is not installed, which another finding names."""
+    folder = None if release is None or release in host.releases else host.folders.get(release)
+    return folder is not None and f"{place.path}/".startswith(f"{folder}/")
+
+
+def _permit(access: FileAccess, kinds: Collection[StartFileKind]) -> str:
+    """Return the remedy of a refusal. Private keys are not opened to every user."""
+    if "noexec" in access.refused or "ProtectHome" in access.refused:
+        return "Move the files to another folder, or change the unit or the mount options"
+    if "execute" in access.refused:
+        return f"Run `chmod a+rx {access.place}` on the host as its owner"
+    if {*kinds} <= {StartFileKind.PROGRAM, StartFileKind.LIBRARIES, StartFileKind.JAR, StartFileKind.AGENT}:
+        return f"Run `chmod -R a+rX {access.place}` on the host as its owner"
+    return (
+        f"Give {access.place} to a group of {access.user} (`chgrp`), and permit this group to read it "
+        f"(`chmod g+rX {access.place}`)"
+    )
 
 
 def _switched(

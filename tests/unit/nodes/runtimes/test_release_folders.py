@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import os
+import re
+import shlex
 import shutil
+import subprocess
 import zipfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from tempfile import mkdtemp
-from typing import cast
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.lease import unfenced
-from kafka_rollout.model.host_state import how_to_install
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
-from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder, read_release_folders
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.planning.findings.hosts import _KAFKA, _LIBRARIES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
@@ -27,7 +29,6 @@ from kafka_rollout.releases.reported import identify_release
 from kafka_rollout.wiring.cluster_ports import _reach_nodes
 from tests.fakes.local_host import LocalHost
 from tests.paths import INCLUDE
-from tests.unit.nodes.runtimes.test_start_paths import ShellOfThisMachine
 
 RELEASE = Release(4, 3, 1)
 CACHE = ReleaseCache(Path("/nowhere"), INCLUDE)
@@ -57,7 +58,8 @@ def libs(tmp_path: Path) -> Path:
     return tmp_path / "opt" / "kafka_2.13-4.3.1" / "libs"
 
 
-def runtime_at(libs: Path, tmp_path: Path) -> tuple[SshServiceRuntime, NodeSpec]:
+def runtime_at(libs: Path, tmp_path: Path, user: str = "root", start: str = "") -> tuple[SshServiceRuntime, NodeSpec]:
+    """`user`, `start`: User= and ExecStart= of the unit."""
     parent = libs.parent.parent
     service = ServiceSpec(
         host="kafka-1",
@@ -67,7 +69,9 @@ def runtime_at(libs: Path, tmp_path: Path) -> tuple[SshServiceRuntime, NodeSpec]
     )
     node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
     cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(node,))
-    return SshServiceRuntime(cluster, LocalHost(tmp_path / "host"), identify, CACHE.artifacts), node
+    return SshServiceRuntime(
+        cluster, LocalHost(tmp_path / "host", user=user, start=start), identify, CACHE.artifacts
+    ), node
 
 
 def rename(libs: Path, old: str, new: str) -> None:
@@ -111,8 +115,8 @@ def test_a_folder_with_all_jars_of_a_release_is_that_release(libs: Path, tmp_pat
         (lambda libs: (libs / "kafka_2.13-4.3.1.jar").unlink(), r"lacks 1 of 42 jars of Kafka 4\.3\.1 \(kafka\)"),
         (lambda libs: (libs / "kafka-raft-4.3.1.jar").unlink(), r"lacks 1 of 42 jars.*\(kafka-raft\)"),
         (lambda libs: (libs / "scala-library-1.0.jar").unlink(), r"lacks 1 of 42 jars.*\(scala-library\)"),
-        (partial(cut, "lz4-java-1.0.jar"), r"jars in .*libs are not whole \(lz4-java-1\.0\.jar\)"),
-        (lambda libs: (libs / "lz4-java-1.0.jar").write_bytes(b""), r"are not whole \(lz4-java-1\.0\.jar\)"),
+        (partial(cut, "lz4-java-1.0.jar"), r"jars in .*libs \(lz4-java-1\.0\.jar\) are not whole"),
+        (lambda libs: (libs / "lz4-java-1.0.jar").write_bytes(b""), r"\(lz4-java-1\.0\.jar\) are not whole"),
     ],
 )
 def test_a_folder_without_a_whole_release_is_refused_before_the_stop(
@@ -124,32 +128,6 @@ def test_a_folder_without_a_whole_release_is_refused_before_the_stop(
     with pytest.raises(RefusedError, match=says) as refused:
         runtime.bring(node, RELEASE)
     assert f"to {libs.parent}, which must not exist before" in refused.value.remedy
-
-
-@pytest.mark.parametrize("closed", ["", "libs", "libs/kafka_2.13-4.3.1.jar"])
-def test_jars_that_the_ssh_user_cannot_read_need_a_right_and_no_other_folder(closed: str) -> None:
-    home = Path(mkdtemp(prefix="release-folders-"))
-    try:
-        home.chmod(0o755)
-        libs = home / "kafka_2.13-4.3.1" / "libs"
-        unpack(libs)
-        service = ServiceSpec(host="kafka-1", installation=f"{home}/kafka_2.13-{{release}}")
-        node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
-
-        def read() -> ReleaseFolder:
-            shell = cast(HostCommands, ShellOfThisMachine(home))  # not as root
-            return read_release_folders(shell, node, [RELEASE], identify, CACHE.artifacts)[RELEASE]
-
-        assert read().lacks == ""
-        (libs.parent / closed).chmod(0o000)
-        folder = read()
-    finally:
-        for path in (libs.parent, libs):
-            path.chmod(0o755)
-        shutil.rmtree(home)
-    assert "cannot be read by the SSH user" in folder.lacks
-    assert folder.exists
-    assert "setfacl -R -m u:rollout:rX" in how_to_install(RELEASE, folder.path, folder.lacks, "rollout")
 
 
 @pytest.mark.parametrize(
@@ -200,3 +178,122 @@ def test_the_hosts_of_a_cluster_are_asked_with_the_jars_of_the_locks(libs: Path,
     )
     with pytest.raises(RefusedError, match=r"lacks 1 of 42 jars"):
         runtime.bring(node, RELEASE)
+
+
+@pytest.fixture
+def open_home() -> Iterator[Path]:
+    """A folder that every user can enter."""
+    home = Path(mkdtemp(prefix="release-folders-")).resolve()
+    home.chmod(0o755)
+    yield home
+    for folder in (home, *home.rglob("*")):
+        if folder.is_dir():
+            folder.chmod(0o755)
+    shutil.rmtree(home)
+
+
+SCRIPTS = ("bin/kafka-server-start.sh", "bin/kafka-run-class.sh")
+
+
+def unpack_all(home: Path) -> Path:
+    """Make the folder of a release with its scripts; return its libs."""
+    libs = home / "opt" / "kafka_2.13-4.3.1" / "libs"
+    unpack(libs)
+    (libs.parent / "bin").mkdir()
+    for name in SCRIPTS:
+        (libs.parent / name).write_text("#!/bin/sh\n")
+        (libs.parent / name).chmod(0o755)
+    return libs
+
+
+@pytest.mark.parametrize(
+    ("change", "says", "remedy"),
+    [
+        (lambda libs: None, "", ""),
+        (lambda libs: libs.parent.chmod(0o750), "cannot enter FOLDER (mode 0750", "chmod -R a+rX FOLDER"),
+        (lambda libs: libs.chmod(0o751), "cannot list and enter FOLDER/libs (mode 0751", "chmod -R a+rX FOLDER"),
+        (lambda libs: libs.parent.parent.chmod(0o700), "cannot enter ABOVE (mode 0700", "chmod a+x ABOVE"),
+        (
+            lambda libs: (libs / "kafka-clients-4.3.1.jar").chmod(0o640),
+            "cannot read FOLDER/libs/kafka-clients-4.3.1.jar (mode 0640",
+            "chmod -R a+rX FOLDER",
+        ),
+        (
+            lambda libs: (libs.parent / SCRIPTS[1]).chmod(0o644),
+            "cannot execute FOLDER/bin/kafka-run-class.sh (mode 0644",
+            "chmod a+rx FOLDER/bin/*.sh",
+        ),
+        (
+            lambda libs: (libs.parent / SCRIPTS[0]).chmod(0o711),
+            "cannot read FOLDER/bin/kafka-server-start.sh (mode 0711",
+            "chmod -R a+rX FOLDER",
+        ),
+        (
+            lambda libs: (libs.parent / SCRIPTS[1]).unlink(),
+            "there is no FOLDER/bin/kafka-run-class.sh",
+            "must not exist",
+        ),
+    ],
+    ids=["as the archive", "umask 027", "libs", "above", "a jar", "no x", "no r", "no script"],
+)
+def test_a_release_is_installed_if_the_user_of_the_unit_can_use_it_as_a_start_does(
+    open_home: Path, tmp_path: Path, change: Change, says: str, remedy: str
+) -> None:
+    libs = unpack_all(open_home)
+    change(libs)
+    start = f"{libs.parent.parent}/kafka/{SCRIPTS[0]} /etc/kafka/server.properties"
+    runtime, node = runtime_at(libs, tmp_path, "nobody", start)
+    if not says:
+        runtime.bring(node, RELEASE)
+        return
+
+    def shown(text: str) -> str:
+        return text.replace("FOLDER", str(libs.parent)).replace("ABOVE", str(libs.parent.parent))
+
+    with pytest.raises(RefusedError) as refused:
+        runtime.bring(node, RELEASE)
+    assert shown(says) in refused.value.sentence
+    assert shown(remedy) in refused.value.remedy
+    if "there is no" not in says:
+        assert "user nobody of the unit" in refused.value.sentence
+        assert "must not exist" not in refused.value.remedy
+        os.system(re.search("`(.*?)`", refused.value.remedy)[1])  # type: ignore[index]  # noqa: S605
+        runtime.bring(node, RELEASE)
+
+
+def test_scripts_count_only_if_the_unit_starts_them(open_home: Path, tmp_path: Path) -> None:
+    libs = unpack_all(open_home)
+    (libs.parent / SCRIPTS[1]).chmod(0o644)
+    runtime, node = runtime_at(libs, tmp_path, "nobody", "/usr/bin/java -cp x/libs/* kafka.Kafka /etc/x.properties")
+    runtime.bring(node, RELEASE)
+
+
+@pytest.mark.parametrize("closed", ["", "libs", "..", "../..", "libs/kafka_2.13-4.3.1.jar"])
+def test_jars_that_the_ssh_user_cannot_read_need_a_right_and_no_other_folder(
+    open_home: Path, tmp_path: Path, closed: str
+) -> None:
+    libs = unpack_all(open_home)
+    place = (libs.parent / closed).resolve()
+    place.chmod(0o600)
+    runtime, node = runtime_at(libs, tmp_path)
+    runtime.shell = _AsOther(runtime.shell)  # type: ignore[assignment, arg-type]
+    with pytest.raises(RefusedError) as refused:
+        runtime.bring(node, RELEASE)
+    assert "cannot be read by the SSH user" in refused.value.sentence
+    assert closed.endswith(".jar") or f"who cannot enter and list {place}" in refused.value.sentence
+    right = f"chmod a+x {place}" if ".." in closed else f"setfacl -R -m u:USER:rX {libs.parent}"
+    assert right in refused.value.remedy
+    assert "must not exist" not in refused.value.remedy
+
+
+@dataclass
+class _AsOther:
+    """A host on which the SSH user is not root."""
+
+    host: LocalHost
+
+    def run(self, host: str, command: str | Sequence[str], *, text: str | None = None, **more: object) -> Done:
+        line = command if isinstance(command, str) else shlex.join(command)
+        user = 65534 if os.geteuid() == 0 else None
+        ran = subprocess.run(["sh", "-c", line], input=text, capture_output=True, text=True, user=user, check=False)
+        return Done(ran.returncode, ran.stdout.encode(), ran.stderr)

@@ -8,7 +8,7 @@ import subprocess
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from tempfile import mkdtemp
+from tempfile import TemporaryDirectory, mkdtemp
 from typing import cast
 
 import pytest
@@ -29,11 +29,13 @@ _NOBODY = 65534
 
 @dataclass
 class ShellOfThisMachine:
-    """The host of one node. `unit`: what systemctl shows of it, `file`: its file. Commands do not run as root."""
+    """The host of one node. `unit`: what systemctl shows of it, `file`: its file, `user`: what it shows of its user.
+    Commands do not run as root."""
 
     home: Path
     unit: str = ""
     file: str | None = ""
+    user: str = "User=\nGroup=\nSupplementaryGroups="
     lines: list[str] = field(default_factory=list)
 
     @property
@@ -43,10 +45,20 @@ class ShellOfThisMachine:
     def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
         line = command if isinstance(command, str) else " ".join(command)
         self.lines.append(line)
+        if "=User," in line:
+            with TemporaryDirectory(prefix="systemctl-") as folder:
+                Path(folder).chmod(0o755)
+                program = Path(folder) / "systemctl"
+                program.write_text(f"#!/bin/sh\necho '{self.user}'\n")
+                program.chmod(0o755)
+                return self._run(f"PATH={folder}:$PATH; {line}", text)
         if "systemctl show" in line:
             return Done(0, self.unit.encode(), "")
         if line.startswith("systemctl cat"):
             return Done(1, b"", "Permission denied") if self.file is None else Done(0, self.file.encode(), "")
+        return self._run(line, text)
+
+    def _run(self, line: str, text: str) -> Done:
         user = _NOBODY if os.geteuid() == 0 else None
         ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, user=user, check=False)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
@@ -69,6 +81,7 @@ class Host:
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(text)
+        path.chmod(0o755 if name.endswith(".sh") else 0o644)
         return path
 
     def switch(self) -> None:
@@ -95,12 +108,13 @@ class Host:
         node: NodeSpec | None = None,
         class_path: str = "HOME/kafka/bin/../libs/kafka_2.13-3.9.1.jar",
         file: str | None = "",
+        user: str = "",
     ) -> HostState:
         node = node or self.node()
         start = [*self.texts("java", "-cp", class_path), *self.texts(*arguments)]
         text = None if file is None else "".join(self.texts(file))
         link, paths, problem = read_start_paths(
-            cast(HostCommands, ShellOfThisMachine(self.home, "".join(self.texts(unit)), text)),
+            cast(HostCommands, self.shell("".join(self.texts(unit)), text, user)),
             node,
             releases,
             config={name: value.replace("HOME", str(self.home)) for name, value in config.items()},
@@ -119,6 +133,10 @@ class Host:
             start_paths=paths,
             start_paths_problem=problem,
         )
+
+    def shell(self, unit: str, file: str | None, user: str) -> ShellOfThisMachine:
+        shown = f"User={user}\nGroup=\nSupplementaryGroups="
+        return ShellOfThisMachine(self.home, unit, file, shown)
 
     def texts(self, *texts: str) -> list[str]:
         return [text.replace("HOME", str(self.home)) for text in texts]
@@ -442,3 +460,98 @@ def test_paths_are_in_the_input_of_the_shell_and_values_of_secrets_are_not_sent(
         "/a/kt": StartFileKind.NAMED
     }
     assert not any("/a/kt" in line for line in shell.lines)
+
+
+FORBIDDEN, DOUBTED = ("START-FILE-FORBIDDEN", "blocker"), ("START-FILE-FORBIDDEN", "warning")
+SCRIPT = "kafka_2.13-4.3.1/bin/kafka-server-start.sh"
+START = EXEC.format("HOME/kafka/bin/kafka-server-start.sh HOME/etc/server.properties")
+
+
+@pytest.fixture
+def site(host: Host) -> Host:
+    """A host with both scripts of a start."""
+    for release in (OLD, NEW):
+        host.write(f"kafka_2.13-{release}/bin/kafka-run-class.sh")
+    return host
+
+
+@pytest.mark.parametrize(
+    ("name", "mode", "unit", "arguments", "expected"),
+    [
+        (SCRIPT, 0o755, START, (), []),
+        (SCRIPT, 0o644, START, (), [FORBIDDEN]),
+        (SCRIPT, 0o644, START.replace("argv[]=", "argv[]=/bin/bash "), (), []),
+        (SCRIPT, 0o600, START.replace("argv[]=", "argv[]=/bin/bash "), (), [FORBIDDEN]),
+        (SCRIPT, 0o644, START.replace("argv[]=", "argv[]=/bin/sh -c exec "), (), [FORBIDDEN]),
+        (SCRIPT, 0o644, START.replace("ExecStart", "ExecStop"), (), [DOUBTED]),
+        ("kafka_2.13-4.3.1/bin/kafka-run-class.sh", 0o644, START, (), [FORBIDDEN]),
+        ("kafka_2.13-4.3.1/bin", 0o750, START, (), [FORBIDDEN]),
+        ("kafka_2.13-4.3.1/libs", 0o711, START, (), [FORBIDDEN]),
+        ("etc", 0o700, START, (), [FORBIDDEN]),
+        ("etc/server.properties", 0o640, START, (), [FORBIDDEN]),
+        ("etc/x.properties", 0o640, START, ("-Dlog4j2.configurationFile=HOME/etc/x.properties",), [DOUBTED]),
+        ("etc/jmx.jar", 0o640, START, ("-javaagent:HOME/etc/jmx.jar=1",), [FORBIDDEN]),
+        ("etc/x", 0o640, START, ("-Dany=HOME/etc/x",), []),
+        ("plugins", 0o711, START, ("-cp", "HOME/plugins/*"), [FORBIDDEN]),
+        ("etc/x", 0o600, f"{START}EnvironmentFiles=HOME/etc/x (ignore_errors=no)\n", (), []),
+        ("work", 0o700, f"{START}WorkingDirectory=HOME/work\n", (), [FORBIDDEN]),
+    ],
+)
+def test_a_path_is_asked_for_the_user_of_the_unit_and_as_the_start_uses_it(  # noqa: PLR0917 - a table
+    site: Host, name: str, mode: int, unit: str, arguments: tuple[str, ...], expected: list[tuple[str, str]]
+) -> None:
+    path = site.home / name
+    if not path.exists():
+        site.write(f"{name}/x" if "." not in name and name != "etc/x" else name)
+    path.chmod(mode)
+    arguments = (*arguments, *CONFIGURATION.split())
+    state = site.read({}, *arguments, unit=unit, user="daemon")
+    found = [one for one in site.findings(state) if one.code != "START-PATH-UNKNOWN"]
+    assert shown(found) == expected
+    assert all("user daemon of kafka.service" in one.sentence for one in found)
+    assert all(f"{path} (mode {mode:04o}" in one.sentence for one in found)
+    by_root = site.read({}, *arguments, unit=unit)
+    executes_nothing = [one for one in site.findings(by_root) if one.code != "START-PATH-UNKNOWN"]
+    assert shown(executes_nothing) == (expected if mode == 0o644 else [])
+
+
+def test_a_keystore_that_the_user_cannot_read_is_given_to_its_group_and_to_no_other_user(site: Host) -> None:
+    site.write("etc/k.jks").chmod(0o640)
+    config = {"listeners": "SSL://:9092", "ssl.keystore.location": "HOME/etc/k.jks"}
+    for releases in ((NEW,), ()):
+        (found,) = site.findings(site.read(config, *CONFIGURATION.split(), user="daemon", releases=releases), releases)
+        assert (found.code, found.severity.value) == FORBIDDEN
+        assert f"cannot read {site.home}/etc/k.jks" in found.sentence
+        assert "chgrp" in found.remedy
+        assert "o+r" not in found.remedy
+        assert "a+r" not in found.remedy
+
+
+def test_what_root_executes_is_not_asked_for_the_user_of_the_unit(site: Host) -> None:
+    site.write(f"kafka_2.13-{NEW}/pre.sh").chmod(0o744)
+    site.write(f"kafka_2.13-{OLD}/pre.sh").chmod(0o744)
+    pre = EXEC.replace("ExecStart=", "ExecStartPre=").format("HOME/kafka/pre.sh")
+    for file, expected in (
+        ("[Service]\nExecStartPre=HOME/kafka/pre.sh\n", [FORBIDDEN]),
+        ("[Service]\nExecStartPre=-+HOME/kafka/pre.sh\n", []),
+        ("[Service]\nPermissionsStartOnly=true\nExecStartPre=HOME/kafka/pre.sh\n", []),
+    ):
+        state = site.read({}, *CONFIGURATION.split(), unit=START + pre, file=file, user="daemon")
+        assert shown(site.findings(state)) == expected
+
+
+def test_a_user_that_the_host_does_not_know_makes_unknown_and_refuses_nothing(site: Host) -> None:
+    (site.home / SCRIPT).chmod(0o600)
+    found = site.findings(site.read({}, *CONFIGURATION.split(), unit=START, user="no-such-user"))
+    assert {(one.code, one.severity.value) for one in found} == {
+        ("START-PATH-UNKNOWN", "warning"),
+        ("START-PATH-UNKNOWN", "info"),
+    }
+    assert all("does not know the user of kafka" in one.sentence for one in found)
+
+
+def test_a_release_that_is_not_installed_for_the_user_is_named_once(site: Host) -> None:
+    (site.home / SCRIPT).chmod(0o644)
+    state = site.read({}, *CONFIGURATION.split(), unit=START, user="daemon")
+    folder = f"{site.home}/kafka_2.13-{NEW}"
+    assert site.findings(replace(state, releases=frozenset({OLD}), folders={NEW: folder})) == []

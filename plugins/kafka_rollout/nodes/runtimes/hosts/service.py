@@ -170,9 +170,10 @@ class SshServiceRuntime(HostCommands):
             provide(self, node, release)
             folder = self._release_folder(node, release)
         if folder.lacks:
+            repair = folder.repair or how_to_install(release, folder.path, folder.lacks, "")
             raise RefusedError(
                 f"Kafka {release} is not installed on host {service_of(node).host}: {folder.lacks}.",
-                remedy=f"{how_to_install(release, folder.path, folder.lacks, '')} Then repeat the step.",
+                remedy=f"{repair} Then repeat the step.",
             )
 
     def prepare_stop(self, node: NodeSpec) -> None:

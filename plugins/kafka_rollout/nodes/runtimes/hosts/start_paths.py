@@ -12,12 +12,15 @@ import re
 import shlex
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
+from itertools import takewhile
 from typing import NamedTuple
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -38,31 +41,36 @@ _SETTING = re.compile(r"(\w+)\s*=\s*(.*)")
 _CONDITION = re.compile(r"(Condition|Assert)(Path|File|Directory)\w+")
 _WRITES = re.compile(r"(?:append|file|truncate):(/.+)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
+_START_SCRIPT = re.compile(r"(/.*)/kafka-server-start(\.sh)?")
 _CONFIGURATION = re.compile(r"kafka-server-start(?:\.sh)?['\"]?(?:\s+-\S+)*\s+['\"]?([^\s'\"$-][^\s'\"$]*)")
 _FIRST = (StartFileKind.CONFIGURATION, StartFileKind.IDENTITY)
 _NO_FOLDER = "/.kafka-rollout-no-release"
-_MOST_LINKS = 40  # as in the kernel
-# `at` is the place, `closed` is set if a folder on the way cannot be entered.
-_WALK = f"""\
-walk() {{ at= closed= left={_MOST_LINKS} rest=$1; while test -n "$rest"; do part=${{rest%%/*}};
-case $rest in */*) rest=${{rest#*/}};; *) rest=;; esac;
-case $part in ''|.) continue;; ..) at=${{at%/*}}; continue;; esac;
-if test -d "$at/" && ! test -x "$at/"; then closed=1; fi;
-if test "$at/$part" = "$2"; then next=$3; elif test -L "$at/$part"; then next=$(readlink "$at/$part");
-else at=$at/$part; continue; fi;
-left=$((left - 1)); if test "$left" = 0; then closed=1; return; fi;
-case $next in /*) at=;; esac; rest=$next/$rest; done; }}
-see() {{ if test -n "$closed"; then seen=?; elif test -d "$at/"; then seen=d; elif test -e "$at"; then seen=+;
-else seen=-; fi; same=.; }}
-"""
+_SHELLS = frozenset({"sh", "bash", "dash", "ksh", "zsh"})
+_YES = ("yes", "true", "on", "1")
+_PRIVILEGED = re.compile(r"[-@:|]*[+!]")
+_USES = {
+    StartFileKind.CONFIGURATION: Use.READ,
+    StartFileKind.JVM: Use.REACH,
+    StartFileKind.UNIT: None,
+    StartFileKind.PROGRAM: Use.EXECUTE,
+    StartFileKind.CONDITION: None,
+    StartFileKind.KEYS: Use.READ,
+    StartFileKind.AGENT: Use.READ,
+    StartFileKind.JAR: Use.READ,
+    StartFileKind.LIBRARIES: Use.LIST,
+    StartFileKind.LOGGING: Use.READ,
+    StartFileKind.IDENTITY: Use.ENTER,
+    StartFileKind.NAMED: Use.REACH,
+}
+"""How the user of the unit uses a path of each kind; None: systemd uses it, as root."""
 _EACH = """\
 above=$(readlink -f {above}); link=${{above%/}}/{name}; number=0
-while IFS= read -r path; do walk "$path" "" ""; see; now=$at; echo "$number 0 $seen$same $at";
-turn=0; for folder in {folders}; do turn=$((turn + 1)); walk "$path" "$link" "$folder"; see;
+while IFS= read -r path; do walk "$path" "" ""; see; now=$at; same=.; echo "$number 0 $seen$same $at$way";
+turn=0; for folder in {folders}; do turn=$((turn + 1)); walk "$path" "$link" "$folder"; see; same=.;
 if test "$seen" = + && test "$at" != "$now"; then cmp -s -- "$now" "$at"; case $? in 0) same==;; 1) same=!;; esac; fi;
-echo "$number $turn $seen$same $at"; done; number=$((number + 1)); done
+echo "$number $turn $seen$same $at$way"; done; number=$((number + 1)); done
 """
-_LINE = re.compile(r"(\d+) (\d+) ([+d?-])([.=!]) (/.*|)")
+_LINE = re.compile(r"(\d+) (\d+) ([+d?-])([.=!]) (/?[^\t]*)((?:\t[^\t]+)*)")
 
 
 def read_start_paths(
@@ -85,8 +93,8 @@ def read_start_paths(
     service = service_of(node)
     if service.package is not None:
         return None, (), ""
-    named, directory = _names_of_unit(commands, node)
-    of_file, problem = _names_of_unit_file(commands, node)
+    of_file, privileged, problem = _names_of_unit_file(commands, node)
+    named, directory = _names_of_unit(commands, node, privileged)
     named += of_file
     named.append(_Named(StartFileKind.CONFIGURATION, service.configuration_file, is_of_unit=False))
     named += [_Named(*one) for one in all_start_paths(config, facts.arguments, environment)]
@@ -97,22 +105,25 @@ def read_start_paths(
             key = one.path, one.kind is StartFileKind.CONDITION  # a condition is one beside every other kind
             first = wanted.setdefault(key, one)
             wanted[key] = first._replace(
-                is_of_unit=first.is_of_unit or one.is_of_unit, is_needed=first.is_needed or one.is_needed
+                is_of_unit=first.is_of_unit or one.is_of_unit,
+                is_needed=first.is_needed or one.is_needed,
+                uses=first.all_uses | one.all_uses,
             )
     lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     folders = [service.folder(release) if release is not None else _NO_FOLDER for release in keys]
     above, _, name = service.symlink.rpartition("/")
-    line = _WALK + _EACH.format(
+    line = WALK + _EACH.format(
         above=shlex.quote(above or "/"), name=shlex.quote(name), folders=" ".join(map(shlex.quote, folders))
     )
     done = commands.shell.run(service.host, line, text="".join(f"{one}\n" for one in lines))
-    places = dict(_parse(done.out))
-    if len(places) != len(lines) * (len(keys) + 1):
+    read = {key: (place, way) for key, place, way in _parse(done.out)}
+    if len(read) != len(lines) * (len(keys) + 1):
         raise TransientError(
             f"Host {service.host} does not report where the paths of node {node.name} lead: {done.problem}.",
             remedy="Log in to the host as the SSH user, and check that its shell is a POSIX shell.",
         )
+    places = _with_access(commands, node, read, list(wanted.values()))
     seen = frozenset(facts.opened)
     link = _start_path(StartFileKind.LIBRARIES, service.symlink, _places(0, keys, places, seen))
     paths = (
@@ -133,18 +144,26 @@ class _Named(NamedTuple):
     path: str
     is_of_unit: bool = True
     is_needed: bool = True
+    uses: frozenset[Use] | None = None
+    """None: that of its kind."""
+
+    @property
+    def all_uses(self) -> frozenset[Use]:
+        use = _USES[self.kind]
+        return self.uses if self.uses is not None else frozenset(() if use is None else (use,))
 
 
-def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], str]:
+def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], frozenset[str] | None, str]:
     """Return what only the file of the unit and its drop-ins show: conditions, assertions, files that systemd opens.
 
-    Also return why that is unknown. `systemctl show` has no text of a condition. A `!` before its path means that the
-    path must not exist, `|` that one of several must hold.
+    Also return the paths in commands that systemd runs as root, None if they are unknown; then why all that is unknown.
+    `systemctl show` has no text of a condition. A `!` before its path means that the path must not exist, `|` that one
+    of several must hold.
     """
     service = service_of(node)
     done = commands.run(node, ["systemctl", "cat", service.unit])
     if done.code != 0:
-        return [], f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}."
+        return [], None, f"`systemctl cat {service.unit}` on host {service.host} failed: {done.problem}."
     conditions: list[str] = []
     others: dict[str, list[str]] = {}
     for line in done.out.replace("\\\n", " ").splitlines():
@@ -171,7 +190,14 @@ def _names_of_unit_file(commands: HostCommands, node: NodeSpec) -> tuple[list[_N
         for value in others.get("StandardInput", [])[-1:]
         if value.startswith("file:/")
     ]
-    return found, ""
+    as_root = {"ExecStartPre", "ExecStartPost"} if others.get("PermissionsStartOnly", ["no"])[-1] in _YES else set()
+    commands_as_root = [
+        value
+        for name, values in others.items()
+        for value in values
+        if name.startswith("Exec") and (name in as_root or _PRIVILEGED.match(value))
+    ]
+    return found, frozenset(path for text in commands_as_root for path in paths_in(text.lstrip("-@:|+!"))), ""
 
 
 def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
@@ -185,8 +211,11 @@ def _paths_of_conditions(conditions: Sequence[str]) -> Iterator[str]:
             yield path.rstrip("/") or "/"
 
 
-def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named], str]:
-    """Return what the unit itself names, and the folder in which it starts."""
+def _names_of_unit(
+    commands: HostCommands, node: NodeSpec, privileged: frozenset[str] | None
+) -> tuple[list[_Named], str]:
+    """Return what the unit itself names, and the folder in which it starts. `privileged`: paths that root executes;
+    None: those of all commands but ExecStart can be."""
     unit = service_of(node).unit
     text = commands.run(node, f"LC_ALL=C systemctl show --property={_PROPERTIES} {unit}").out
     found: list[_Named] = []
@@ -197,14 +226,16 @@ def _names_of_unit(commands: HostCommands, node: NodeSpec) -> tuple[list[_Named]
             found += [_Named(StartFileKind.UNIT, word) for word in words if word.startswith("/")]
         elif name == "WorkingDirectory" and paths_in(value.lstrip("!-")):
             directory = value.lstrip("!-").rstrip("/")
-            found.append(_Named(StartFileKind.UNIT, directory))
+            found.append(_Named(StartFileKind.UNIT, directory, uses=frozenset({Use.ENTER})))
         elif name in _SANDBOX:  # `-` before a path: it can be missing; the source of a mount is before the first colon
             words = [word.rpartition(":")[2] if name == "LoadCredential" else word for word in value.split()]
             paths = [word.lstrip("+").partition(":")[0].rstrip("/") for word in words if not word.startswith("-")]
             found += [_Named(StartFileKind.UNIT, path) for path in paths if path.startswith("/") and path != "/"]
         for match in _ARGV.finditer(value) if name.startswith("Exec") else ():
             is_needed = match[2] == "no" and name != "ExecStop"  # without its program, systemd stops with SIGTERM
-            found += [one._replace(is_needed=is_needed) for one in _names_of_command(match[1])]
+            for one in _names_of_command(match[1]):
+                is_of_root = one.path in privileged if privileged is not None else name != "ExecStart"
+                found.append(one._replace(is_needed=is_needed, uses=frozenset() if is_of_root else one.uses))
     return found, directory
 
 
@@ -213,17 +244,52 @@ def _names_of_command(text: str) -> Iterator[_Named]:
     configuration = _CONFIGURATION.search(read)
     if configuration is not None:
         yield _Named(StartFileKind.CONFIGURATION, configuration[1])
+    script = _script_of_shell(read)
     for number, path in enumerate(paths_in(read)):
         is_program = number == 0 or "/bin/" in path
-        yield _Named(StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path)
+        uses = frozenset({Use.READ}) if path == script else None
+        yield _Named(StartFileKind.PROGRAM if is_program else StartFileKind.NAMED, path, uses=uses)
+        if (started := _START_SCRIPT.fullmatch(path)) is not None:
+            # It executes the other script in its own folder.
+            yield _Named(StartFileKind.PROGRAM, f"{started[1]}/kafka-run-class{started[2]}", is_of_unit=False)
 
 
-def _parse(text: str) -> Iterator[tuple[tuple[int, int], StartPlace]]:
+def _script_of_shell(text: str) -> str:
+    """Return the file that a shell as the program of a command reads; empty for another program, and for `-c`."""
+    program, *words = text.split() or [""]
+    if posixpath.basename(program) not in _SHELLS:
+        return ""
+    options = list(takewhile(lambda word: word.startswith("-"), words))
+    is_line = any("c" in option for option in options if not option.startswith("--"))
+    return "" if is_line else "".join(words[len(options) : len(options) + 1]).strip("'\"")
+
+
+def _parse(text: str) -> Iterator[tuple[tuple[int, int], StartPlace, tuple[str, ...]]]:
+    """Yield number and turn, the place, and each folder in which a name was looked up."""
     for match in map(_LINE.fullmatch, text.splitlines()):
         if match:
             same = {"=": True, "!": False}.get(match[4])
             place = StartPlace(path=match[5] or "/", state=PlaceState(match[3]), is_same=same)
-            yield (int(match[1]), int(match[2])), place
+            yield (int(match[1]), int(match[2])), place, read_way(match[6])
+
+
+def _with_access(
+    commands: HostCommands,
+    node: NodeSpec,
+    places: Mapping[tuple[int, int], tuple[StartPlace, tuple[str, ...]]],
+    named: Sequence[_Named],
+) -> dict[tuple[int, int], StartPlace]:
+    """Return the places with what the user of the unit can do there. `named`: the path of each number from 1 on."""
+    lookups: dict[tuple[tuple[int, int], Use], Lookup] = {}
+    for (number, turn), (place, way) in places.items():
+        for use in sorted(named[number - 1].all_uses) if number and place.state is not PlaceState.MISSING else ():
+            is_list = use is Use.READ and place.state is PlaceState.FOLDER
+            lookups[(number, turn), use] = Lookup(way, place.path, Use.LIST if is_list else use)
+    found: dict[tuple[int, int], FileAccess] = {}
+    for (key, _), access in zip(lookups, read_access(commands, node, list(lookups.values())), strict=True):
+        if key not in found or (access.refused and not found[key].refused):
+            found[key] = access
+    return {key: replace(place, access=found.get(key, place.access)) for key, (place, _) in places.items()}
 
 
 def _places(
@@ -239,7 +305,9 @@ def _places(
         if found.state is not PlaceState.HIDDEN:
             return found
         is_open = any(one == found.path or one.startswith(f"{found.path}/") for one in opened)
-        return replace(found, state=PlaceState.FOLDER) if is_open else found
+        if not is_open:
+            return found
+        return replace(found, state=PlaceState.FOLDER, access=replace(found.access, unknown=""))
 
     return place(0), {key: place(turn) for turn, key in enumerate(keys, 1)}
 

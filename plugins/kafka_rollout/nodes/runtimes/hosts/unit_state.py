@@ -228,6 +228,7 @@ def read_host(
         unavailable=unavailable,
         brought=brought,
         lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
+        repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
         unpinned=_unpinned(service, brought),
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
