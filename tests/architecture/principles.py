@@ -234,6 +234,12 @@ PRINCIPLES = (
         "unit/client/test_certificates.py integration/metadata_log/test_start_files.py",
     ),
     _of(
+        START,
+        "A level is finalized only if the release that the next start of each node runs supports it.",
+        "features/support.py:next_start_findings features/rules.py:check_requests",
+        "unit/features/test_rules.py unit/feature_updates/test_update.py",
+    ),
+    _of(
         BETWEEN,
         "A value that must agree between nodes is compared between nodes, or has a reason why not. An address is wrong "
         "only where another controller is.",

@@ -28,11 +28,13 @@ from kafka_rollout.features.support import (
     FEATURE_HELD_BACK,
     FEATURE_SUPPORT_UNKNOWN,
     FEATURE_UNSUPPORTED,
+    NEXT_START_UNSUPPORTED,
     REGISTRATION_MAY_LACK_RANGES,
     dropped_registration,
     find_lossy_downgrade_gap,
     find_static_controllers,
     highest_known,
+    next_start_findings,
     support_findings,
     unlisted_node_findings,
 )
@@ -118,6 +120,7 @@ LEVELS_CHECK = Check(
         FEATURE_LEVEL_UNKNOWN,
         FEATURE_SUPPORT_UNKNOWN,
         FEATURE_UNSUPPORTED,
+        NEXT_START_UNSUPPORTED,
         FEATURE_NOT_LOWER,
         METADATA_VERSION_BELOW_FLOOR,
         FEATURE_NOT_FINALIZED,
@@ -210,6 +213,7 @@ def check_requests(
             findings += _level(cluster, catalogue, state, targets, request)
     if any(not request.deletes for request in requests):
         findings += unlisted_node_findings(cluster, state, targets)
+    findings += next_start_findings(cluster, catalogue, state, targets)
     findings += _dependencies(catalogue, state, targets)
     findings += user_findings(state, targets, unsafe=unsafe)
     asked = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))

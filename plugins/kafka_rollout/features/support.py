@@ -37,6 +37,12 @@ FEATURE_UNSUPPORTED = FindingCode(
     "A node does not support a level.",
     "Upgrade these nodes to a release that supports it, or choose another level.",
 )
+NEXT_START_UNSUPPORTED = FindingCode(
+    "NEXT-START-UNSUPPORTED",
+    (BLOCKER, WARNING),
+    "The release that the next start of a node runs does not support a level: the link or the package is not that of "
+    "the running process. A warning if it is unknown.",
+)
 FEATURE_HELD_BACK = FindingCode(
     "FEATURE-HELD-BACK", INFO, "Only some nodes support a higher level of a feature.", "Upgrade these nodes first."
 )
@@ -97,6 +103,40 @@ def _supports(reasons: Mapping[str, list[int]]) -> str:
         does, plain = ("does", "supports") if len(ids) == 1 else ("do", "support")
         parts.append(f"{nodes(ids)} {does} not support it" if text == _NONE else f"{nodes(ids)} {plain} {text}")
     return "; ".join(parts)
+
+
+def next_start_findings(
+    cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int]
+) -> Iterable[Finding]:
+    """Return findings for nodes whose next start runs another release than the process, which lacks a level.
+
+    Software that manages hosts can change the link or the package back while the process runs.
+    """
+    lacking: dict[tuple[Release | None, str], list[int]] = {}
+    for node in cluster.nodes:
+        seen = state.nodes.get(node.node_id)
+        if not cluster.manages_nodes or seen is None or seen.process.pid is None:
+            continue
+        installed = seen.process.installed
+        if installed is not None and installed == seen.release:
+            continue
+        ranges = catalogue.get(installed).features if installed is not None and installed in catalogue else None
+        for feature, level in sorted(targets.items()):
+            if level > 0 and (ranges is None or feature not in ranges or level not in ranges[feature].supported):
+                lacking.setdefault((installed, "" if ranges is None else f"{feature} {level}"), []).append(node.node_id)
+    for (installed, lacked), found in lacking.items():
+        ids = list(dict.fromkeys(found))
+        yield NEXT_START_UNSUPPORTED.found(
+            f"{nodes(ids)}, {lacked or 'release unknown'}",
+            f"The next start of {nodes(ids)} is on Kafka {installed}, which does not support {lacked}. With this "
+            "level, the process could not start again."
+            if lacked
+            else f"The next start of {nodes(ids)} is on {installed or 'no known release'}, so the levels that it "
+            "supports are unknown.",
+            "Switch the link, or install the package, of the release that runs. Correct the software that manages "
+            "the link or the package, so that it does not change it back.",
+            severity=BLOCKER if lacked else WARNING,
+        )
 
 
 def highest_known(catalogue: Catalogue, state: ClusterState, feature: str) -> int | None:

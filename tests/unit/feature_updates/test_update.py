@@ -75,6 +75,21 @@ class Scripted(FakeAdmin):
         return super().update_features(targets, validate_only=validate_only) if told is None else told
 
 
+def test_no_level_is_sent_that_the_next_start_of_a_node_does_not_support(tmp_path: Path) -> None:
+    """The link or the package was changed back, by software that manages it, while the new release runs."""
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_for(ports, up="metadata.version:30")
+    assert plan.blockers == ()
+    for node in cluster.nodes.values():
+        node.installed = R391
+    with pytest.raises(RefusedError, match=r"The next start of nodes .* is on Kafka 3\.9\.1"):
+        apply_features(Run(ports, plan))
+    assert sent(cluster) == []
+    (blocker,) = plan_for(fake_ports(cluster, tmp_path / "second"), up="metadata.version:30").blockers
+    assert blocker.code == "NEXT-START-UNSUPPORTED"
+
+
 def test_bad_input_is_an_error_and_leaves_no_plan(ports: ClusterPorts, cluster: FakeCluster) -> None:
     with pytest.raises(UserError, match=r"metadata\.version 99 does not exist"):
         plan_for(ports, up="metadata.version:99")

@@ -55,6 +55,36 @@ def test_an_unknown_level_is_bad_input_but_one_of_a_newer_release_is_refused() -
     assert "nodes 1, 2, 3, 4, 5, 6 support 7-29" in found.sentence
 
 
+def next_start_on(seen: ClusterState, release: Release | None, *node_ids: int, pid: int | None = 5) -> ClusterState:
+    """Return the state with another release installed than the one that runs."""
+    nodes = {**seen.nodes}
+    for node_id in node_ids:
+        nodes[node_id] = replace(nodes[node_id], process=replace(nodes[node_id].process, installed=release, pid=pid))
+    return replace(seen, nodes=nodes)
+
+
+def test_a_level_that_the_next_start_of_a_node_does_not_support_is_refused() -> None:
+    seen = next_start_on(on_431(metadata_version=21), R391, 2, 4)
+    found = only(check(seen, up="metadata.version:30"))
+    assert found.code == "NEXT-START-UNSUPPORTED"
+    assert (
+        "The next start of nodes 2, 4 is on Kafka 3.9.1, which does not support metadata.version 30." in found.sentence
+    )
+    assert "link" in found.remedy
+    assert "package" in found.remedy
+    assert check(next_start_on(seen, R431, 2, 4), up="metadata.version:30").ok
+    assert check(seen, up="metadata.version:21").ok  # both support it
+
+
+@pytest.mark.parametrize(("release", "severity"), [(None, Severity.WARNING), (Release(9, 9, 9), Severity.WARNING)])
+def test_a_next_start_on_an_unknown_release_is_named(release: Release | None, severity: Severity) -> None:
+    verdict = check(next_start_on(on_431(metadata_version=21), release, 3), up="metadata.version:30")
+    (found,) = [one for one in verdict.findings if one.code == "NEXT-START-UNSUPPORTED"]
+    assert found.severity is severity
+    stopped = next_start_on(on_431(metadata_version=21), release, 3, pid=None)
+    assert not [one for one in check(stopped, up="metadata.version:30").findings if one.code == found.code]
+
+
 def test_every_node_that_blocks_is_named_unlisted_and_silent_ones_too() -> None:
     seen = on_431(metadata_version=21)
     nodes = replace_node(seen, silent(4))
