@@ -268,7 +268,7 @@ def test_an_option_that_was_removed_from_the_environment_since_the_start_does_no
     host = FakeHost(jvm=unit, command=start)
     assert runtime_on(host).jvm_arguments(NODE, R431) == ("java", "-Xmx6g", "-Xmx6g")
     (gone,) = runtime_on(host).host(NODE, [R431]).options[R431].gone
-    assert gone.option == "-Da=1"
+    assert gone.option == "-Da=[hidden]"
     wrapper = FakeHost(jvm=unit, command=start.replace("/opt/kafka/bin/kafka-server-start.sh", "/usr/bin/wrapper"))
     assert "-Da=1" in runtime_on(wrapper).jvm_arguments(NODE, R431)
 
