@@ -21,6 +21,7 @@ from kafka_rollout.base.lease import unfenced
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.user_access import _modes
 from kafka_rollout.planning.findings.hosts import _KAFKA, _LIBRARIES
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
@@ -266,6 +267,35 @@ def test_scripts_count_only_if_the_unit_starts_them(open_home: Path, tmp_path: P
     (libs.parent / SCRIPTS[1]).chmod(0o644)
     runtime, node = runtime_at(libs, tmp_path, "nobody", "/usr/bin/java -cp x/libs/* kafka.Kafka /etc/x.properties")
     runtime.bring(node, RELEASE)
+
+
+def test_a_script_that_the_running_folder_does_not_have_is_not_run(open_home: Path, tmp_path: Path) -> None:
+    libs = unpack_all(open_home)
+    (libs.parent / SCRIPTS[1]).unlink()
+    running = libs.parent.parent / "kafka_2.13-3.9.1"
+    (running / "bin").mkdir(parents=True)
+    (running / SCRIPTS[0]).write_text("exec java kafka.Kafka")
+    link = libs.parent.parent / "kafka"
+    link.symlink_to(running.name)
+    runtime, node = runtime_at(libs, tmp_path, "nobody", f"{link}/{SCRIPTS[0]} /etc/kafka/server.properties")
+    runtime.bring(node, RELEASE)
+    (running / SCRIPTS[1]).write_text("")
+    with pytest.raises(RefusedError, match=r"there is no .*/bin/kafka-run-class\.sh"):
+        runtime.bring(node, RELEASE)
+
+
+def test_modes_are_read_although_the_ids_have_different_widths() -> None:
+    """`ls` aligns them."""
+    modes = _modes(
+        "drwxr-xr-x 1   0   0 4096 Nov 28 23:51 /\n"
+        "drwxr-x--- 3 999 997   60 Nov 28 23:51 /var/lib/kafka\n"
+        "drwxr-xr-x+ 2 1000 997 60 Nov 28 23:51 /var/lib/with a space\n"
+    )
+    assert {path: (one.mode, one.user_id, one.group_id, one.has_acl) for path, one in modes.items()} == {
+        "/": (0o755, 0, 0, False),
+        "/var/lib/kafka": (0o750, 999, 997, False),
+        "/var/lib/with a space": (0o755, 1000, 997, True),
+    }
 
 
 @pytest.mark.parametrize("closed", ["", "libs", "..", "../..", "libs/kafka_2.13-4.3.1.jar"])

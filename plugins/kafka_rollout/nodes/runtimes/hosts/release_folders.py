@@ -8,7 +8,7 @@ archive in it, and can belong to the user who unpacked it alone. No command need
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable
+from collections.abc import Callable, Collection, Iterable, Sequence
 from dataclasses import dataclass, replace
 
 from kafka_rollout.base.wording import few
@@ -37,14 +37,17 @@ _LIST = (
     'if ! test -e "$jar"; then :; elif ! test -r "$jar"; then echo "unread $jar"; '
     'elif tail -c 65557 "$jar" | grep -qaF "$end"; then echo "jar $jar"; else echo "cut $jar"; fi; done; fi'
 )
-# What shows that a start runs the scripts of the folder: the unit, or the class path of its process.
+# What shows that a start runs the scripts of a folder: the unit, or the class path of its process. One that the folder
+# behind the link does not have is not run.
 _END = "export LC_ALL=C; end=$(printf 'PK\\005\\006')"
 _SCRIPTS = (
-    "LC_ALL=C systemctl show --property=ExecStart {unit} | grep -q kafka-server-start && echo scripts; "
+    "LC_ALL=C systemctl show --property=ExecStart {unit} | grep -q kafka-server-start && runs=1; "
     "pid=$(systemctl show --property=MainPID --value {unit}); "
-    "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -q 'bin/\\.\\./libs/' && echo scripts"
+    "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | grep -q 'bin/\\.\\./libs/' && runs=1; "
+    'test -z "$runs" || for script in {names}; do '
+    '{{ test -e {link}/$script || ! test -x {link}/bin/; }} && echo "script $script"; done'
 )
-_START, _RUN = "bin/kafka-server-start.sh", "bin/kafka-run-class.sh"
+_SCRIPT_USES = {"bin/kafka-server-start.sh": Use.READ, "bin/kafka-run-class.sh": Use.EXECUTE}
 _NAME = re.compile(
     r"(?P<artifact>.+?)(?:_2\.\d+)?-(?P<version>\d.*)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)\.jar"
 )
@@ -92,7 +95,7 @@ def read_release_folders(
     folders = {} if service.package else {release: service.folder(release) for release in releases}
     if not folders:
         return {}
-    scripts = _SCRIPTS.format(unit=service.unit)
+    scripts = _SCRIPTS.format(unit=service.unit, link=service.symlink, names=" ".join(_SCRIPT_USES))
     lines = WALK + "; ".join([_END, *(_LIST.format(folder=folder) for folder in folders.values()), scripts])
     there = set[str]()
     closed: dict[str, str] = {}
@@ -131,7 +134,9 @@ def read_release_folders(
             if is_above
             else "",
         )
-    return _with_access(commands, node, read, artifacts, has_scripts="scripts" in shown)
+    return _with_access(
+        commands, node, read, artifacts, scripts=[name for name in _SCRIPT_USES if f"script {name}" in shown]
+    )
 
 
 def _with_access(
@@ -140,9 +145,9 @@ def _with_access(
     folders: dict[Release, ReleaseFolder],
     artifacts: ArtifactsOf,
     *,
-    has_scripts: bool,
+    scripts: Sequence[str],
 ) -> dict[Release, ReleaseFolder]:
-    """Return the folders; those that the user of the unit cannot start lack that. `has_scripts`: a start runs them."""
+    """Return the folders; those that the user of the unit cannot start lack that. `scripts`: what a start runs."""
     uses = {
         release: {
             f"{folder.path}/libs": Use.LIST,
@@ -150,7 +155,7 @@ def _with_access(
                 f"{folder.path}/libs/{jar}": Use.READ
                 for jar in sorted(match[0] for match in _wanted_jars(folder, release, artifacts(release))[1])
             },
-            **({f"{folder.path}/{_START}": Use.READ, f"{folder.path}/{_RUN}": Use.EXECUTE} if has_scripts else {}),
+            **{f"{folder.path}/{name}": _SCRIPT_USES[name] for name in scripts},
         }
         for release, folder in folders.items()
         if not folder.lacks

@@ -42,7 +42,7 @@ export LC_ALL=C; while IFS= read -r path && test -n "$path"; do echo "options $p
 findmnt --noheadings --output OPTIONS --target "$path" 2>/dev/null | tail -n 1 | sed 's/^/mounted /'; done
 xargs -r -d '\\n' ls -ldnLU -- 2>/dev/null
 """
-_MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ (\d+) +(\d+) .*?(/.*)")
+_MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ +(\d+) +(\d+) .*?(/.*)")  # ids have one width
 _PROPERTIES = "User,Group,SupplementaryGroups,DynamicUser,AmbientCapabilities,ProtectHome"
 # The names of groups as their ids; the primary group of the user has it as a member only if it is in `members`.
 _USER = (
