@@ -226,7 +226,9 @@ def check_jvm(
     arguments: dict[int, dict[Release, tuple[str, ...]]] = {}
     for node_id, by_release in wanted.items():
         for release in (release for release, config in by_release.items() if needs_jvm_arguments(config)):
-            with suppress(TransientError, UserError, NotObservableError):  # unknown, which a finding reports
+            with suppress(
+                TransientError, UserError, RefusedError, NotObservableError
+            ):  # unknown, which a finding reports
                 found = ports.runtime.jvm_arguments(ports.cluster.node(node_id), release)
                 arguments.setdefault(node_id, {})[release] = found
     return JVM_PROPERTIES_CHECK.ran(

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key, shown_options
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
@@ -83,7 +83,7 @@ class UnitOptions:
     """The words of the options of the JVM in them."""
     is_whole: bool = True
     """False if a part of the environment could not be read."""
-    unknown: TransientError | None = None
+    unknown: RolloutError | None = None
     """Why the options of the next start are unknown in part."""
 
 

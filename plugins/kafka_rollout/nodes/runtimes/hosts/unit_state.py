@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     SUDO_RS,
@@ -493,8 +493,8 @@ def read_certain_options(
 ) -> Mapping[Release, NextOptions]:
     """Return the options of the unit's next start on each release.
 
-    Raises TransientError if the unit has no process and no environment, and if a part of them is unknown: the SSH user
-    cannot read a file with an environment that the process has not read as it is now, or a start script.
+    Raises TransientError if the unit has no process and no environment, and RefusedError if a part is hidden: the SSH
+    user cannot read a file with an environment that the process has not read as it is now, or a start script.
     """
     unit = read_unit_options(commands, node)
     if unit.unknown is not None:
@@ -502,7 +502,7 @@ def read_certain_options(
     found = read_next_options(commands, node, releases, unit)
     for release, options in found.items():
         if options.unclear:
-            raise TransientError(
+            raise RefusedError(
                 f"The options of the JVM of node {node.name} on Kafka {release} are unknown in part: the SSH user "
                 f"cannot read {', '.join(options.unread) or 'a file that a start script reads'} on host "
                 f"{service_of(node).host}, which can have {', '.join(one.option for one in options.unclear)}.",
@@ -518,16 +518,16 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
     started = next((int(line.split()[1]) for line in lines if line.startswith("started ")), None)
     unread = [line.split(" ", 2)[1:] for line in lines if line.startswith("unread ")]
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
-    unknown: TransientError | None = None
+    unknown: RolloutError | None = None
     variables: dict[str, str] = {}
     words: tuple[str, ...] = ()
     try:
         variables, words = _environment(lines, node, service)
-    except TransientError as error:
+    except RefusedError as error:
         unknown = error
     for changed, path in unread:
         if started is None or not changed or int(changed) >= started:
-            unknown = TransientError(
+            unknown = RefusedError(
                 f"The options of the JVM of node {node.name} are unknown in part: the SSH user cannot read {path} "
                 f"on host {service.host}, and no running process has read the file as it is now.",
                 remedy=f"Let the SSH user read {path}, or start the node with it.",
@@ -566,7 +566,7 @@ def _environment(lines: Sequence[str], node: NodeSpec, service: ServiceSpec) -> 
         source = f"unit {service.unit}"
         words = tuple(jvm_words(variables))
     except UnclearError as error:
-        raise TransientError(
+        raise RefusedError(
             f"The options of the JVM of node {node.name} are unknown in part: {source} on host {service.host} {error}.",
             remedy="Write the options so that there is one way to read them.",
         ) from error
