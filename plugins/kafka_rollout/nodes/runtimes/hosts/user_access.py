@@ -36,10 +36,12 @@ tab=$(printf '\\t')
 _FOLLOW = 'number=0; while IFS= read -r path; do walk "$path"; see; echo "$number $seen $at$way"; '
 _FOLLOW += "number=$((number + 1)); done"
 _FOLLOWED = re.compile(r"(\d+) ([+d?-]) (/?[^\t]*)((?:\t[^\t]+)*)")
-# Paths of programs, an empty line, and the paths whose modes are asked. `ls` shows an access control list as `+`.
+# Paths of programs, an empty line, and the paths whose modes are asked. `ls` shows an access control list as `+`. What
+# the SSH user can execute is on no mount with noexec; a container does not always show its mounts.
 _MODES = """\
 export LC_ALL=C; while IFS= read -r path && test -n "$path"; do echo "options $path";
-findmnt --noheadings --output OPTIONS --target "$path" 2>/dev/null | tail -n 1 | sed 's/^/mounted /'; done
+if test -f "$path" && test -x "$path"; then echo 'mounted exec'; else
+findmnt --noheadings --output OPTIONS --target "$path" 2>/dev/null | tail -n 1 | sed 's/^/mounted /'; fi; done
 xargs -r -d '\\n' ls -ldnLU -- 2>/dev/null
 """
 _MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ +(\d+) +(\d+) .*?(/.*)")  # ids have one width
