@@ -42,6 +42,8 @@ def values_of(hint: Any) -> st.SearchStrategy[Any]:
     if origin is Literal:
         return st.sampled_from(args)
     if origin is tuple:
+        if args[1:] != (...,):
+            return st.tuples(*map(values_of, args))
         return st.lists(values_of(args[0]), max_size=3).map(tuple)
     if origin is frozenset:
         return st.frozensets(values_of(args[0]), max_size=3)

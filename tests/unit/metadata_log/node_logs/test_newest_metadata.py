@@ -102,7 +102,7 @@ def test_brokers_are_unfenced_by_each_record_that_says_so(folder: MetadataFolder
 
     def change_registration(fenced: int) -> None:
         fields = {"brokerId": 9, "brokerEpoch": 1, "fenced": fenced, "inControlledShutdown": 0, "logDirs": []}
-        append(folder, RecordType.BROKER_REGISTRATION_CHANGE, fields)
+        append(folder, RecordType.BROKER_REGISTRATION_CHANGE, fields, version=2)
 
     append(folder, RecordType.REGISTER_BROKER, BROKER, version=2)
     assert not unfenced()
