@@ -10,6 +10,7 @@ from uuid import uuid4
 
 import pytest
 
+from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.run.events import events_of, has
@@ -102,7 +103,7 @@ def test_what_only_the_higher_level_says_is_lost_by_name_or_not_at_all(
     state, states, record = runs.run(cluster, DOWNGRADE, **conf, downgrade_type="UNSAFE", traffic=True)
     assert state == "success", states
     assert runs.asked == ["approve_roll"]
-    assert loss["sentence"] in runs.bodies["approve_roll"]
+    assert escape_markdown(loss["sentence"]) in runs.bodies["approve_roll"]
     assert "Expected outage" in runs.bodies["approve_roll"]
     all_run(cluster, "4.2.1")
     at_level(cluster, OFFLINE)
