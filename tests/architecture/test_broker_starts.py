@@ -8,9 +8,8 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.paths import ROOT
+from tests.architecture.rooms import PACKAGE
 
-PACKAGE = ROOT / "plugins" / "kafka_rollout"
 # Function that starts a node → why no order is needed, or who keeps it.
 STARTS = {
     "lowering/live.py": "controllers that are no brokers; every broker runs",

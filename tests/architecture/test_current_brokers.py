@@ -11,9 +11,8 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.paths import ROOT
+from tests.architecture.rooms import PACKAGE
 
-PACKAGE = ROOT / "plugins" / "kafka_rollout"
 # Methods of KafkaAdmin that use every connection → why an old answer does no harm.
 ANY_BROKER = {
     "__init__": "opens them",

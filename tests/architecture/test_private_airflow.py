@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
+from tests.architecture.rooms import PACKAGE
 from tests.paths import ROOT
 
-PACKAGE = ROOT / "plugins" / "kafka_rollout"
 PRIVATE = PACKAGE / "airflow" / "private_api.py"
 # Airflow's documentation, "Public interface": the Task SDK, triggers, plugins, listeners and providers.
 PUBLIC = re.compile(
