@@ -21,7 +21,7 @@ from kafka_rollout.run.events import Approval, ApprovalOf, Decision
 from kafka_rollout.run.step_events import GateChecked
 from tests.console_scenes import DAG, RUN, Scene, cluster_of, failing_upgrade, stage, stopped_downgrade
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.integration.harness.airflow.pages import no_serious_violation, open_page
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
 from tests.records import run_history
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
@@ -350,15 +350,7 @@ def test_the_colors_follow_airflow_s_theme(site: Site, page: Page) -> None:
     page.evaluate("localStorage.removeItem('theme')")
 
 
-@pytest.mark.parametrize(
-    ("width", "theme"),
-    [
-        (390, "dark"),
-        (1400, "light"),
-        pytest.param(390, "light", marks=pytest.mark.full),
-        pytest.param(1400, "dark", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize(("width", "theme"), sizes_and_themes(1400))
 def test_no_serious_accessibility_violation(site: Site, page: Page, theme: str, width: int) -> None:
     """By axe-core, with everything unfolded: colors, names, roles, order of headings, scrolled parts."""
     page.set_viewport_size({"width": width, "height": 900})

@@ -11,7 +11,7 @@ import pytest
 from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
-from tests.integration.harness.airflow.pages import no_serious_violation, open_page
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
 from tests.option_scenes import make_options
 
 pytestmark = [pytest.mark.airflow, pytest.mark.usefixtures("database")]
@@ -182,15 +182,7 @@ def test_the_console_and_the_table_of_clusters_lead_to_it(site: Site, page: Page
 
 
 @pytest.mark.browser
-@pytest.mark.parametrize(
-    ("width", "theme"),
-    [
-        (390, "dark"),
-        (1400, "light"),
-        pytest.param(390, "light", marks=pytest.mark.full),
-        pytest.param(1400, "dark", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize(("width", "theme"), sizes_and_themes(1400))
 def test_no_serious_accessibility_violation(site: Site, page: Page, tmp_path: Path, theme: str, width: int) -> None:
     """By axe-core, with everything unfolded."""
     page.set_viewport_size({"width": width, "height": 900})

@@ -14,7 +14,7 @@ from playwright.sync_api import Locator, Page, Route, expect
 
 from tests.dags.pages.page_client import PREFIX, serve_page, sign_in
 from tests.fleet_scenes import R391, R431, SHELL, Fleet, make_scenes, make_twelve, observed, planned
-from tests.integration.harness.airflow.pages import no_serious_violation, open_page
+from tests.integration.harness.airflow.pages import no_serious_violation, open_page, sizes_and_themes
 
 pytestmark = [pytest.mark.airflow, pytest.mark.browser, pytest.mark.usefixtures("database")]
 
@@ -146,15 +146,7 @@ def test_a_viewer_sees_the_clusters_of_its_dags_only(
         page.goto("about:blank")
 
 
-@pytest.mark.parametrize(
-    ("width", "mode"),
-    [
-        (1700, "light"),
-        (390, "dark"),
-        pytest.param(390, "light", marks=pytest.mark.full),
-        pytest.param(1700, "dark", marks=pytest.mark.full),
-    ],
-)
+@pytest.mark.parametrize(("width", "mode"), sizes_and_themes(1700))
 def test_every_width_and_color_shows_all_without_an_overflow(
     tmp_path: Path, page: Page, monkeypatch: pytest.MonkeyPatch, width: int, mode: str
 ) -> None:

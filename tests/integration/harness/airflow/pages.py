@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from urllib.parse import unquote, urlsplit
 
+import pytest
 from axe_playwright_python.sync_playwright import Axe
 from playwright.sync_api import FrameLocator, Locator, Page, expect, sync_playwright
 
@@ -94,6 +95,12 @@ def answer_in_console(page: Page, run: Run, task_id: str, option: str, reason: s
     button.click()
     run.note_answer(task_id, option, reason)
     expect(button).to_have_count(0)
+
+
+def sizes_and_themes(wide: int) -> Sequence[object]:
+    """Return (width, theme) of a page: each width and each theme once, and in `make test-full` each pair."""
+    others = [pytest.param(*pair, marks=pytest.mark.full) for pair in ((390, "light"), (wide, "dark"))]
+    return [pytest.param(390, "dark"), pytest.param(wide, "light"), *others]
 
 
 def no_serious_violation(page: Page) -> None:
