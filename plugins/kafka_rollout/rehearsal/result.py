@@ -261,7 +261,7 @@ def _complete(
         try:
             before = _serving(admin, brokers, uncovered)
             found = read()
-            after = _serving(admin, brokers, uncovered)
+            after = before if before.is_refused else _serving(admin, brokers, uncovered)
         except TransientError:
             if not left:
                 raise
@@ -271,7 +271,7 @@ def _complete(
                 for topic in _PARTS
                 if (reason := before.unserved.get(topic) or after.unserved.get(topic) or _moved(topic, before, after))
             }
-            if not why or not left:
+            if not why or before.is_refused or not left:
                 return found, why
         clock.sleep(_PAUSE_S)
     raise AssertionError("unreachable")
@@ -283,6 +283,8 @@ class _Serving:
 
     leaders: Mapping[str, int]
     unserved: Mapping[str, str]
+    is_refused: bool = False
+    """A right is missing, which no repetition cures."""
 
 
 def _serving(admin: ClusterAdmin, brokers: Sequence[NodeSpec], uncovered: Collection[str]) -> _Serving:
@@ -294,7 +296,7 @@ def _serving(admin: ClusterAdmin, brokers: Sequence[NodeSpec], uncovered: Collec
             try:
                 answers |= admin.coordinators(broker, partitions).by_partition
             except RefusedError as error:
-                return _Serving(leaders, dict.fromkeys(_PARTS, error.sentence))
+                return _Serving(leaders, dict.fromkeys(_PARTS, error.sentence), is_refused=True)
     unserved: dict[str, list[str]] = {}
     for name, leader in leaders.items():
         answer = "no leader" if leader < 0 else answers.get(name, f"no answer of broker {leader}")

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.gates.coordinators import ids_for
+from kafka_rollout.gates.coordinators import CoordinatorAnswers, ids_for
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.model.state import GroupState
@@ -24,7 +25,7 @@ from kafka_rollout.rehearsal.result import (
     read_contents,
 )
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeAdmin, fake_ports
 
 
 def stopped(world: FakeCluster) -> FakeCluster:
@@ -292,3 +293,18 @@ def test_the_groups_of_a_partition_that_no_broker_serves_are_unknown_and_not_mis
     )
     assert unknown.fails
     assert read(world.PARTITION).inventory.unasked == {}, "a copy does not serve it"
+
+
+def test_a_right_that_is_missing_is_not_waited_for(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    world = WithGroup()
+    ports = fake_ports(world, tmp_path)
+    asked: list[object] = []
+
+    def refuse(*args: object) -> CoordinatorAnswers:
+        asked.append(args)
+        raise RefusedError("Broker 11 does not allow queries of groups for this user.")
+
+    monkeypatch.setattr(FakeAdmin, "coordinators", refuse)
+    contents = read_contents(ports.admin, ports.clock, world.spec.brokers)
+    assert set(contents.inventory.unasked) == {"groups", "transactional_ids"}
+    assert len(asked) == 1, "no repetition cures it"
