@@ -148,7 +148,7 @@ class TrafficVerdict:
         return ran and bool(self.consumed) and all(self.consumed.values()) and not self.failures
 
 
-NOT_COVERED = "not covered"
+NOT_COVERED, UNKNOWN_PERIOD = "not covered", "unknown"
 _CLOCKS_DIFFER_S = 5.0  # of the hosts of the traffic and of the run
 
 
@@ -156,8 +156,11 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Tr
     """Return the verdict with a discrepancy for the node steps without acknowledged traffic.
 
     A step needs an acknowledgement between its stop and the next stop after its start, and one after its start:
-    traffic that had ended before it, or during it, shows nothing about it.
+    traffic that had ended before it, or during it, shows nothing about it. Not for a verdict of which a period is
+    unknown: what was acknowledged in it is unknown too.
     """
+    if any(one.kind == UNKNOWN_PERIOD for one in verdict.discrepancies):
+        return verdict
     stops = sorted(step.stopped_at for step in steps)
     acknowledged = [one for one in verdict.series if one.acknowledged]
 

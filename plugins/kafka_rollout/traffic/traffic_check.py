@@ -16,7 +16,15 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json
-from kafka_rollout.run.traffic import RESENT, Discrepancy, TrafficSample, TrafficVerdict, TransactionOutcome, condense
+from kafka_rollout.run.traffic import (
+    RESENT,
+    UNKNOWN_PERIOD,
+    Discrepancy,
+    TrafficSample,
+    TrafficVerdict,
+    TransactionOutcome,
+    condense,
+)
 
 CONSUMER_GROUP = "consumer-consumer"  # the client of the group of the consumer protocol (KIP-848)
 # Limit of examples per kind of discrepancy; the counts include all.
@@ -185,7 +193,7 @@ def with_earlier(before: Any, result: TrafficVerdict) -> TrafficVerdict:
 
 def not_compared(host: str, sentence: str) -> TrafficVerdict:
     """The result of a traffic period whose records could not be compared. It never passes."""
-    unknown = Discrepancy(kind="unknown", consumer="test traffic", count=1, examples=(host,), sentence=sentence)
+    unknown = Discrepancy(kind=UNKNOWN_PERIOD, consumer="test traffic", count=1, examples=(host,), sentence=sentence)
     return TrafficVerdict(
         acknowledged=0,
         transactions={outcome.value: 0 for outcome in TransactionOutcome},

@@ -13,6 +13,7 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.projections.nodes import node_step_times
 from kafka_rollout.run.step_events import Started, Stopping
 from kafka_rollout.run.traffic import TrafficSample, TrafficSeries, TrafficVerdict, condense, with_coverage
+from kafka_rollout.traffic.traffic_check import not_compared
 
 START = 1_795_000_000.0
 VALUES = st.tuples(
@@ -116,3 +117,9 @@ def test_nodes_that_all_stop_together_are_covered_by_the_traffic_after_their_sta
 def test_a_stop_that_is_requested_again_is_one_node_step() -> None:
     (step,) = node_step_times(_events((1, 100, None), (1, 130, 150)))
     assert (step.stopped_at - START, step.started_at) == (100, START + 150)
+
+
+def test_what_was_acknowledged_in_an_unknown_period_is_not_none() -> None:
+    verdict = not_compared("host-a", "The result of traffic period 1 is unknown.")
+    assert with_coverage(verdict, node_step_times(ROLL)) == verdict
+    assert not verdict.ok
