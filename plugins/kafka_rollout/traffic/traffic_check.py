@@ -16,6 +16,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from kafka_rollout.base.json_forms import from_json
+from kafka_rollout.base.wording import count
 from kafka_rollout.run.traffic import (
     RESENT,
     UNKNOWN_PERIOD,
@@ -147,9 +148,8 @@ def _silent(records: Iterable[TrafficRecord], partitions: Mapping[str, int]) -> 
     ]
     if not silent:
         return []
-    sentence = (
-        f"No record was acknowledged in {len(silent)} partitions, so nothing is proved of them: {', '.join(silent)}."
-    )
+    where = count(len(silent), "partition")
+    sentence = f"No record was acknowledged in {where}, so nothing is proved there: {', '.join(silent)}."
     return [
         Discrepancy(
             kind="silent",

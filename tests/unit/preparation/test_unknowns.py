@@ -76,7 +76,7 @@ def test_the_exit_code_of_a_plan_is_that_of_a_check(tmp_path: Path) -> None:
     assert blocked.exit_code == 3
 
 
-@pytest.mark.parametrize("error", [DOWN, FatalError("The JVM ended.")])
+@pytest.mark.parametrize("error", [DOWN, FatalError("No Java was found.", remedy="Install it.")])
 def test_a_check_that_failed_blocks_and_one_that_the_cluster_hides_is_accepted(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: RolloutError
 ) -> None:
@@ -87,6 +87,7 @@ def test_a_check_that_failed_blocks_and_one_that_the_cluster_hides_is_accepted(
     (blocker,) = plan.blockers
     assert (blocker.code, blocker.subject) == ("CHECK-FAILED", "acl-meaning, ACLs")
     assert error.sentence in blocker.sentence
+    assert blocker.remedy == (error.remedy or "Remove the cause, then plan again.")
     monkeypatch.setattr(type(ports.classes), "acl_differences", fails(RefusedError("No right.")))
     plan = plan_upgrade(fake_ports(cluster, tmp_path / "2"), R431, finalize=False)
     assert (plan.blockers, unknowns(plan, "acl-meaning")) == ((), {"ACLs": UnknownKind.HIDDEN})

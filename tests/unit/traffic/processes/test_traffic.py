@@ -232,6 +232,7 @@ def test_a_partition_without_a_record_beside_others_with_many_proves_nothing() -
     found = compare(many, {}, {"classic": many}, {}, nothing_is_read, partitions={"orders": 3})
     (silent,) = found.failures
     assert (silent.kind, silent.examples) == ("silent", ("orders-2",))
+    assert silent.sentence == "No record was acknowledged in 1 partition, so nothing is proved there: orders-2."
     few = many[:10]
     assert kinds(compare(few, {}, {"classic": few}, {}, nothing_is_read, partitions={"orders": 3})) == [], "chance"
 
