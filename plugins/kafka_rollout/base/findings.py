@@ -122,6 +122,8 @@ class UnknownValue:
     sentence: str
     """Why it is unknown; numbers in it can differ."""
     kind: UnknownKind = UnknownKind.HIDDEN
+    remedy: str = ""
+    """Of the error; empty if it has none."""
 
 
 def unknown(subject: str, sentence: str, kind: UnknownKind = UnknownKind.HIDDEN) -> tuple[UnknownValue, ...]:
@@ -133,7 +135,8 @@ def unknown_by(error: RolloutError, subject: str, what: str = "") -> tuple[Unkno
     """Return what an error left unknown. A refusal hides it; every other error is a failure. `what`: said before it."""
     hidden = isinstance(error, (RefusedError, UserError))
     kind = UnknownKind.HIDDEN if hidden else UnknownKind.FAILED
-    return (UnknownValue(subject, f"{what}: {error.sentence}" if what else error.sentence, kind),)
+    sentence = f"{what}: {error.sentence}" if what else error.sentence
+    return (UnknownValue(subject, sentence, kind, error.remedy),)
 
 
 class CheckOf(StrEnum):

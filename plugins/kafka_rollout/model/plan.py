@@ -281,7 +281,7 @@ class Plan:
         before = [f for f in self.findings if f.code not in codes | {CHECK_FAILED.code}]
         checks = (*(c for c in self.checks if c.check not in titles), *results_of(ran, unknown or {}))
         failed = [
-            CHECK_FAILED.found(f"{one.id}, {what.subject}", what.sentence)
+            CHECK_FAILED.found(f"{one.id}, {what.subject}", what.sentence, what.remedy or None)
             for one in checks
             if one.can_block
             for what in one.unknowns

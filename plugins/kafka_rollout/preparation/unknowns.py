@@ -17,15 +17,16 @@ def judged(plan: Plan, checked: Sequence[Checked]) -> tuple[Finding, ...]:
     """
     found = all_findings(checked)
     new = [
-        what.sentence
+        what
         for one in checked
         if not one.not_applicable
         for what in one.unknown
         if (one.check.id, what.subject) not in plan.accepted_unknowns
     ]
     if new:
+        remedies = dict.fromkeys(what.remedy or "Remove the cause." for what in new)
         raise TransientError(
-            " ".join(dict.fromkeys(new)),
-            remedy="Remove the cause. If the cluster hides it, start a new run, whose approvers read it.",
+            " ".join(dict.fromkeys(what.sentence for what in new)),
+            remedy=f"{' '.join(remedies)} If the cluster hides it, start a new run, whose approvers read it.",
         )
     return found

@@ -111,8 +111,9 @@ def test_who_accepted_one_unknown_subject_has_not_accepted_another(tmp_path: Pat
     if subject == "ACLs":
         refuse_new_in_metadata(run)
         return
-    with pytest.raises(TransientError, match="cannot list the ACLs"):
+    with pytest.raises(TransientError, match="cannot list the ACLs") as raised:
         refuse_new_in_metadata(run)
+    assert raised.value.remedy.startswith("Delete that ACL. If the cluster hides it")
 
 
 def ready(tmp_path: Path) -> tuple[FakeCluster, ClusterPorts, Run]:
