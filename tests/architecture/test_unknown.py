@@ -58,7 +58,6 @@ EMPTY = {
     "preparation/node_checks.py:_with_controllers": "unknown_unclean_elections reports a controller without a value",
     "preparation/node_checks.py:check_hosts": "it is added to what is unknown",
     "preparation/node_checks.py:check_jvm": "jvm_findings reports the arguments that are not known",
-    "preparation/node_checks.py:controller_configs": "a controller without a value counts as electing unclean leaders",
     "preparation/node_checks.py:java_versions": "a node without a version is a blocker of JAVA_CHECK",
     "preparation/node_checks.py:node_configs": "Need.CONFIGS reports a node without a configuration",
     "preparation/plan_making.py:observe_files": "the plan itself refuses the target",

@@ -102,6 +102,23 @@ def node_configs(ports: ReadPorts) -> dict[int, Mapping[str, str]]:
     return {node.node_id: config for node, config in found if config is not None}
 
 
+def readable_configs(
+    ports: ReadPorts, nodes: Sequence[NodeSpec]
+) -> tuple[dict[int, Mapping[str, str]], tuple[UnknownValue, ...]]:
+    """Return the configuration of nodes as far as their hosts respond, and which are unknown."""
+
+    def read(node: NodeSpec) -> Mapping[str, str] | tuple[UnknownValue, ...]:
+        try:
+            return ports.runtime.config(node)
+        except (TransientError, RefusedError, UserError) as error:
+            what = f"file of node {node.node_id}"
+            return unknown_by(error, what, f"The {what} is unknown")
+
+    found = list(zip(nodes, at_once(read, nodes), strict=True))
+    configs = {node.node_id: config for node, config in found if not isinstance(config, tuple)}
+    return configs, tuple(one for _, unread in found if isinstance(unread, tuple) for one in unread)
+
+
 def node_directories(ports: ClusterPorts, configs: Mapping[int, Mapping[str, str]]) -> Directories:
     """Return the identities of every node's directories, and keep them for the checks before the stops."""
     known = [node for node in ports.cluster.nodes if node.node_id in configs]
@@ -123,15 +140,20 @@ def _directories(ports: ReadPorts, node: NodeSpec, config: Mapping[str, str]) ->
 
 
 def recheck_agreement(
-    run: ReadRun, state: ClusterState, release: Release, stops: NodeSpec | None = None
+    run: ReadRun,
+    state: ClusterState,
+    release: Release,
+    stops: NodeSpec | None = None,
+    *,
+    files: NodeConfigs | None = None,
 ) -> tuple[Finding, ...]:
     """Compare the nodes' files again, because one can have changed since the plan. `release`: of the next start.
 
-    The directories are those of the plan, except those of the node that `stops`.
+    The directories are those of the plan, except those of the node that `stops`. `files`: default those of all nodes.
     """
     configs = {
         node_id: effective_config(node_id, config, run.plan.config_changes, release)
-        for node_id, config in node_configs(run.ports).items()
+        for node_id, config in (node_configs(run.ports) if files is None else files).items()
     }
     planned = dict(run.history.attachment(_DIRECTORIES) or {})
     directories = {
@@ -152,9 +174,9 @@ def java_versions(ports: ReadPorts, nodes: Sequence[NodeSpec] | None = None) -> 
     return versions
 
 
-def check_java(ports: ReadPorts, release: Release) -> tuple[Finding, ...]:
-    """Return the findings for the Java of all nodes, which start on `release` with their current files."""
-    return java_maximum_findings(ports.cluster, ports.catalogue, {release: node_configs(ports)}, java_versions(ports))
+def check_java(ports: ReadPorts, release: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
+    """Return the findings for the Java of nodes that start on `release` with these files."""
+    return java_maximum_findings(ports.cluster, ports.catalogue, {release: configs}, java_versions(ports))
 
 
 def check_hosts(
@@ -436,11 +458,7 @@ def _check_unclean_elections(
 
 def controller_configs(ports: ReadPorts) -> NodeConfigs:
     """Return the files of the controllers, without those that cannot be read."""
-    found: dict[int, Mapping[str, str]] = {}
-    for node in ports.cluster.controllers:
-        with suppress(TransientError, RefusedError, UserError):
-            found[node.node_id] = ports.runtime.config(node)
-    return found
+    return readable_configs(ports, ports.cluster.controllers)[0]
 
 
 def observe_elections(ports: ReadPorts) -> UncleanElections:

@@ -7,7 +7,7 @@ from dataclasses import replace
 from functools import partial
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings
+from kafka_rollout.base.findings import Finding, Severity, UnknownValue, all_findings
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
@@ -31,7 +31,7 @@ from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata, refu
 from kafka_rollout.preparation.node_checks import (
     check_java,
     check_start_paths,
-    node_configs,
+    readable_configs,
     recheck_agreement,
     recheck_dynamic_configs,
 )
@@ -232,10 +232,11 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
         return
     _refuse_settings(run.ports, release_step)
     source, target = release_step.from_release, release_step.to_release
-    unkept = (unkept_acls(run.ports, source, target, node_configs(run.ports)), unkept_metadata(run, release_step))
+    files, unread = readable_configs(run.ports, run.cluster.nodes)
+    unkept = (unkept_acls(run.ports, source, target, files), unkept_metadata(run, release_step))
     _refuse_found(run.ports, release_step, all_findings(unkept))
-    _record_unread(run, release_step, unkept)
-    java = check_java(run.ports, release_step.to_release)
+    _record_unread(run, release_step, (*unread, *(what for one in unkept for what in one.unknown)))
+    java = check_java(run.ports, release_step.to_release, files)
     configs = recheck_dynamic_configs(run, release_step.to_release)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
     if closing := _closing(run, release_step):
@@ -245,13 +246,16 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
 def _refuse_disagreement(at: NodeRun) -> None:
     """Raise RefusedError if a changed file lets the node start in another quorum, delete data, or not start at all."""
     state = observe(at.ports)
+    files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
+    files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
     changes = unapproved_changes(at.run, at.node, state)
     found = (
-        *recheck_agreement(at.run, state, at.release_step.to_release, at.node),
+        *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
         *changes.findings,
         *check_start_paths(at.run, at.release_step.to_release, at.node),
     )
-    _record_unread(at.run, at.release_step, [changes])  # a node that hangs on the newer release can be rolled back
+    # A node that hangs on the newer release can be rolled back.
+    _record_unread(at.run, at.release_step, (*unread, *changes.unknown))
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "
@@ -260,10 +264,10 @@ def _refuse_disagreement(at: NodeRun) -> None:
         )
 
 
-def _record_unread(run: Run, release_step: ReleaseStep, checked: Sequence[Checked]) -> None:
+def _record_unread(run: Run, release_step: ReleaseStep, unread: Sequence[UnknownValue]) -> None:
     """Record what a rollback could not compare, once: it goes on without it, because it must stay possible."""
     known = {what for event in events_of(run.history.events(), RollbackUnread) for what in event.sentences}
-    new = [what.sentence for one in checked for what in one.unknown if what.sentence not in known]
+    new = [what.sentence for what in unread if what.sentence not in known]
     if new:
         run.history.record(RollbackUnread(release_step=release_step.key, sentences=tuple(dict.fromkeys(new))))
 

@@ -17,11 +17,13 @@ from kafka_rollout.base.errors import (
     TransientError,
 )
 from kafka_rollout.base.findings import UnknownKind, UnknownValue
+from kafka_rollout.control.lock import acquire_lock
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.frozen_plan import recheck
@@ -30,7 +32,7 @@ from kafka_rollout.preparation.plan_making import rehearse_plan
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.procedure.approval_requests import approval_body
 from kafka_rollout.report.check_registry import verify
-from kafka_rollout.roll.stop import refuse_closed
+from kafka_rollout.roll.stop import prepare_stop, refuse_closed
 from kafka_rollout.run.events import RollbackUnread, events_of
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -166,18 +168,24 @@ def test_a_rollback_stays_possible_without_the_hosts_and_records_what_it_did_not
     back = run.plan.release_steps[0].reversed()
     silent = {1, 2, 3} if gone.startswith("each") else {1}
     assert cluster.leader == 1
-    read = FakeRuntime.metadata_log_dir
 
-    def directory(runtime: object, node: object) -> object:
-        if node.node_id in silent:  # type: ignore[attr-defined]
-            raise TransientError("The host does not respond.")
-        return read(runtime, node)  # type: ignore[arg-type]
+    def of_host(read: Callable[..., object]) -> Callable[..., object]:
+        def call(runtime: object, node: NodeSpec, *more: object) -> object:
+            if node.node_id in silent:
+                raise TransientError("The host does not respond.")
+            return read(runtime, node, *more)
 
-    monkeypatch.setattr(FakeRuntime, "metadata_log_dir", directory)
+        return call
+
+    for name in ("config", "java_version", "metadata_log_dir"):
+        monkeypatch.setattr(FakeRuntime, name, of_host(getattr(FakeRuntime, name)))
     refuse_closed(run, back, reads_again=True)
-    refuse_closed(run, back, reads_again=True)
+    acquire_lock(ports, "test")
+    with ports.lock.acting(cluster.spec.name, ports.run_id, "Replacing node 12"):
+        prepare_stop(NodeRun(run, back, ports.cluster.node(12)))
     recorded = [event.sentences for event in events_of(ports.run.events(), RollbackUnread)]
-    assert recorded == ([("The host does not respond.",)] if len(silent) == 3 else [])
+    unread = [f"The file of node {number} is unknown: The host does not respond." for number in sorted(silent)]
+    assert recorded == [(*unread, *["The host does not respond."][: len(silent) - 1])]
 
 
 def test_a_rehearsal_that_was_requested_and_did_not_take_place_is_in_the_approval(tmp_path: Path) -> None:
