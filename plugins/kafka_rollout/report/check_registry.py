@@ -479,16 +479,18 @@ class Verification:
     finalized: GateCheck
     metadata_version: GateCheck
     verdict: Verdict
-    can_hide_blockers: tuple[str, ...]
-    """Ids of the checks that could not exclude a blocker."""
+    unknown: Mapping[str, str]
+    """Id of each check that could not exclude a blocker → what it did not observe."""
 
     @property
     def ok(self) -> bool:
-        return self.finalized.passes and self.metadata_version.passes and self.verdict.ok
+        """Nothing blocks, and no check that can find a blocker is unknown."""
+        return self.exit_code == 0
 
     @property
     def exit_code(self) -> int:
-        return result_code(blocks=not self.ok, can_hide=bool(self.can_hide_blockers))
+        passes = self.finalized.passes and self.metadata_version.passes and self.verdict.ok
+        return result_code(blocks=not passes, can_hide=bool(self.unknown))
 
 
 def verify(ports: ReadPorts) -> Verification:
@@ -506,5 +508,5 @@ def verify(ports: ReadPorts) -> Verification:
             question=f"Can the nodes of {ports.cluster.name} be restarted one by one?",
             findings=all_findings(checked),
         ),
-        can_hide_blockers=tuple(one.id for one in results if one.can_hide_a_blocker),
+        unknown={one.id: one.unknown for one in results if one.can_hide_a_blocker},
     )

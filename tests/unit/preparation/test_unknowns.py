@@ -209,10 +209,10 @@ def test_a_min_isr_that_is_unknown_since_the_plan_stops_the_node_step(tmp_path: 
 
 def test_verify_says_what_it_could_not_exclude(tmp_path: Path) -> None:
     cluster, ports, _ = ready(tmp_path)
-    assert (verify(ports).can_hide_blockers, verify(ports).exit_code) == ((), 0)
+    assert (verify(ports).unknown, verify(ports).ok, verify(ports).exit_code) == ({}, True, 0)
     cluster.topics["orders-0"] = replace(cluster.topics["orders-0"], min_insync_replicas=UNKNOWN_MIN_ISR)
     seen = verify(ports)
-    assert seen.ok
-    assert (seen.can_hide_blockers, seen.exit_code) == (("partition-availability",), 5)
+    assert (list(seen.unknown), seen.ok, seen.exit_code) == (["partition-availability"], False, 5)
+    assert "min.insync.replicas of 1 topic is unknown" in seen.unknown["partition-availability"]
     cluster.find_unlisted_controllers = {99}
     assert verify(ports).exit_code == 3

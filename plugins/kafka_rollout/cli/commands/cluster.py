@@ -120,8 +120,8 @@ def verify(cluster: ClusterName, as_json: AsJson = False, command_config: Comman
         show.print_check(seen.finalized)
         show.print_check(seen.metadata_version)
         show.print_findings(seen.verdict.findings)
-        if seen.can_hide_blockers:
-            show.say(f"A blocker cannot be excluded, because of {', '.join(seen.can_hide_blockers)}.", show.err)
+        for check, why in seen.unknown.items():
+            show.say(f"A blocker cannot be excluded, because of {check}: {why}", show.err)
     if seen.exit_code:
         raise typer.Exit(seen.exit_code)
 
