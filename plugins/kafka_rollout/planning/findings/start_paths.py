@@ -18,7 +18,7 @@ from typing import assert_never
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Finding, FindingCode
 from kafka_rollout.base.wording import few
-from kafka_rollout.model.file_access import FileAccess
+from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.releases.facts import Release
@@ -220,7 +220,9 @@ def _permit(access: FileAccess, kinds: Collection[StartFileKind]) -> str:
     if "execute" in access.refused:
         return f"Run `chmod a+rx {access.place}` on the host as its owner"
     if {*kinds} <= {StartFileKind.PROGRAM, StartFileKind.LIBRARIES, StartFileKind.JAR, StartFileKind.AGENT}:
-        return f"Run `chmod -R a+rX {access.place}` on the host as its owner"
+        # A folder on the way, such as a home, has files of others.
+        mode = "a+x" if access.refused.startswith(f"cannot {Use.ENTER} ") else "-R a+rX"
+        return f"Run `chmod {mode} {access.place}` on the host as its owner"
     return (
         f"Give {access.place} to a group of {access.user} (`chgrp`), and permit this group to read it "
         f"(`chmod g+rX {access.place}`)"

@@ -527,6 +527,20 @@ def test_a_keystore_that_the_user_cannot_read_is_given_to_its_group_and_to_no_ot
         assert "a+r" not in found.remedy
 
 
+def test_the_remedy_for_a_folder_on_the_way_opens_no_file_in_it(site: Host) -> None:
+    secret = site.write("agents/keys/id_rsa")
+    secret.chmod(0o600)
+    site.write("agents/jmx.jar")
+    (site.home / "agents").chmod(0o700)
+    arguments = (f"-javaagent:{site.home}/agents/jmx.jar=1", *CONFIGURATION.split())
+    of_hidden, found = site.findings(site.read({}, *arguments, unit=START, user="daemon"))
+    assert (of_hidden.code, found.code, found.severity.value) == ("START-PATH-UNKNOWN", *FORBIDDEN)
+    subprocess.run(["sh", "-c", found.remedy.split("`")[1]], check=True)
+    assert site.findings(site.read({}, *arguments, unit=START, user="daemon")) == []
+    assert secret.stat().st_mode & 0o777 == 0o600
+    assert (site.home / "agents/keys").stat().st_mode & 0o777 == 0o755
+
+
 def test_what_root_executes_is_not_asked_for_the_user_of_the_unit(site: Host) -> None:
     site.write(f"kafka_2.13-{NEW}/pre.sh").chmod(0o744)
     site.write(f"kafka_2.13-{OLD}/pre.sh").chmod(0o744)
