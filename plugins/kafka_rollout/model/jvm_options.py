@@ -57,12 +57,21 @@ _SHOWN = re.compile(
 )
 _VALUE = r"(\"[^\"]*\"|'[^']*'|[^\s\"']+)"
 _PROPERTY = re.compile(rf"(-D([\w.-]+)=){_VALUE}")
+# A word in quotes, whose value can have blanks.
+_QUOTED = re.compile(r"(?:(?<=[\s(])|^)(([\"'])-D([\w.-]+)=)(?:(?!\2).)*(?=\2)")
 _AGENT = re.compile(rf"(-(?:javaagent|agentpath|agentlib):[^\s=]+=){_VALUE}")
+_CUT = re.compile(r"[\s\"'].*", re.DOTALL)
 _EXPORTER = re.compile(r"[\"']?(?:[\w.\[\]:-]+:)?\d+:\S+")
 
 
+def shown_option(word: str) -> str:
+    """Return an option of a process, up to a blank or a quote in it, with `[hidden]` for a value that can be secret."""
+    return shown_options(_CUT.sub("…", word))
+
+
 def shown_options(text: str) -> str:
-    """Return an option or a line of a script with `[hidden]` for values that can be a secret."""
+    """Return a line of a script with `[hidden]` for values that can be a secret."""
+    text = _QUOTED.sub(lambda found: found[0] if _SHOWN.fullmatch(found[3]) else f"{found[1]}[hidden]", text)
     text = _PROPERTY.sub(lambda found: found[0] if _SHOWN.fullmatch(found[2]) else f"{found[1]}[hidden]", text)
     return hide_credentials(
         _AGENT.sub(lambda found: found[0] if _EXPORTER.fullmatch(found[2]) else f"{found[1]}[hidden]", text)

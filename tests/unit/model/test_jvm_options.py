@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from kafka_rollout.model.jvm_options import shown_options
+from kafka_rollout.model.jvm_options import shown_option, shown_options
 
 
 @pytest.mark.parametrize(
@@ -21,6 +21,8 @@ from kafka_rollout.model.jvm_options import shown_options
         'export KAFKA_OPTS="$KAFKA_OPTS -Dsas.key=S3CRET -Xmx1g"',
         "export CONFLUENT_SECURITY_MASTER_KEY=S3CRET",
         "-Dcom.sun.management.jmxremote.key.password=S3CRET",
+        'exec java "-Dagent.login=admin S3CRET" kafka.Kafka',
+        "OPTIONS=('-Dagent.login=admin S3CRET')",
     ],
 )
 def test_a_value_that_can_be_a_secret_is_hidden(text: str) -> None:
@@ -44,3 +46,18 @@ def test_a_value_that_can_be_a_secret_is_hidden(text: str) -> None:
 )
 def test_an_option_of_kafka_and_of_java_is_shown(text: str) -> None:
     assert shown_options(text) == text
+
+
+@pytest.mark.parametrize(
+    ("word", "shown"),
+    [
+        ("-Dagent.login=admin S3CRET", "-Dagent.login=[hidden]"),
+        ('-Dagent.login=a"S3CRET', "-Dagent.login=[hidden]"),
+        ("-Dagent.login='a' S3CRET\nS3CRET", "-Dagent.login=[hidden]"),
+        ("-javaagent:/opt/agent.jar=tenant=a b,key=S3CRET", "-javaagent:/opt/agent.jar=[hidden]"),
+        ("-Dkafka.logs.dir=/var/log/the kafka", "-Dkafka.logs.dir=/var/log/the…"),
+        ("-Xmx6g", "-Xmx6g"),
+    ],
+)
+def test_a_blank_or_a_quote_ends_no_value_of_a_process(word: str, shown: str) -> None:
+    assert shown_option(word) == shown

@@ -198,6 +198,9 @@ EDITS = [
     ("HEAP=$(expr 2 + 4)g\nexport KAFKA_HEAP_OPTS=-Xmx$HEAP", {"-Xmx6g"}, [LOST]),
     (". HOME/etc/kafka-env.sh", {"-Xmx7g", "-Dx=y"}, [LOST, WARNED]),
     ('KAFKA_OPTS="$KAFKA_OPTS -Djavax.net.ssl.trustStorePassword=S3CRET"\nexport KAFKA_OPTS', {"PASSWORD"}, [LOST]),
+    ('export KAFKA_OPTS=-Djava.security.auth.login.config="/etc/kafka/jaas.conf"', {JAAS}, [LOST]),
+    ("AGENT='HOME/jmx.jar'; export KAFKA_OPTS=-javaagent:\"$AGENT\"='9404'", {"-javaagent:HOME/jmx.jar=9404"}, [LOST]),
+    ('HEAP=9; export KAFKA_HEAP_OPTS="-Xmx"$HEAP"g"', {"-Xmx9g"}, [LOST]),
     ("# export KAFKA_HEAP_OPTS=-Xmx3G", set(), []),
     ("", set(), []),
 ]
@@ -389,6 +392,14 @@ def test_an_option_that_a_command_can_print_is_not_gone(host: Host, command: str
     host.edit(NEW, edit)
     found = host.read([java, "-Dof=elsewhere", "kafka.Kafka"], {})[NEW]
     assert found.gone == found.lost == ()
+
+
+def test_an_option_in_quotes_is_read_as_the_shell_reads_it(host: Host) -> None:
+    """`java` gets the blank too."""
+    host.edit(OLD, f'exec {host.home}/java/bin/java -Dhttp.agent="a b" "-Djava.security.policy=/a b/c" kafka.Kafka')
+    host.edit(NEW, "")
+    found = host.read(host.start({}), {})[NEW]
+    assert [one.option for one in found.lost] == ["-Dhttp.agent=[hidden]", "-Djava.security.policy=[hidden]"]
 
 
 def test_kafkas_own_commands_print_no_option(host: Host) -> None:

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key, shown_options
+from kafka_rollout.model.jvm_options import LostOption, NextOptions, option_key, shown_option, shown_options
 from kafka_rollout.model.starts import MAIN_CLASS
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
@@ -58,6 +58,9 @@ _ASSIGN = re.compile(
 )
 _REFERENCE = re.compile(rf"{_COMMAND}|\$\{{(\w+)(?::?[-=]([^}}]*))?[^}}]*\}}|\$(\w+|[@*#?$!])")
 _OPTION = re.compile(rf"(?:^|(?<=[\s\"'=(]))(-{{1,2}}[A-Za-z@](?:{_COMMAND}|\$\{{[^}}]*\}}|\\.|[^\s\"'`;|&<>()])*)")
+# A word of a line, with the quotes in it.
+_WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_COMMAND}|\\.|[^\s\"'`;|&<>()])+")
+_VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
 # A command that can print options: a whole word of `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`, `export $(…)`.
@@ -88,8 +91,13 @@ class UnitOptions:
 
 
 def _options(text: TextFile) -> Iterator[str]:
+    """Yield options with their quotes: those in quotes too, and words and parts of values with quotes in them."""
     for line in _plain(text):
         yield from _OPTION.findall(line)
+        for word in _WORD.findall(line):
+            value = _VALUE.fullmatch(word)
+            parts = [word] if value is None else value[1].split()
+            yield from (part for part in parts if part.lstrip("\"'").startswith("-"))
 
 
 def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
@@ -263,9 +271,9 @@ def _next_options(
             now = values.get(option_key(word), "")
             is_of_script = before.explains(word)
             found = LostOption(
-                option=shown_options(word),
+                option=shown_option(word),
                 lines=before.lines_of(word, without=then.texts) if is_of_script else (),
-                now=shown_options(now),
+                now=shown_option(now),
             )
             if is_of_script and then.is_whole:
                 lost.append(found)
