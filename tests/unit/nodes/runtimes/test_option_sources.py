@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import subprocess
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -407,3 +408,23 @@ def test_kafkas_own_commands_print_no_option(host: Host) -> None:
     java = str(host.home / "java/bin/java")
     (gone,) = host.read([java, "-Dof=elsewhere", "kafka.Kafka"], {})[NEW].gone
     assert gone.option == "-Dof=[hidden]"
+
+
+@pytest.mark.parametrize(
+    "edit",
+    [
+        "export " * 3000 + "X",
+        'A="' + "OPTS" * 20_000 + '"',
+        "A=" + "$(" * 20_000,
+        "".join(f'A="$A,x{number}"\n' for number in range(30)) + "KAFKA_OPTS=-javaagent:/a.jar=$A",
+        "".join(f'A="$B,x{number}"; B="$A,y{number}"\n' for number in range(30)) + "KAFKA_OPTS=-javaagent:/a.jar=$A",
+        'A="' + " #" * 90_000,
+    ],
+    ids=["export", "names", "commands", "appended", "in a circle", "comments"],
+)
+def test_no_script_makes_a_plan_wait(host: Host, edit: str) -> None:
+    """The user of the node can write such a file."""
+    host.edit(NEW, edit)
+    began = time.process_time()
+    host.read([str(host.home / "java/bin/java"), "-javaagent:/a.jar=,x1", "kafka.Kafka"], {})
+    assert time.process_time() - began < 2

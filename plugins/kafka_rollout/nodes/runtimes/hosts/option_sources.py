@@ -63,15 +63,16 @@ _WORD = re.compile(rf"(?:\"(?:\\.|[^\"\\])*\"|'[^']*'|{_COMMAND}|\\.|[^\s\"'`;|&
 _VALUE = re.compile(r"[A-Za-z_]\w*\+?=(.*)")
 _DIRNAME = re.compile(r"\"?\$\(dirname \"?\$(?:0|\{BASH_SOURCE[^}]*\})\"?\)\"?")
 _OWN_FOLDER = re.compile(rf"{_DIRNAME.pattern}|\$base_dir|\$\{{base_dir\}}")
-# A command that can print options: a whole word of `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`, `export $(…)`.
-_PRINTED = re.compile(
-    rf"(?:\w*(?:OPTS|OPTIONS|ARGS)\w*\+?=\(?|\b(?:export|exec|set|eval|java)\s+(?:[^;&|]*\s)?|"
-    rf"kafka-(?:server-start|run-class)\S*\s+(?:[^;&|]*\s)?)[\"']?(?:[^\"']*\s)?(?:{_COMMAND})(?=[\"'\s)]|$)"
-)
+# A command that can print options: a whole word after one of these, as in `KAFKA_OPTS="$KAFKA_OPTS $(cat jvm.options)"`
+# and `export $(…)`.
+_OPTS = r"(?:OPTS|OPTIONS|ARGS)\w{0,40}\+?="
+_TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|eval|java)\s|kafka-(?:server-start|run-class)")
+_PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{_COMMAND})(?=[\"'\s)]|$)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
 _SHOWN_LINES = 6
 _DEPTH = 5
+_LONGEST = 60_000  # characters of an expression
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -122,6 +123,7 @@ class _Scope:
         for text in texts:
             for name, value in _assignments(text):
                 self._values.setdefault(name, []).append(value)
+        self._known: dict[tuple[str, str, int], str] = {}
         words = {word for text in texts for word in _options(text)}
         words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
         self._patterns = {word: re.compile(self._pattern(word, _DEPTH)) for word in sorted(words)}
@@ -152,13 +154,17 @@ class _Scope:
         return found + re.escape(_unquoted(word[at:]))
 
     def _value(self, match: re.Match[str], depth: int) -> str:
-        name = match[1] or match[3] or ""
+        name, default = match[1] or match[3] or "", match[2] or ""
         if not re.match(r"[A-Za-z_]", name) or depth == 0:
             return ".*"
-        values = [*self._values.get(name, ()), *([match[2]] if match[2] else [])]
+        values = [*self._values.get(name, ()), *([default] if default else [])]
         if not values:
             return "" if self._is_whole else ".*"
-        return f"(?:{'|'.join(dict.fromkeys(self._pattern(value, depth - 1) for value in values))})"
+        key = name, default, depth
+        if key not in self._known:  # a variable that is appended to has all its values in each of them
+            found = f"(?:{'|'.join(dict.fromkeys(self._pattern(value, depth - 1) for value in values))})"
+            self._known[key] = found if len(found) <= _LONGEST else ".*"
+        return self._known[key]
 
 
 def _names(text: str) -> set[str]:
@@ -325,7 +331,8 @@ class _Scripts(TextFiles):
 
 
 def _prints_options(text: TextFile) -> bool:
-    return any(_PRINTED.search(line) for line in text.lines)
+    starts = ((line, _TAKES_OPTIONS.search(line)) for line in text.lines)
+    return any(start is not None and _PRINTED.search(line, start.start()) for line, start in starts)
 
 
 def _sources(text: TextFile) -> list[str]:
