@@ -58,6 +58,8 @@ class UnitUser:
     """Root, or a unit with a capability that passes modes."""
     hidden: tuple[str, ...] = ()
     """Folders that the unit does not see (ProtectHome=)."""
+    bound: tuple[str, ...] = ()
+    """Paths below them that it sees."""
     unknown: str = ""
     """Why the user is not known, a part of a sentence."""
 
@@ -81,8 +83,9 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
     if user.unknown:
         return FileAccess(user=user.name, unknown=user.unknown)
     path = place if isinstance(place, str) else place.path
-    for folder in user.hidden:
-        if path == folder or path.startswith(f"{folder}/"):
+    is_bound = any(_is_in(path, folder) for folder in user.bound)
+    for folder in user.hidden if not is_bound else ():
+        if _is_in(path, folder):
             return _refused(user, path, f"does not see {folder} (ProtectHome of the unit)")
     unknown = ""
     for part, wanted in [*((folder, Use.ENTER) for folder in way), (place, use)]:
@@ -102,6 +105,10 @@ def access_of(user: UnitUser, way: Sequence[FileMode | str], place: FileMode | s
         if wanted is Use.EXECUTE and part.is_on_noexec is None:
             unknown = unknown or f"the mount options of {part.path} are not known"
     return FileAccess(user=user.name, unknown=unknown)
+
+
+def _is_in(path: str, folder: str) -> bool:
+    return f"{path}/".startswith(f"{folder}/")
 
 
 def _refused(user: UnitUser, place: str, what: str) -> FileAccess:

@@ -79,6 +79,13 @@ def test_a_unit_does_not_see_what_its_sandbox_hides() -> None:
     assert access_of(user, [], file(0o777, path="/run/users/x"), Use.READ).refused == ""
 
 
+def test_a_unit_sees_what_is_bound_into_a_hidden_folder() -> None:
+    user = UnitUser(name="kafka", user_id=1501, hidden=("/users",), bound=("/users/kafka",))
+    assert access_of(user, [], file(0o644, path="/users/kafka/x"), Use.READ).refused == ""
+    assert access_of(user, [], file(0o640, path="/users/kafka/x"), Use.READ).place == "/users/kafka/x"
+    assert access_of(user, [], file(0o644, path="/users/kafka2/x"), Use.READ).place == "/users/kafka2/x"
+
+
 def test_an_unknown_user_is_no_refusal() -> None:
     user = UnitUser(name="kafka", unknown="no id")
     assert access_of(user, [file(0o000)], file(0o000), Use.READ).unknown == "no id"

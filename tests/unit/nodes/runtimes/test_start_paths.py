@@ -20,6 +20,7 @@ from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpe
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
+from kafka_rollout.nodes.runtimes.hosts.user_access import read_unit_user
 from kafka_rollout.planning.findings.start_paths import start_path_findings
 from kafka_rollout.releases.facts import Release
 
@@ -552,6 +553,24 @@ def test_what_root_executes_is_not_asked_for_the_user_of_the_unit(site: Host) ->
     ):
         state = site.read({}, *CONFIGURATION.split(), unit=START + pre, file=file, user="daemon")
         assert shown(site.findings(state)) == expected
+
+
+@pytest.mark.parametrize(
+    ("protect", "bound"),
+    [
+        ("tmpfs", ("/run/user/1", "/run/user/2", "/run/user/3")),
+        ("yes", ()),
+    ],  # an inaccessible folder hides what is bound below it
+)
+def test_what_is_bound_below_a_hidden_home_is_seen(host: Host, protect: str, bound: tuple[str, ...]) -> None:
+    lines = (
+        "BindPaths=/run/user/1:/run/user/1:rbind\nBindPaths=-/run/user/2:/run/user/2\nBindReadOnlyPaths=/x:/run/user/3"
+    )
+    shell = ShellOfThisMachine(
+        host.home, user=f"User=daemon\nGroup=\nSupplementaryGroups=\nProtectHome={protect}\n{lines}"
+    )
+    user = read_unit_user(cast(HostCommands, shell), host.node())
+    assert (user.unknown, user.hidden, user.bound) == ("", ("/home", "/root", "/run/user"), bound)
 
 
 def test_a_user_that_the_host_does_not_know_makes_unknown_and_refuses_nothing(site: Host) -> None:

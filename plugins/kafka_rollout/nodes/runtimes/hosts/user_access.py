@@ -45,7 +45,8 @@ findmnt --noheadings --output OPTIONS --target "$path" 2>/dev/null | tail -n 1 |
 xargs -r -d '\\n' ls -ldnLU -- 2>/dev/null
 """
 _MODE = re.compile(r"[a-z-]([rwxsStT-]{9})([.+@]?) +\d+ +(\d+) +(\d+) .*?(/.*)")  # ids have one width
-_PROPERTIES = "User,Group,SupplementaryGroups,DynamicUser,AmbientCapabilities,ProtectHome"
+_PROPERTIES = "User,Group,SupplementaryGroups,DynamicUser,AmbientCapabilities,ProtectHome,BindPaths,BindReadOnlyPaths"
+_BINDS = ("BindPaths=", "BindReadOnlyPaths=")
 # The names of groups as their ids; the primary group of the user has it as a member only if it is in `members`.
 _USER = (
     "shown=$(LC_ALL=C systemctl show --property=" + _PROPERTIES + ' {unit}); echo "$shown"; '
@@ -149,9 +150,12 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     if "User" not in shown or not shown.keys() >= {"Group", "SupplementaryGroups"}:
         return UnitUser(name=name, unknown=f"host {service.host} does not report the user of {service.unit}")
     hidden = _HOMES if shown.get("ProtectHome") in ("yes", "true", "tmpfs") else ()
+    # One line for each source:destination:options.
+    binds = [word for line in lines if line.startswith(_BINDS) for word in line.partition("=")[2].split()]
+    bound = tuple(f"{one}::".split(":")[1] or one for one in binds if shown.get("ProtectHome") == "tmpfs")
     user_id, first = _last(lines, "id"), _last(lines, "first")
     if user_id == "0" or "cap_dac_" in shown.get("AmbientCapabilities", "").lower():
-        return UnitUser(name=name, user_id=0, passes_modes=True, hidden=hidden)
+        return UnitUser(name=name, user_id=0, passes_modes=True, hidden=hidden, bound=bound)
     named = [line.partition(" ")[2] for line in lines if line.startswith(("own ", "more "))]
     wanted = len(f"{shown['Group']} {shown['SupplementaryGroups']}".split())
     if not user_id.isdigit() or not first.isdigit() or len(named) != wanted or not all(map(str.isdigit, named)):
@@ -160,7 +164,8 @@ def read_unit_user(commands: HostCommands, node: NodeSpec) -> UnitUser:
     groups = {int(word) for word in _last(lines, "all").split()}
     if shown["Group"] and name not in _last(lines, "members").split(","):
         groups -= {int(first)}
-    return UnitUser(name=name, user_id=int(user_id), group_ids=frozenset(groups | {*map(int, named)}), hidden=hidden)
+    group_ids = frozenset(groups | {*map(int, named)})
+    return UnitUser(name=name, user_id=int(user_id), group_ids=group_ids, hidden=hidden, bound=bound)
 
 
 def _last(lines: Sequence[str], kind: str) -> str:
