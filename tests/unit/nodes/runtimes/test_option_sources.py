@@ -423,8 +423,9 @@ def test_kafkas_own_commands_print_no_option(host: Host) -> None:
     ids=["export", "names", "commands", "appended", "in a circle", "comments"],
 )
 def test_no_script_makes_a_plan_wait(host: Host, edit: str) -> None:
-    """The user of the node can write such a file."""
+    """The user of the node can write such a file. The bound says only that reading ends: texts of this size would
+    take hours in quadratic time, and the processor time of a loaded machine says no more."""
     host.edit(NEW, edit)
     began = time.process_time()
     host.read([str(host.home / "java/bin/java"), "-javaagent:/a.jar=,x1", "kafka.Kafka"], {})
-    assert time.process_time() - began < 2
+    assert time.process_time() - began < 60
