@@ -36,8 +36,6 @@ EMPTY = {
     "lowering/offline.py:_refuse_used": "without a log no file was replaced, and a majority must be read",
     "lowering/offline.py:_restore_node": "a lost disk has nothing to restore",
     "lowering/offline.py:has_fetched_snapshot": "without a log the node has not fetched",
-    "lowering/ordered_start.py:_answering": "a broker that does not respond does not serve: the others wait",
-    "lowering/ordered_start.py:start_in_order": "the start leaves out the node, as its host does not respond",
     "lowering/outage_facts.py:log_sizes": "an estimate of the outage",
     "observation/cluster_ports.py:_active_controller": "the condition of the gate is not met without it",
     "observation/cluster_ports.py:_applied": "such a broker is not believed to be current",

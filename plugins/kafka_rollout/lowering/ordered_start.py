@@ -7,7 +7,6 @@ unclean.leader.election.enable=true wait for each other.
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 
 from kafka_rollout.base.errors import TransientError
@@ -15,8 +14,9 @@ from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.metadata_log.start_order import LoggedPartition, find_partitions_at_risk, find_waiting
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
-from kafka_rollout.observation.cluster_ports import ReadPorts, at_once, until
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.cluster_ports import until
+from kafka_rollout.observation.each_node import on_each
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.node_checks import controller_configs
 
 _CHECK_S = 2.0
@@ -41,30 +41,28 @@ def start_in_order(
     `start`: starts some brokers that have no process; it raises nothing for a host that does not respond. Returns
     broker → why it was not started.
     """
-    left = {node.node_id: node for node in brokers}
-    up: set[int] = set()
-    for node in brokers:
-        with suppress(TransientError):  # then `start` leaves it out
-            if run.ports.runtime.process(node).pid is not None:
-                up.add(left.pop(node.node_id).node_id)
+    has_process = on_each(lambda node: run.ports.runtime.process(node).pid is not None, brokers).done
+    left = {node.node_id: node for node in brokers if not has_process.get(node.node_id)}
     while left:
-        seen = _watch(run, left, up, within_s)
+        seen = _watch(run, left, within_s)
         ready = [node for node_id, node in left.items() if not seen.unknown and node_id not in seen.waiting]
         if not ready:
             return {node_id: _error(seen, node_id) for node_id in left}
         start(ready)
         for node in ready:
-            up.add(left.pop(node.node_id).node_id)
+            del left[node.node_id]
     return {}
 
 
-def _watch(run: Run, left: Mapping[int, NodeSpec], up: set[int], within_s: float) -> _Seen:
-    """Check until one of the brokers can start."""
+def _watch(run: ReadRun, left: Mapping[int, NodeSpec], within_s: float) -> _Seen:
+    """Check until one of the brokers can start. Each broker that is not left counts, whatever started it."""
+    others = [node for node in run.cluster.brokers if node.node_id not in left]
     last: _Seen | None = None
 
     def check() -> _Seen:
         nonlocal last
-        answering = _answering(run.ports, [node for node in run.cluster.brokers if node.node_id in up])
+        # A broker that responds has registered since its start.
+        answering = frozenset(on_each(run.ports.admin.features, others).done)
         if last is None or last.unknown or answering != last.serving:  # else the log can show nothing new
             last = _observe(run, left, answering)
         return last
@@ -78,19 +76,7 @@ def _watch(run: Run, left: Mapping[int, NodeSpec], up: set[int], within_s: float
     )
 
 
-def _answering(ports: ReadPorts, chosen: Sequence[NodeSpec]) -> frozenset[int]:
-    """Return the brokers that respond, so that they have registered since their start."""
-
-    def answers(node: NodeSpec) -> bool:
-        with suppress(TransientError):
-            ports.admin.features(node)
-            return True
-        return False
-
-    return frozenset(node.node_id for node, it in zip(chosen, at_once(answers, chosen), strict=True) if it)
-
-
-def _observe(run: Run, left: Mapping[int, NodeSpec], answering: frozenset[int]) -> _Seen:
+def _observe(run: ReadRun, left: Mapping[int, NodeSpec], answering: frozenset[int]) -> _Seen:
     try:
         leader_id = run.ports.admin.quorum(through_brokers=False).leader_id
         if leader_id < 0:

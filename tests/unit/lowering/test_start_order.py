@@ -182,3 +182,28 @@ def test_nothing_stops_while_a_replica_that_is_out_of_sync_could_be_elected(
     world.set_default(ENABLE, "false")
     go(ports, plan, FORWARD[:1])
     assert not any(map(world.runs, world.nodes))
+
+
+@pytest.mark.parametrize("back", [False, True], ids=["forward", "undone"])
+def test_a_broker_that_something_else_started_counts_as_soon_as_it_serves(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, *, back: bool
+) -> None:
+    """Its host does not respond, so the run does not start it."""
+    world.set_topic("orders", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:1])
+    world.unreachable = {13}
+    if back:
+        world.start(13)
+        with pytest.raises(TransientError, match="not finished on every node: node 13: The host of node 13 ") as raised:
+            take_back(ports, plan)
+        assert "Broker" not in raised.value.sentence
+    else:
+        go(ports, plan, FORWARD[1:6])
+        world.start(13)
+        go(ports, plan, FORWARD[6:])
+    assert all(map(world.runs, (11, 12, 13)))
+    for _ in range(3):
+        world.advance()
+    assert world.violations == []
