@@ -571,10 +571,17 @@ def _start_on_source(at: NodeRun) -> None:
 def _raise_for(failed: Mapping[int, RolloutError], release_step: ReleaseStep) -> NoReturn:
     kind = TransientError if all(isinstance(one, TransientError) for one in failed.values()) else FatalError
     problems = [f"node {node_id}: {error.sentence}" for node_id, error in sorted(failed.items())]
+    remedies = dict.fromkeys(error.remedy for error in failed.values() if error.remedy)
     raise kind(
         f"The undo is not finished on every node: {few(problems)}",
-        remedy=f"The other nodes were started on {release_step.from_release}. Fix the cause, or wait until the host "
-        "responds, then repeat `kafka-rollout rollback`. Do not start this node by hand before.",
+        remedy=" ".join(
+            (
+                f"The other nodes were started on {release_step.from_release}.",
+                *remedies,
+                "Fix the cause, or wait until the host responds, then repeat `kafka-rollout rollback`. Do not start "
+                "these nodes by hand before.",
+            )
+        ),
     )
 
 

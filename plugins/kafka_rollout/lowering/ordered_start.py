@@ -94,14 +94,14 @@ def _error(seen: _Seen, node_id: int) -> TransientError:
     if seen.unknown:
         return TransientError(
             f"Broker {node_id} is not started, because the in-sync replicas are unknown: {seen.unknown}",
-            remedy="Repeat the step when the controllers have a leader.",
+            remedy="Repeat the step when the controllers have a leader whose host responds.",
         )
     lacking = seen.waiting[node_id]
     members = sorted({member for one in lacking for member in one.clean_leaders})
     return TransientError(
         f"Broker {node_id} is not started yet: {few(one.name for one in lacking)} have in-sync replicas only on "
-        f"{nodes(members)}, which do not serve, and {ENABLE} is not false. The controller would elect broker {node_id} "
-        "and lose acknowledged records.",
+        f"{nodes(members)}, where no broker serves, and {ENABLE} is not false. The controller would elect broker "
+        f"{node_id} and lose acknowledged records.",
         remedy=f"Read the logs of {nodes(members)} and fix what keeps them fenced, then repeat the step. To start the "
         f"other brokers without them, an approver must accept that these partitions have no leader: set {ENABLE}=false "
         "for their topics (kafka-configs.sh --bootstrap-controller), then repeat the step.",

@@ -207,3 +207,23 @@ def test_a_broker_that_something_else_started_counts_as_soon_as_it_serves(
     for _ in range(3):
         world.advance()
     assert world.violations == []
+
+
+def test_an_undo_names_the_way_out_for_brokers_that_wait_for_a_lost_one(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    world.set_topic("orders", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:1])
+    world.unreachable = {13}
+    with pytest.raises(TransientError, match="Broker 11 is not started yet") as raised:
+        take_back(ports, plan)
+    assert not world.runs(11)
+    assert f"{ENABLE}=false" in raised.value.remedy
+    assert "kafka-rollout rollback" in raised.value.remedy
+    world.set_topic("orders", ENABLE, "false")
+    with pytest.raises(TransientError, match="not finished on every node: node 13: The host of node 13 [^:]*$"):
+        take_back(ports, plan)
+    assert world.runs(11)
+    assert world.runs(12)
