@@ -85,8 +85,7 @@ class Gates:
         return True
 
     def _unfenced(self) -> frozenset[int]:
-        registered = self.admin.registered()
-        return registered.brokers - (registered.fenced or frozenset())
+        return self.admin.registered().unfenced
 
 
 def main(arguments: Sequence[str]) -> int:

@@ -329,7 +329,7 @@ def _shown(state: ClusterState) -> dict[str, int]:
     """Return counter → the same number as the brokers show it; none about partitions if only some were read."""
     registered = state.registered
     fenced = registered.fenced
-    counted = {ACTIVE_BROKERS: len(registered.brokers - (fenced or frozenset()))}
+    counted = {ACTIVE_BROKERS: len(registered.unfenced)}
     if fenced is not None:
         counted[FENCED_BROKERS] = len(fenced)
     if state.is_partial:

@@ -96,7 +96,7 @@ def check_before_stop(
     kept = [p for p in state.partitions if not find_acceptance(accept_unavailable, p.topic)]
     conditions.append(_all_served(kept, node.node_id))
     if node.is_broker:
-        unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
+        unfenced = state.registered.unfenced
         conditions += _isr_without(kept, node.node_id, unfenced, stopping)
         if together:
             conditions.append(_spare_without(state.partitions, unfenced, stopping))
@@ -230,7 +230,7 @@ def _others_up(cluster: ClusterSpec, state: ClusterState, stopping: Collection[i
         if seen is None or seen.features is None or seen.process.pid is None:
             shown = f" (its log: {seen.log_error})" if seen and seen.log_error else ""
             down.append(f"node {other.node_id} is down{shown}")
-        elif other.is_broker and other.node_id not in registered.brokers - (registered.fenced or frozenset()):
+        elif other.is_broker and other.node_id not in registered.unfenced:
             fenced.append(other.node_id)
     others = len(cluster.nodes) - len(stopping)
     evidence = down + [f"broker {i} is fenced or not registered" for i in fenced]
@@ -313,7 +313,7 @@ def find_stale_leaders(
     (ReplicationControlManager.handleBrokerInControlledShutdown): records are lost, and only unavailability is accepted.
     """
     stopping = {node.node_id, *together}
-    running = (state.registered.brokers - (state.registered.fenced or frozenset())) - stopping
+    running = state.registered.unfenced - stopping
     return tuple(
         one
         for one in state.partitions
@@ -365,7 +365,7 @@ def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[i
 
     After a start, a broker that is down blocks nothing yet: the gate before the next stop requires it.
     """
-    unfenced = state.registered.brokers - (state.registered.fenced or frozenset())
+    unfenced = state.registered.unfenced
     fetching = {replica.replica_id for replica in state.quorum.observers} if state.quorum else set()
     return [b for b in cluster.brokers if b.node_id not in restarting and b.node_id in unfenced | fetching]
 
@@ -388,7 +388,7 @@ def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> Ga
     """Quote the log of a broker whose registration the controller refuses: it asks again, and is refused again."""
     registered, node_id = state.registered, node.node_id
     known = node_id in registered.brokers or node_id in (registered.fenced or frozenset())
-    unfenced = node_id in registered.brokers and node_id not in (registered.fenced or frozenset())
+    unfenced = node_id in registered.unfenced
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
     refusal = f"; its log shows: {seen.refusal}" if seen is not None and seen.refusal and not unfenced else ""
     return GateCondition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")

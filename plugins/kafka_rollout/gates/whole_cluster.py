@@ -233,7 +233,7 @@ def _all_serve(cluster: ClusterSpec, state: ClusterState) -> GateCondition:
         seen = state.nodes.get(node.node_id)
         if seen is None or seen.process.pid is None or seen.features is None:
             wrong.append(f"node {node.node_id} is down")
-        elif node.is_broker and node.node_id not in registered.brokers - (fenced or frozenset()):
+        elif node.is_broker and node.node_id not in registered.unfenced:
             wrong.append(f"broker {node.node_id} is fenced or not registered")
     unlisted = (registered.brokers | (fenced or frozenset())) - {node.node_id for node in cluster.brokers}
     wrong += [f"broker {node_id} is registered and not in the inventory" for node_id in sorted(unlisted)]

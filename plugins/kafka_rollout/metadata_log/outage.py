@@ -163,7 +163,7 @@ def not_serving(cluster: ClusterSpec, state: ClusterState) -> tuple[int, ...]:
     A broker that responds has re-registered, so its fencing state is of this start (BrokerServer enables request
     processing after the registration).
     """
-    serving = state.registered.brokers - (state.registered.fenced or frozenset())
+    serving = state.registered.unfenced
     answers = {node_id for node_id, node in state.nodes.items() if node.features is not None}
     return tuple(node.node_id for node in cluster.brokers if node.node_id not in serving & answers)
 

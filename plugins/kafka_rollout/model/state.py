@@ -285,6 +285,11 @@ class RegisteredNodes:
     controller_addresses: Mapping[int, Address] = field(default_factory=dict)
     """Controller → the address that it has registered, for the listener at which this tool asked."""
 
+    @property
+    def unfenced(self) -> frozenset[int]:
+        """The brokers that are not fenced. A release that cannot list fenced ones does not list them in `brokers`."""
+        return self.brokers - (self.fenced or frozenset())
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class PartitionState:

@@ -475,8 +475,7 @@ def refuse_unclean_in_outage(run: ReadRun, state: ClusterState) -> None:
     elections = observe_elections(run.ports)
     for finding in outage_findings(run.cluster, state.partitions, elections):
         raise RefusedError(f"{finding.sentence} Nothing was stopped.", remedy=finding.remedy)
-    running = state.registered.brokers - (state.registered.fenced or frozenset())
-    if stale := find_stale_replicas(state.partitions, elections, running):
+    if stale := find_stale_replicas(state.partitions, elections, state.registered.unfenced):
         raise TransientError(
             f"{ENABLE} is not false, and replicas of {few(stale)} are out of sync: when the others stop, a controller "
             "elects one of them and acknowledged records are lost. Nothing was stopped.",

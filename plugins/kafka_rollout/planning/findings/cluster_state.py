@@ -357,7 +357,7 @@ def _node(cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, node:
             "another cluster.",
             "Check its addresses in the inventory and read its log.",
         )
-    elif node.is_broker and node.node_id not in state.registered.brokers - (state.registered.fenced or frozenset()):
+    elif node.is_broker and node.node_id not in state.registered.unfenced:
         yield NODE_FENCED.found(
             subject,
             f"Broker {node.node_id} is fenced: it is registered but serves no requests.",
@@ -557,7 +557,7 @@ def _partitions(
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for partition in state.partitions:
         topics[partition.topic].append(partition)
-    serving = state.registered.brokers - (state.registered.fenced or frozenset())
+    serving = state.registered.unfenced
     nodes_ = {node.node_id for node in cluster.nodes}
     loses_limit = target is not None and target < _LIMITS_MIN_ISR and any(r >= _LIMITS_MIN_ISR for r in state.releases)
     for topic, members in sorted(topics.items()):
