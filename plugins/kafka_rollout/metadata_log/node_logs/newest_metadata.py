@@ -40,6 +40,7 @@ _PARTITIONS = frozenset(
         RecordType.CLEAR_ELR,
     }
 )
+_CHANGES = frozenset({"isr", "replicas", "eligibleLeaderReplicas", "lastKnownElr"})
 _TOPIC, _BROKER = 2, 4  # org.apache.kafka.common.config.ConfigResource.Type
 _UNFENCED, _FENCED = -1, 1  # org.apache.kafka.metadata.BrokerRegistrationFencingChange
 
@@ -128,9 +129,6 @@ def read_partitions(folder: MetadataFolder, cache: ReleaseCache) -> LoggedPartit
             all_brokers=of_brokers.get("", {}),
         ),
     )
-
-
-_CHANGES = frozenset({"isr", "replicas", "eligibleLeaderReplicas", "lastKnownElr"})
 
 
 def _partition(topic: str, number: int, value: dict[str, Any]) -> LoggedPartition:

@@ -15,6 +15,7 @@ from kafka_rollout.model.access_settings import decides_access, is_secret_access
 from kafka_rollout.model.config_values import ValueType, same_value
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, NodeConfigs, Setting, is_reference
 from kafka_rollout.model.host_state import StartFile, StartFileKind
+from kafka_rollout.model.unclean_elections import ENABLE as _UNCLEAN
 
 APPROVE = "Approve it with the plan, or correct the file first."
 FILE_NOT_READ = FindingCode(
@@ -103,7 +104,6 @@ _LIMITS = frozenset(
         "transaction.state.log.replication.factor",
     }
 )
-_UNCLEAN = "unclean.leader.election.enable"
 _DATA = _LIMITS | {
     "log.cleanup.policy",
     "log.dirs",

@@ -110,12 +110,8 @@ def unknown_unclean_elections(
     topics = [topic for topic in sorted(_leaderless(partitions)) if elections.of(topic) is None]
     if not _electing(catalogue, path) or not topics:
         return ""
-    return f"{_unknown_values(elections)} Partitions of {few(topics)} have no leader."
-
-
-def _unknown_values(elections: UncleanElections) -> str:
     unread = [node_id for node_id, value in elections.controllers.items() if value is None]
-    return f"{ENABLE} of {nodes(unread)} is unknown."
+    return f"{ENABLE} of {nodes(unread)} is unknown. Partitions of {few(topics)} have no leader."
 
 
 def _electing(catalogue: Catalogue, path: Sequence[Release]) -> list[Release]:
