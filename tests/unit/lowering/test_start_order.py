@@ -223,7 +223,7 @@ def test_an_undo_names_the_way_out_for_brokers_that_wait_for_a_lost_one(
     assert f"{ENABLE}=false" in raised.value.remedy
     assert "kafka-rollout rollback" in raised.value.remedy
     world.set_topic("orders", ENABLE, "false")
-    with pytest.raises(TransientError, match="not finished on every node: node 13: The host of node 13 [^:]*$"):
+    with pytest.raises(TransientError, match=r"not finished on every node: node 13: The host of node 13 [^:]*$"):
         take_back(ports, plan)
     assert world.runs(11)
     assert world.runs(12)
