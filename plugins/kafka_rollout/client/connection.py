@@ -417,8 +417,8 @@ def _untrusted_remedy(verify_code: int) -> str:
         )
     if verify_code in _WEAK:
         return (
-            "Renew the certificate of the listener with a key of 2048 bits (RSA) and SHA-256, and restart the node or "
-            "reconfigure its keystore."
+            "Renew the weak certificate, that of the listener or of the authority that issued it, with a key of 2048 "
+            "bits (RSA) and SHA-256, and restart the node or reconfigure its keystore."
         )
     if verify_code in _OTHER_ISSUER:
         return f"Correct the CA file ({_SETTINGS}): it must have the certificate that issued this one."

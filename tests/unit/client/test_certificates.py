@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 from kafka.protocol.metadata import ApiVersionsRequest
 
@@ -126,6 +126,31 @@ def test_a_ca_file_without_the_root_has_a_remedy_that_is_right(folder: Path) -> 
         with pytest.raises(RefusedError, match="is not trusted") as refused:
             connection.ask(ApiVersionsRequest(), timeout_s=10)
     assert refused.value.remedy.startswith("Add the certificate of the root to the CA file")
+
+
+def test_the_remedy_of_a_weak_authority_does_not_stop_at_the_certificate_of_the_listener(folder: Path) -> None:
+    """Python asks OpenSSL for its security level 2, which needs 112 bits of each key."""
+    root, _ = authority(folder)
+    key = rsa.generate_private_key(65537, 1024)  # noqa: S505 - the weak key is what the test is about
+    weak = (
+        x509.CertificateBuilder()
+        .subject_name(root.subject)
+        .issuer_name(root.subject)
+        .public_key(key.public_key())
+        .serial_number(x509.random_serial_number())
+        .not_valid_before(root.not_valid_before_utc)
+        .not_valid_after(root.not_valid_after_utc)
+        .add_extension(x509.BasicConstraints(ca=True, path_length=None), critical=True)
+        .sign(key, hashes.SHA256())
+    )
+    (folder / "weak.pem").write_bytes(weak.public_bytes(serialization.Encoding.PEM))
+    security = ClientSecurity(protocol=SecurityProtocol.SSL, ca_location=str(folder / "weak.pem"))
+    certificate(folder, "issued", (weak, key))
+    with serving_tls(folder / "issued.store") as address:
+        connection = NodeConnection(address, "Node 1", security)
+        with pytest.raises(RefusedError, match="is not trusted: CA certificate key too weak") as refused:
+            connection.ask(ApiVersionsRequest(), timeout_s=10)
+    assert "or of the authority that issued it" in refused.value.remedy
 
 
 def test_the_end_of_a_certificate_is_read_although_nobody_trusts_it(folder: Path) -> None:

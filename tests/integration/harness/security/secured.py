@@ -31,7 +31,7 @@ from confluent_kafka.admin import (
 )
 from cryptography import x509
 from cryptography.hazmat.primitives import hashes, serialization
-from cryptography.hazmat.primitives.asymmetric import ec
+from cryptography.hazmat.primitives.asymmetric import ec, rsa
 from cryptography.x509.oid import NameOID
 
 from kafka_rollout.base.system.files import write_whole
@@ -68,7 +68,7 @@ _RESOURCES = {
 def certificate(
     folder: Path,
     name: str,
-    ca: tuple[x509.Certificate, ec.EllipticCurvePrivateKey] | None = None,
+    ca: tuple[x509.Certificate, ec.EllipticCurvePrivateKey | rsa.RSAPrivateKey] | None = None,
     *,
     ends_in: datetime.timedelta = datetime.timedelta(days=90),
     address: str = HOST,
