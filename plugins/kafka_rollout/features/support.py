@@ -202,9 +202,9 @@ def removed_broker_remedy(cluster: ClusterSpec, node_id: int) -> str:
     """
     return (
         "If it is a broker of this cluster, add it to the inventory. If it does not exist any more, first reassign its "
-        "replicas (kafka-reassign-partitions.sh): it leaves every ISR, and records that only its host has are lost. "
-        f"Then remove its registration (kafka-cluster.sh unregister --bootstrap-server {cluster.bootstrap_servers} "
-        f"--id {node_id})."
+        "replicas (kafka-reassign-partitions.sh). Then remove its registration (kafka-cluster.sh unregister "
+        f"--bootstrap-server {cluster.bootstrap_servers} --id {node_id}): this takes the broker out of every ISR, so "
+        "records that only its host has are lost."
     )
 
 
