@@ -297,3 +297,4 @@ def test_a_wrong_entry_is_refused_with_its_place(tmp_path: Path, change: dict[st
 def test_the_remedy_of_a_defect_of_each_change_of_a_leader_does_not_begin_with_a_roll() -> None:
     (defect,) = (one for one in load_catalogue(INCLUDE).advisories if one.id == "KAFKA-20732")
     assert defect.remedy.startswith("Before the run, set retention.bytes=-1")
+    assert "local.retention.bytes" in defect.remedy  # its default, -2, is retention.bytes
