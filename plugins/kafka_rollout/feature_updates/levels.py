@@ -33,6 +33,8 @@ from kafka_rollout.features.requests import (
 from kafka_rollout.features.rules import check_feature_support
 from kafka_rollout.features.support import (
     FEATURE_UNSUPPORTED,
+    find_lacking,
+    format_levels,
     support_findings,
     unlisted_node_findings,
 )
@@ -55,7 +57,7 @@ from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
-from kafka_rollout.releases.facts import METADATA_VERSION, ReleaseFacts
+from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import finalization
 from kafka_rollout.run.step_events import FeatureRace, FeatureSupport, Finalized, Finalizing, SnapshotLoaded, Validated
@@ -204,10 +206,6 @@ def highest_epoch(state: ClusterState) -> int | None:
     return max(epochs, default=None)
 
 
-def format_levels(levels: Mapping[str, int]) -> str:
-    return ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
-
-
 def _validate(ports: ClusterPorts, levels: Mapping[str, int], *, unsafe: bool) -> dict[str, FeatureUpdateResult]:
     """Return the refusals of the validate-only request.
 
@@ -332,7 +330,7 @@ def _unresponsive(ports: ReadPorts, node: NodeSpec, seen: NodeState, levels: Map
         remedy = (
             "If its log shows that it does not support a level, upgrade it to a release that does. Otherwise start it."
         )
-    elif lacking := _lacking(ports.catalogue.get(installed), levels):
+    elif lacking := find_lacking(ports.catalogue.get(installed), levels):
         sentence = f"its installed release {installed} does not support {format_levels(lacking)}: {details}"
         remedy = _remedy(*lacking)
     else:
@@ -341,11 +339,6 @@ def _unresponsive(ports: ReadPorts, node: NodeSpec, seen: NodeState, levels: Map
     return NODE_GONE_AFTER_FINALIZING.found(
         f"node {node.node_id}", f"Node {node.node_id} does not respond after finalizing, and {sentence}", remedy
     )
-
-
-def _lacking(facts: ReleaseFacts, levels: Mapping[str, int]) -> Mapping[str, int]:
-    known = {name: feature.supported for name, feature in facts.features.items()}
-    return {name: level for name, level in levels.items() if name not in known or level not in known[name]}
 
 
 def _remedy(*features: str) -> str:

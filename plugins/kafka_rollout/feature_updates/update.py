@@ -34,7 +34,6 @@ from kafka_rollout.feature_updates.levels import (
     NOT_SENT,
     ensure_levels,
     find_refusals,
-    format_levels,
     levels_of_changes,
     refusals,
     refuse,
@@ -70,7 +69,12 @@ from kafka_rollout.features.rules import (
     check_feature_support,
     check_requests,
 )
-from kafka_rollout.features.support import FEATURE_SUPPORT_UNKNOWN, FEATURE_UNSUPPORTED, held_back_feature_findings
+from kafka_rollout.features.support import (
+    FEATURE_SUPPORT_UNKNOWN,
+    FEATURE_UNSUPPORTED,
+    format_levels,
+    held_back_feature_findings,
+)
 from kafka_rollout.gates.counters import COUNTER_CHECK, counter_findings, find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo

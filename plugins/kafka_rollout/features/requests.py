@@ -11,7 +11,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need, Verdict
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations
-from kafka_rollout.features.support import supported_ranges
+from kafka_rollout.features.support import format_levels, supported_ranges
 from kafka_rollout.model.plan import FeatureChange, Undo
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -493,7 +493,7 @@ def dropped_ranges(
     `levels`: those that the controller refuses. `seen`: the registrations of all brokers.
     `metadata_level`: the finalized metadata.version. Where raising it renews registrations, no node has to restart.
     """
-    listed = ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
+    listed = format_levels(levels)
     named = {int(number) for finding in refused for number in _BROKER.findall(finding.sentence)}
     ids = sorted(named | set(seen.lacking) | set(seen.unknown))
     which = f"The registrations of {nodes(sorted(named | set(seen.lacking)))} lack {listed}"

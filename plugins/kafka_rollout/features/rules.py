@@ -33,6 +33,7 @@ from kafka_rollout.features.support import (
     dropped_registration,
     find_lossy_downgrade_gap,
     find_static_controllers,
+    format_levels,
     highest_known,
     next_start_findings,
     support_findings,
@@ -216,8 +217,8 @@ def check_requests(
     findings += next_start_findings(cluster, catalogue, state, targets)
     findings += _dependencies(catalogue, state, targets)
     findings += user_findings(state, targets, unsafe=unsafe)
-    asked = ", ".join(f"{feature} {level}" for feature, level in sorted(targets.items()))
-    return Verdict(question=f"Can the features be set to {asked or 'their current levels'}?", findings=tuple(findings))
+    asked = format_levels(targets) or "their current levels"
+    return Verdict(question=f"Can the features be set to {asked}?", findings=tuple(findings))
 
 
 def check_feature_support(

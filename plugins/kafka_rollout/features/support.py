@@ -14,7 +14,7 @@ from kafka_rollout.model.state import (
     find_unlisted_controllers,
 )
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, VersionRange
+from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, Catalogue, Release, ReleaseFacts, VersionRange
 
 _NONE = "not at all"  # no range
 
@@ -105,6 +105,16 @@ def _supports(reasons: Mapping[str, list[int]]) -> str:
     return "; ".join(parts)
 
 
+def format_levels(levels: Mapping[str, int]) -> str:
+    return ", ".join(f"{feature} {level}" for feature, level in sorted(levels.items()))
+
+
+def find_lacking(facts: ReleaseFacts, levels: Mapping[str, int]) -> Mapping[str, int]:
+    """Return the levels that a release does not support."""
+    known = {name: feature.supported for name, feature in facts.features.items()}
+    return {name: level for name, level in levels.items() if name not in known or level not in known[name]}
+
+
 def next_start_findings(
     cluster: ClusterSpec, catalogue: Catalogue, state: ClusterState, targets: Mapping[str, int]
 ) -> Iterable[Finding]:
@@ -112,30 +122,28 @@ def next_start_findings(
 
     Software that manages hosts can change the link or the package back while the process runs.
     """
+    wanted = {feature: level for feature, level in targets.items() if level > 0}
     lacking: dict[tuple[Release | None, str], list[int]] = {}
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
-        if not cluster.manages_nodes or seen is None or seen.process.pid is None:
+        if not wanted or not cluster.manages_nodes or seen is None or seen.process.pid is None:
             continue
         installed = seen.process.installed
-        if installed is not None and installed == seen.release:
-            continue
-        ranges = catalogue.get(installed).features if installed is not None and installed in catalogue else None
-        for feature, level in sorted(targets.items()):
-            if level > 0 and (ranges is None or feature not in ranges or level not in ranges[feature].supported):
-                lacking.setdefault((installed, "" if ranges is None else f"{feature} {level}"), []).append(node.node_id)
-    for (installed, lacked), found in lacking.items():
-        ids = list(dict.fromkeys(found))
+        if installed is None or (installed != seen.release and installed not in catalogue):
+            lacking.setdefault((installed, ""), []).append(node.node_id)
+        elif installed != seen.release and (lacked := find_lacking(catalogue.get(installed), wanted)):
+            lacking.setdefault((installed, format_levels(lacked)), []).append(node.node_id)
+    for (installed, lacked_levels), ids in lacking.items():
         yield NEXT_START_UNSUPPORTED.found(
-            f"{nodes(ids)}, {lacked or 'release unknown'}",
-            f"The next start of {nodes(ids)} is on Kafka {installed}, which does not support {lacked}. With this "
-            "level, the process could not start again."
-            if lacked
+            f"{nodes(ids)}, {lacked_levels or 'release unknown'}",
+            f"The next start of {nodes(ids)} is on Kafka {installed}, which does not support {lacked_levels}. Then the "
+            "process could not start again."
+            if lacked_levels
             else f"The next start of {nodes(ids)} is on {installed or 'no known release'}, so the levels that it "
             "supports are unknown.",
             "Switch the link, or install the package, of the release that runs. Correct the software that manages "
             "the link or the package, so that it does not change it back.",
-            severity=BLOCKER if lacked else WARNING,
+            severity=BLOCKER if lacked_levels else WARNING,
         )
 
 
