@@ -12,8 +12,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from kafka_rollout.base.findings import BLOCKER, Finding, FindingCode
-from kafka_rollout.base.wording import few
-from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, Address, parse_voters
+from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS, Address, parse_voters
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 
@@ -27,9 +27,17 @@ VOTER_ADDRESS_CHANGES = FindingCode(
 
 
 def voter_address_findings(cluster: ClusterSpec, state: ClusterState) -> Iterator[Finding]:
-    """Yield a finding for each controller of a static quorum whose registered address is not the one in use."""
+    """Yield a finding for each controller of a static quorum whose registered address is not the one in use, and one
+    for the nodes that did not report what they use."""
     if state.has_dynamic_quorum:
         return
+    if unread := [node.node_id for node in cluster.nodes if node.node_id not in state.quorum_in_use]:
+        yield VOTER_ADDRESS_CHANGES.found(
+            nodes(unread),
+            f"It is unknown at which addresses {nodes(unread)} reach the controllers: no {QUORUM_VOTERS} and no "
+            f"{QUORUM_BOOTSTRAP} was reported.",
+            "Check why these nodes do not report their settings, then repeat the command.",
+        )
     used: dict[int, set[Address]] = {}
     for config in state.quorum_in_use.values():
         for voter, address in (parse_voters(config) or {}).items():

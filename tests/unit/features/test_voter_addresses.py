@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.features.rules import check_requests
-from kafka_rollout.model.quorum_addresses import QUORUM_VOTERS, Address
+from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS, Address
 from kafka_rollout.model.state import ClusterState
 from tests.unit.builders import SEPARATE, catalogue, dynamic
 from tests.unit.features.test_requests import on_431
@@ -52,7 +52,15 @@ def test_one_node_that_uses_another_address_blocks() -> None:
 
 def test_what_is_unknown_blocks() -> None:
     assert "did not show" in blocked(seen({1: REGISTERED[1], 2: REGISTERED[2]}))["controller 3"]
-    assert len(blocked(seen(used={}))) == 3
+    assert {"controller 1", "controller 2", "controller 3"} <= blocked(seen(used={})).keys()
+
+
+def test_a_node_that_did_not_report_what_it_uses_blocks() -> None:
+    """It can reach a controller at another address than the others."""
+    assert list(blocked(seen(used=dict.fromkeys((1, 2, 3, 5), VOTERS)))) == ["nodes 4, 6"]
+    bootstrap = seen()
+    in_use = {**bootstrap.quorum_in_use, 6: {QUORUM_BOOTSTRAP: "c1:9093"}}
+    assert blocked(replace(bootstrap, quorum_in_use=in_use)) == {}
 
 
 def test_a_dynamic_quorum_uses_the_registered_addresses_already() -> None:
