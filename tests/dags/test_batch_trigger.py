@@ -63,7 +63,7 @@ def waiting(index: int) -> Any:
 
 def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: CountedReads) -> None:
     async def wait_together() -> None:
-        gates = [asyncio.ensure_future(anext(waiting(1 + index % 5).run())) for index in range(200)]
+        gates = [asyncio.ensure_future(anext(waiting(2 + index % 4).run())) for index in range(200)]
         _, pending = await asyncio.wait(gates, timeout=0.5)
         assert len(pending) == len(gates)
         for gate in pending:
@@ -72,6 +72,26 @@ def test_all_gates_that_wait_for_their_turn_share_one_read_of_the_history(run: C
 
     asyncio.run(wait_together())
     assert run.reads == 1
+
+
+def test_only_the_gate_whose_turn_is_next_reads_the_history_often(
+    run: CountedReads, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The time until it sees that its turn has come is added to every batch."""
+    pauses: dict[int, float] = {}
+
+    async def pause(trigger: Any, seconds: float) -> None:
+        pauses[trigger.place["map_index"]] = seconds
+        raise TimeoutError
+
+    async def wait(index: int) -> None:
+        with pytest.raises(TimeoutError):
+            await anext(waiting(index).run())
+
+    monkeypatch.setattr(type(waiting(1)), "pause", pause)
+    for index in (1, 2, 5):
+        asyncio.run(wait(index))
+    assert pauses == {1: 0.2, 2: 1.0, 5: 1.0}
 
 
 def test_the_log_of_a_gate_that_waits_names_its_nodes_and_those_it_waits_for(

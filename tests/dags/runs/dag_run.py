@@ -148,7 +148,7 @@ async def begin_to_wait(trigger: Any, poll: Any) -> int:
     return _BEGINS.setdefault((place["run_id"], trigger.of, place["map_index"]), len(await poll.events()))
 
 
-async def wait_for_turn(trigger: Any) -> None:
+async def wait_for_turn(trigger: Any, seconds: float) -> None:
     """In the place of `BatchTrigger.pause`."""
     raise WaitsForTurnError
 

@@ -12,7 +12,7 @@ from airflow.triggers.base import BaseTrigger, TaskSkippedEvent, TaskSuccessEven
 
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
-from kafka_rollout.airflow.gates.history_poll import POLL_S, HistoryPoll, shared_history
+from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
 from kafka_rollout.airflow.gates.trigger import pause_s
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
@@ -116,17 +116,18 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
                 logged = first
             if (ended := self._ended(await poll.events(), begins)) is not None:
                 return ended
-            await self.pause()
-            batches, first = await poll.batches(of)
+            within_s = NEXT_POLL_S if first == index - 1 else POLL_S
+            await self.pause(within_s)
+            batches, first = await poll.batches(of, within_s)
         return self._ended(await poll.events(), begins) if self.gate == GateOf.BEFORE else None
 
     async def begins(self, poll: HistoryPoll) -> int:
         """Return the number of events before this wait: a decision before the task began, or was cleared, is over."""
         return len(await poll.events())
 
-    async def pause(self) -> None:
+    async def pause(self, seconds: float) -> None:
         """Wait until the history is read again."""
-        await asyncio.sleep(POLL_S)
+        await asyncio.sleep(seconds)
 
     def _ended(self, events: tuple[Event, ...], begins: int) -> TriggerEvent | None:
         if (skipped := self._skipped(events)) is not None:

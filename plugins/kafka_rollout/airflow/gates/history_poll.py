@@ -1,7 +1,8 @@
 """One poll of a run's history for all instances of a triggerer that wait for their turn.
 
 A roll of hundreds of batches has as many sensors that wait for the batches before them. They open no connection to the
-cluster: the first one that looks after POLL_S reads the new rows of the history for all of them.
+cluster: the first one that looks after POLL_S reads the new rows of the history for all of them. The one that is next
+looks more often, because what it waits adds to every batch.
 """
 
 from __future__ import annotations
@@ -18,13 +19,14 @@ from kafka_rollout.run.ports import RunStore
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 
 POLL_S = 1.0
+NEXT_POLL_S = 0.2
 
 _POLLS: dict[tuple[int, str, str], HistoryPoll] = {}  # by event loop, cluster and run
 
 
 @dataclass(slots=True, eq=False)
 class HistoryPoll:
-    """The history of a run, at most POLL_S old."""
+    """The history of a run. `within_s`: how old it can be."""
 
     run: RunStore
     users: int = 0
@@ -34,16 +36,16 @@ class HistoryPoll:
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)
     _found: dict[RollOf, tuple[int, tuple[BatchStep, ...], int]] = field(default_factory=dict)  # with number of events
 
-    async def events(self) -> tuple[Event, ...]:
+    async def events(self, within_s: float = POLL_S) -> tuple[Event, ...]:
         async with self._lock:
-            if self._read_at is None or time.monotonic() - self._read_at >= POLL_S:
+            if self._read_at is None or time.monotonic() - self._read_at >= within_s:
                 self._events = await asyncio.to_thread(self.run.events)
                 self._read_at = time.monotonic()
         return self._events
 
-    async def batches(self, of: RollOf) -> tuple[tuple[BatchStep, ...], int]:
+    async def batches(self, of: RollOf, within_s: float = POLL_S) -> tuple[tuple[BatchStep, ...], int]:
         """Return the batches and the index of the first one that has not passed. Computed once for each new history."""
-        events = await self.events()
+        events = await self.events(within_s)
         async with self._lock:
             known = self._found.get(of)
             if known is None or known[0] != len(events):
