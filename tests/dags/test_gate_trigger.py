@@ -97,7 +97,6 @@ def test_it_is_rebuilt_from_what_it_serializes() -> None:
             "consecutive_passes": 0,
             "passed_since": None,
         },
-        "others": [],
         "records": {"019a": {"chosen_options": ["Approve"]}},
     }
     assert GateTrigger(**arguments).serialize() == ("kafka_rollout.airflow.gates.trigger.GateTrigger", arguments)

@@ -316,7 +316,7 @@ class ShellServices:
         from kafka_rollout.wiring.runs import write_run_report
 
         plan = self.ports.run.load_plan()
-        _, page, data = write_run_report(self.ports, plan, dry_run=dry_run)
+        _, page, data = write_run_report(Run(self.ports, plan), dry_run=dry_run)
         say(f"report: {page}")
         say(data)
         if plan.lowering is Lowering.OFFLINE and (

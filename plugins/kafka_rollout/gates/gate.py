@@ -231,14 +231,6 @@ def gates_of_nodes(kind: GateKind, release_step: ReleaseStep, nodes: Sequence[No
     )
 
 
-def resolve_together(refs: Sequence[GateRef], plan: Plan, cluster: ClusterSpec) -> tuple[Gate, ...]:
-    """Return the gates that the references name. Gates of several nodes are those of `gates_of_nodes`."""
-    gates = tuple(ref.resolve(plan, cluster) for ref in refs)
-    if len(gates) == 1:
-        return gates
-    return gates_of_nodes(gates[0].kind, gates[0].subject[0], [gate.subject[1] for gate in gates])
-
-
 HELD_INTERVAL_S = 5.0  # between two checks while the run pauses
 GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
 

@@ -182,19 +182,16 @@ def scan_before_roll(ports: ReadPorts) -> ScanResult | None:
     return scan
 
 
-def logs_findings(ports: ReadPorts, scan: ScanResult | None, plan: Plan) -> tuple[Finding, ...]:
+def logs_findings(run: ReadRun, scan: ScanResult | None) -> tuple[Finding, ...]:
     """Return the findings of a scan for the plan.
 
     Only in a downgrade the gate of the groups checks the logs, and the releases can be older than those that wrote
     tagged fields.
     """
-    path = plan.path[1:]
-    if plan.direction is not Direction.DOWNGRADE:
-        return path_findings(scan, plan.source, path)
-    return (
-        *path_findings(scan, plan.source, path, gated=ports.catalogue),
-        *dropped_tag_findings(scan, ports.catalogue, path),
-    )
+    source, path, catalogue = run.plan.source, run.plan.path[1:], run.ports.catalogue
+    if run.plan.direction is not Direction.DOWNGRADE:
+        return path_findings(scan, source, path)
+    return (*path_findings(scan, source, path, gated=catalogue), *dropped_tag_findings(scan, catalogue, path))
 
 
 def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]:
@@ -212,7 +209,7 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
     approved = {finding.identity for finding in run.plan.findings if finding.code != CLEANED_AT_GATE.code}
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} Then start a new run, which plans from the current state.")
-        for finding in logs_findings(run.ports, now, run.plan)
+        for finding in logs_findings(run, now)
         if finding.severity is not Severity.INFO and finding.identity not in approved
     )
     run.history.record(
@@ -246,6 +243,6 @@ def replace_coordinator_log_findings(run: Run) -> Plan:
 def check_logs(run: ReadRun) -> Checked:
     """Check the run's scan from before the first stop for the plan."""
     return LOGS_CHECK.ran(
-        logs_findings(run.ports, scan_before_roll(run.ports), run.plan),
+        logs_findings(run, scan_before_roll(run.ports)),
         unless="" if run.plan.changes_release else NO_RESTART,
     )

@@ -333,7 +333,7 @@ def _check_logs(run: ReadRun, scanned: ScanResult | None) -> Checked:
         scan = run.ports.logs.scan_small() if scanned is None else scanned
     except RolloutError as error:
         return LOGS_CHECK.ran(unknown=unknown("coordinator logs", str(error)))
-    found = logs_findings(run.ports, scan, run.plan)
+    found = logs_findings(run, scan)
     if scanned is None and run.plan.direction is Direction.DOWNGRADE:
         return LOGS_CHECK.ran(found, unknown=unknown("tagged fields", _NO_TAGS))
     return LOGS_CHECK.ran(found)

@@ -23,10 +23,8 @@ from kafka_rollout.console.cluster_status import (
     status_of,
 )
 from kafka_rollout.control.approval import refuse_claimed_name
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.runs_in_progress import RunInProgress
 from kafka_rollout.procedure.kinds import KINDS, build_report_of_run, continue_words, kind_of
@@ -290,10 +288,10 @@ def request_control(cluster: str, run_id: str, asked: ControlAsked, settings: Se
     return f"Run {run_id} was {asked.text}. {asked.follows}"
 
 
-def write_run_report(ports: ClusterPorts, plan: Plan, *, dry_run: bool = False) -> tuple[RunReport, str, str]:
+def write_run_report(run: Run, *, dry_run: bool = False) -> tuple[RunReport, str, str]:
     """Build, render and store the report of a run. Return it with the locations of report.html and report.json."""
     from kafka_rollout.report.page.pages import render_run
 
-    report = build_report_of_run(Run(ports, plan), dry_run=dry_run)
-    page, data = ports.run.write_report(render_run(report), report)
+    report = build_report_of_run(run, dry_run=dry_run)
+    page, data = run.history.write_report(render_run(report), report)
     return report, page, data

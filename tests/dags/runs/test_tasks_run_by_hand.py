@@ -182,14 +182,13 @@ def test_a_gate_of_the_whole_cluster_is_waited_for_or_ends_the_run(
 
     from kafka_rollout.airflow.approvals import asking
     from kafka_rollout.airflow.gates import sensor as gate
-    from kafka_rollout.gates.gate import Gate, GateKind
 
     asked: list[Any] = []
     monkeypatch.setattr(asking, "ask", lambda context, ports, question, **_: asked.append(question))
     monkeypatch.setattr("kafka_rollout.airflow.common.base.cluster_ports", lambda *_: nullcontext(ports))
     task = gate.GateSensor(task_id="gate_snapshot", cluster="fake", step=step_of(UPGRADE, "gate_snapshot"))
     context = context_of(plan, {"approval_timeout_hours": 1})
-    task.ask(context, ports, Gate(kind=GateKind.SNAPSHOT), "gives up")
+    task.ask(context, ports, "gives up")
     assert asked[0].options == (Decision.WAIT_ON, Decision.STOP_HERE)
     with pytest.raises(AirflowFailException, match="alice stopped the run at gate snapshot: because the test says so"):
         task.decided({**context, "task": task}, given_answer("Stop here"))

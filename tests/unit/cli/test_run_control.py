@@ -72,7 +72,7 @@ def test_what_changes_nothing_is_refused(ports: ClusterPorts, capsys: pytest.Cap
     assert call("pause", "--run", "run-9", "--reason", "unknown") == 2
     plan = ports.run.load_plan()
     assert roll_release_steps(Run(ports, plan), GatePolicy(checks=1))
-    write_run_report(ports, plan)
+    write_run_report(Run(ports, plan))
     release_lock(ports)
     before = ports.run.events()
     code = call("pause", "--run", "run-1", "--reason", "too late")

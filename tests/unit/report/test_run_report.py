@@ -18,6 +18,7 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import TerminalAnswers
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.report.run_report import stored_end
@@ -87,7 +88,7 @@ def ports(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> ClusterPorts:
 
 
 def test_the_report_of_a_whole_upgrade(ports: ClusterPorts) -> None:
-    page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan())[1:])
+    page, data = (Path(file).read_text() for file in write_run_report(Run(ports, ports.run.load_plan()))[1:])
     report = json.loads(data)
     validate(report)
     assert report["failed_gate"] is None
@@ -125,7 +126,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
     with pytest.raises(RefusedError, match="after node 3 failed"):
         run_procedure(UPGRADE, ports, Request(target=R431, scan=False, gate_timeout_s=1), answers, services)
     cluster.nodes[3].log.append("written after the gate failed")
-    page, data = (Path(file).read_text() for file in write_run_report(ports, ports.run.load_plan())[1:])
+    page, data = (Path(file).read_text() for file in write_run_report(Run(ports, ports.run.load_plan()))[1:])
     report = json.loads(data)
     validate(report)
     assert (report["outcome"], report["failed_gate"]["node_id"]) == ("stopped", 3)
@@ -140,7 +141,7 @@ def test_the_report_of_a_stopped_run_begins_with_the_failed_gate_the_log_and_the
 
 
 def test_the_end_of_a_run_is_read_from_its_stored_end(ports: ClusterPorts) -> None:
-    write_run_report(ports, ports.run.load_plan())
+    write_run_report(Run(ports, ports.run.load_plan()))
     stored = stored_end(ports.run)
     assert stored is not None
     assert stored.outcome == "rolled_not_finalized"

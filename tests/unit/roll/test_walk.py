@@ -104,7 +104,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
         wait_for_gate(Run(ports, plan), Gate(kind=kind), QUICK)
     prove_snapshot(Run(ports, plan))
     assert ports.run.private_path("metadata.checkpoint").stat().st_mode & 0o777 == 0o600
-    _, page, data = write_run_report(ports, plan)
+    _, page, data = write_run_report(Run(ports, plan))
     report = json.loads(Path(data).read_text())
     assert report["outcome"] == "finished"
     assert report["features"]["before"] == {"metadata.version": 21}

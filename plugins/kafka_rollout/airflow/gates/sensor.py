@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from airflow.sdk import BaseSensorOperator, Context
@@ -26,7 +25,6 @@ from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.control.approval import refuse_unproved_acceptances
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus
-from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.step import GateStep, Reaction
@@ -52,13 +50,12 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
         self.kind = step.gate
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan = frozen_plan(ports, context)
-        refuse_unproved_acceptances(Run(ports, plan))
-        skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
-        gate = self.gate(ports, plan)
-        status = watch_gates(self, context, ports, plan, [gate])
+        run = Run(ports, frozen_plan(ports, context))
+        refuse_unproved_acceptances(run)
+        skip_if(self.step.skip(run.plan, request_in(context), run.history.events()))
+        status = watch_gate(self, context, run, self.gate)
         if status.state is WatchState.FAILED:
-            self.ask(context, ports, gate, status.message)
+            self.ask(context, ports, status.message)
         return self.passed(status.message)
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:
@@ -72,19 +69,20 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
         with self.working(context) as ports:
             if event["state"] != WatchState.FAILED:
                 raise AirflowFailException(event["message"])
-            self.ask(context, ports, self.gate(ports, frozen_plan(ports, context)), event["message"])
+            self.ask(context, ports, event["message"])
 
     def decided(self, context: Context, event: dict[str, Any]) -> Any:
         """Continue with the decision after the gate failed."""
         with self.working(context, ends=False) as ports:
-            name = gate_name(self.gate(ports, frozen_plan(ports, context)))
+            name = gate_name(self.gate)
             answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
             record_decision(context, ports, name, answer)
         return self.attempt(context, "act")
 
-    def gate(self, ports: ClusterPorts, plan: Plan) -> Gate:
-        """Return the gate that the task waits for."""
+    @property
+    def gate(self) -> Gate:
+        """The gate that the task waits for."""
         return Gate(kind=self.kind)
 
     @property
@@ -97,9 +95,9 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
     def _last_option(self) -> Decision:
         return Decision.ROLL_BACK if self.step.on_failure is Reaction.ASK_ROLL_BACK else Decision.STOP_HERE
 
-    def ask(self, context: Context, ports: ClusterPorts, gate: Gate, message: str) -> NoReturn:
+    def ask(self, context: Context, ports: ClusterPorts, message: str) -> NoReturn:
         """Request a decision after the gate failed."""
-        ask_how_to_continue(context, ports, what=gate_name(gate), why=message, options=self.options)
+        ask_how_to_continue(context, ports, what=gate_name(self.gate), why=message, options=self.options)
 
     def passed(self, message: str) -> Any:
         """Return the XCom after the gate passed."""
@@ -107,47 +105,33 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
         return {"message": message}
 
 
-def watch_gates(
-    task: RolloutOperator,
-    context: Context,
-    ports: ClusterPorts,
-    plan: Plan,
-    gates: Sequence[Gate],
-    *,
-    is_patient: bool = True,
+def watch_gate(
+    task: RolloutOperator, context: Context, run: Run, gate: Gate, *, is_patient: bool = True
 ) -> WatchStatus:
-    """Return the status of gates that have passed or failed soon; else defer the task, which resumes at `watched`.
+    """Return the status of a gate that has passed or failed soon; else defer the task, which resumes at `watched`.
 
     `is_patient` False: defer at once.
     """
-    policy = policy_of(ports, gates[0].kind, request_in(context), plan)
-    watches = [watch_of(Run(ports, plan), gate, policy) for gate in gates]
-    if is_patient and (status := _check_for_a_while(context, ports, plan, gates, watches)).done:
+    watch = watch_of(run, gate, policy_of(run.ports, gate.kind, request_in(context), run.plan))
+    if is_patient and (status := _check_for_a_while(context, run, gate, watch)).done:
         return status
-    first, *others = [
-        {"gate": to_json(gate.ref), "watch": to_json(watch)} for gate, watch in zip(gates, watches, strict=True)
-    ]
     run_id = str(context["run_id"])
-    watched: dict[str, Any] = {**first, "others": others, "records": task.records}
-    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=plan.hash, **watched)
+    watched: dict[str, Any] = {"gate": to_json(gate.ref), "watch": to_json(watch), "records": task.records}
+    trigger = GateTrigger(cluster=task.cluster, run_id=run_id, plan_hash=run.plan.hash, **watched)
     task.defer(trigger=trigger, method_name="gate_watched")
 
 
-def _check_for_a_while(
-    context: Context, ports: ClusterPorts, plan: Plan, gates: Sequence[Gate], watches: Sequence[GateWatch]
-) -> WatchStatus:
+def _check_for_a_while(context: Context, run: Run, gate: Gate, watch: GateWatch) -> WatchStatus:
     """Return the last status after at most PATIENCE_S; a long soak is not waited for."""
-    give_up = ports.clock.monotonic() + PATIENCE_S
+    clock = run.ports.clock
+    give_up = clock.monotonic() + PATIENCE_S
     while True:
-        status = check_gates(Run(ports, plan), gates, watches)
-        name = gate_name(gates[0]) if len(gates) == 1 else f"gates {gates[0].kind.value}"
-        show_waiting(context, f"{name}: {status.message}")
-        waiting = [watch for watch in watches if not watch.is_done]
-        soaks_long = all(watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S for watch in waiting)
-        is_held = any(watch.is_held for watch in waiting)
-        if status.done or soaks_long or is_held or ports.clock.monotonic() >= give_up:
+        status = check_gates(run, [gate], [watch])
+        show_waiting(context, f"{gate_name(gate)}: {status.message}")
+        soaks_long = watch.passed_since is not None and watch.policy.soak_s > PATIENCE_S
+        if status.done or soaks_long or watch.is_held or clock.monotonic() >= give_up:
             return status
-        ports.clock.sleep(waiting[0].policy.interval_s)
+        clock.sleep(watch.policy.interval_s)
 
 
 def gate_name(gate: Gate) -> str:

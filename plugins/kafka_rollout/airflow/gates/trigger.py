@@ -20,7 +20,6 @@ from kafka_rollout.gates.gate import (
     GateWatch,
     WatchState,
     WatchStatus,
-    resolve_together,
 )
 from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import check_plan
@@ -50,8 +49,7 @@ def _pause_s(watch: GateWatch, now: float) -> float:
 class GateTrigger(OneLineLogs, BaseTrigger):
     """Check a gate until its watch ends. `watch`: dictionary of a GateWatch, so it continues the checks of the task.
 
-    `others`: gates and watches of the other nodes of a batch; the trigger waits for all. `records`: what the task has
-    read before. The event has `state` (passed, failed or error), `message`, `gate` and `records`.
+    `records`: what the task has read before. The event has `state` (passed, failed or error), `message` and `records`.
     """
 
     def __init__(
@@ -62,7 +60,6 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         plan_hash: str,
         gate: dict[str, Any],
         watch: dict[str, Any],
-        others: Sequence[dict[str, Any]] = (),
         records: Mapping[str, Any] | None = None,
     ) -> None:
         super().__init__()  # type: ignore[no-untyped-call]
@@ -71,17 +68,14 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         self.plan_hash = plan_hash
         self.gate = gate
         self.watch = watch
-        self.others = others
         self.records = dict(records or {})
 
     def serialize(self) -> tuple[str, dict[str, Any]]:
-        names = ("cluster", "run_id", "plan_hash", "gate", "watch", "others", "records")
+        names = ("cluster", "run_id", "plan_hash", "gate", "watch", "records")
         return "kafka_rollout.airflow.gates.trigger.GateTrigger", {name: getattr(self, name) for name in names}
 
     async def run(self) -> AsyncIterator[TriggerEvent]:
-        watched = ({"gate": self.gate, "watch": self.watch}, *self.others)
-        watches = [from_json(GateWatch, one["watch"]) for one in watched]
-        refs = [from_json(GateRef, one["gate"]) for one in watched]
+        watch = from_json(GateWatch, self.watch)
         ports: ClusterPorts | None = None
         closing = ExitStack()
         said = GateLog(self.log.info)
@@ -93,12 +87,12 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                     if ports is None:
                         ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(self.run_id, security)))
                     # The task has just checked. An event at once can arrive before the end of the task's process.
-                    await ports.clock.sleep_async(pause_s(watches, ports.clock.now()))
-                    status = await asyncio.to_thread(self._check, refs, watches, ports, said)
+                    await ports.clock.sleep_async(pause_s([watch], ports.clock.now()))
+                    status = await asyncio.to_thread(self._check, watch, ports, said)
                 except TransientError as error:
                     status = WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
                     if ports is None:
-                        await asyncio.sleep(watches[0].policy.interval_s)
+                        await asyncio.sleep(watch.policy.interval_s)
                 now = 0.0 if ports is None else ports.clock.monotonic()
                 said.say(status.message, now, is_done=status.done)
                 if status.done:
@@ -109,11 +103,10 @@ class GateTrigger(OneLineLogs, BaseTrigger):
         finally:
             await asyncio.to_thread(closing.close)
 
-    def _check(
-        self, refs: Sequence[GateRef], watches: Sequence[GateWatch], ports: ClusterPorts, said: GateLog
-    ) -> WatchStatus:
+    def _check(self, watch: GateWatch, ports: ClusterPorts, said: GateLog) -> WatchStatus:
         plan = check_plan(ports, self.plan_hash)
-        return check_gates(Run(ports, plan), resolve_together(refs, plan, ports.cluster), watches, said.add)
+        gate = from_json(GateRef, self.gate).resolve(plan, ports.cluster)
+        return check_gates(Run(ports, plan), [gate], [watch], said.add)
 
     def _event(self, state: str, message: str) -> TriggerEvent:
-        return TriggerEvent({"state": state, "message": message, "gate": self.gate, "records": self.records})
+        return TriggerEvent({"state": state, "message": message, "records": self.records})

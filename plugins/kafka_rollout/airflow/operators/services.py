@@ -23,6 +23,7 @@ from kafka_rollout.airflow.common.links import ReportLink
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.control.lock import release_lock
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy
 from kafka_rollout.procedure.step import Step
 from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
@@ -114,7 +115,7 @@ class ReportOperator(RolloutOperator):
             why = last_failure_sentence(ports.run.events())
             raise AirflowFailException(f"The run has no plan, so there is no report.{why}")
         plan = frozen_plan(ports, context)
-        report, page, data = write_run_report(ports, plan, dry_run=request_in(context).dry_run)
+        report, page, data = write_run_report(Run(ports, plan), dry_run=request_in(context).dry_run)
         release_lock(ports)
         add_proved(context, self.cluster, plan, report.outcome)
         self.log.info("Report: %s", page)

@@ -22,7 +22,7 @@ from kafka_rollout.airflow.common.base import (
     request_in,
     skip_if,
 )
-from kafka_rollout.airflow.gates.sensor import watch_gates
+from kafka_rollout.airflow.gates.sensor import watch_gate
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
 from kafka_rollout.control.holds import HeldError, refuse_held
@@ -63,7 +63,7 @@ class StepOperator(RolloutOperator):
             skip_if(str(reason))
         except HeldError as held:
             show_waiting(context, held.sentence)
-            watch_gates(self, context, ports, call.plan, [held.gate], is_patient=False)
+            watch_gate(self, context, Run(ports, call.plan), held.gate, is_patient=False)
         return found
 
     def watched(self, context: Context, event: dict[str, Any]) -> Any:

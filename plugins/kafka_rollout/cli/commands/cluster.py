@@ -27,6 +27,7 @@ from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.observation.cluster_ports import observe as observe_cluster
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.release_path import target_finding
 from kafka_rollout.planning.request import FinalizePolicy, Request
@@ -144,7 +145,7 @@ def report(
     with open_ports(cluster, run or known[0], command_config) as (ports, _, _security):
         stored = stored_end(ports.run)
         dry_run = stored is not None and stored.outcome == Outcome.DRY_RUN
-        _, page, data = write_run_report(ports, ports.run.load_plan(), dry_run=dry_run)
+        _, page, data = write_run_report(Run(ports, ports.run.load_plan()), dry_run=dry_run)
     if as_json:
         show.print_json({"run": run or known[0], "page": page, "data": data})
         return
