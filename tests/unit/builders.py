@@ -7,6 +7,7 @@ from dataclasses import replace
 from datetime import date
 from typing import Any
 
+from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import (
     ClusterState,
@@ -245,6 +246,7 @@ def observation(seen: ClusterState, **other: Any) -> PlanObservation:
         "catalogue": catalogue(),
         "configs": {node_id: {"log.dirs": f"/data/{node_id}"} for node_id in ids},
         "starts": ObservedStarts(),
+        "dynamic": DynamicConfigs(),
         "java": dict.fromkeys(ids, 17),
         **other,
     }

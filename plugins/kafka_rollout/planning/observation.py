@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from kafka_rollout.base.findings import Checked
+from kafka_rollout.base.findings import Checked, Finding
 from kafka_rollout.features.registrations import SeenRegistrations
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
-from kafka_rollout.model.configs import NodeConfigs
+from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs
 from kafka_rollout.model.plan import FeatureChange, Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
@@ -30,6 +30,8 @@ class PlanObservation:
     """Node id → setting → current value."""
     starts: ObservedStarts
     """What the nodes read at their starts on the releases ahead (release_overrides applied)."""
+    dynamic: DynamicConfigs | Finding
+    """In the metadata; the finding if it cannot be read."""
     java: Mapping[int, int]
     """Node id → feature version (17)."""
     directories: Directories = field(default_factory=dict)

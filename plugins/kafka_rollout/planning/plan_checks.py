@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
-from kafka_rollout.base.findings import Checked, Examined, Need, OfSomeNodes
+from kafka_rollout.base.findings import Checked, Examined, Finding, Need, OfSomeNodes
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.features.requests import (
     LEVEL_OUT_OF_RANGE,
@@ -131,6 +131,7 @@ def _check_advisories(
         state=state,
         configs=planned,
         java=observed.java,
+        dynamic=None if isinstance(observed.dynamic, Finding) else observed.dynamic,
         unknown=unknown_responses(cluster, state),
     )
     judged = judge_advisories(catalogue, path, facts)

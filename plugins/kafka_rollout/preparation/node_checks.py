@@ -28,6 +28,12 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, UNKNOWN_ELECTIONS, UncleanElections, unclean_elections
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
 from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.planning.findings.advisories import (
+    AdvisoryFacts,
+    advisory_findings,
+    judge_advisories,
+    topic_defects,
+)
 from kafka_rollout.planning.findings.agreement import Directories, NextStart, agreement_findings
 from kafka_rollout.planning.findings.authentication import (
     AUTHENTICATION_CHECK,
@@ -82,6 +88,7 @@ from kafka_rollout.planning.findings.unclean_elections import (
     unknown_unclean_elections,
 )
 from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
+from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.listener_certificates import check_certificates
 from kafka_rollout.preparation.next_starts import fingerprint, observe_starts
@@ -353,16 +360,12 @@ _CHECKED = "plan/dynamic-configs.json"
 _DROPPED = "plan/dropped-settings.json"
 
 
-def check_dynamic_configs(
-    run: Run,
-    configs: Mapping[int, Mapping[str, str]],
-    partitions: Sequence[PartitionState],
-) -> tuple[Checked, ...]:
-    """Check the configuration for all releases of the plan. `configs`: the current configuration by node.
+def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked, ...]:
+    """Check the configuration for all releases of the plan.
 
     A dynamic value has precedence over a changed default, so both are judged together.
     """
-    dynamic = _read_dynamic(run.ports)
+    configs, dynamic = observed.configs, observed.dynamic
     if isinstance(dynamic, Finding):
         if not run.cluster.manages_nodes:
             dynamic = not_observable(dynamic.subject, "Dynamic configurations")
@@ -392,7 +395,7 @@ def check_dynamic_configs(
             unless="" if releases else NO_RESTART,
         ),
         DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
-        _check_unclean_elections(run, partitions, dynamic, planned),
+        _check_unclean_elections(run, observed.state.partitions, dynamic, planned),
         THROTTLES_CHECK.ran(
             (*throttle_findings(run.cluster, dynamic), *quota_findings(run.cluster, configs, dynamic)),
             unless="" if releases else NO_RESTART,
@@ -402,17 +405,20 @@ def check_dynamic_configs(
 
 def recheck_dynamic_configs(run: Run, release: Release) -> tuple[Finding, ...]:
     """Return the findings for a release if the dynamic configuration changed since it was checked last."""
-    dynamic = _read_dynamic(run.ports)
+    dynamic = read_dynamic(run.ports)
     if isinstance(dynamic, Finding):
         return (dynamic,)
     checked = dict(run.history.attachment(_CHECKED) or {})
     if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
         return ()
-    configs = {
-        node.node_id: effective_config(node.node_id, run.ports.runtime.config(node), run.plan.config_changes, release)
-        for node in run.cluster.brokers
-    }
-    found = _dynamic_findings(run.ports, release, _dynamic_problems(run, release, configs, dynamic), dynamic)
+    files = {node.node_id: run.ports.runtime.config(node) for node in run.cluster.brokers}
+    planned = planned_configs(run.plan.path, files, run.plan.config_changes)
+    brokers = replace(run.cluster, nodes=run.cluster.brokers)
+    facts = AdvisoryFacts(cluster=brokers, finalized={}, configs=planned, dynamic=dynamic)
+    found = (
+        *_dynamic_findings(run.ports, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
+        *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
+    )
     if not any(finding.severity is Severity.BLOCKER for finding in found):
         run.history.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
     return found
@@ -430,7 +436,7 @@ def _save_dropped(ports: ClusterPorts, found: Mapping[str, Sequence[str]]) -> No
     ports.run.attach(_DROPPED, union)
 
 
-def _read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
+def read_dynamic(ports: ReadPorts) -> DynamicConfigs | Finding:
     try:
         return ports.admin.dynamic_configs()
     except (TransientError, RefusedError) as error:

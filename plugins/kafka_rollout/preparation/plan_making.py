@@ -51,6 +51,7 @@ from kafka_rollout.preparation.node_checks import (
     java_versions,
     node_configs,
     node_directories,
+    read_dynamic,
 )
 from kafka_rollout.preparation.pinned_min_isr import plan_min_isr
 from kafka_rollout.preparation.replayed_metadata import check_metadata
@@ -114,6 +115,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         state=state,
         configs=configs,
         starts=observe_path(ports, ahead, configs, down=down),
+        dynamic=read_dynamic(ports),
         java=java,
         directories=node_directories(ports, configs),
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
@@ -141,7 +143,7 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
         check_acls(run, observed.configs),
         check_authentication(run, observed.configs),
         check_new_settings(run, observed.configs, observed.state.finalized),
-        *check_dynamic_configs(run, observed.configs, observed.state.partitions),
+        *check_dynamic_configs(run, observed),
     )
 
 

@@ -34,6 +34,36 @@ class SettingCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class TopicSetting:
+    """A value that is in effect for a topic: its own, else that of each broker, else the default of the release."""
+
+    name: str
+    """Of the topic."""
+    of_brokers: str = ""
+    """The name at the brokers (ServerTopicConfigSynonyms); empty: brokers have no value for it."""
+    any_of: tuple[str, ...] = ()
+    """Values."""
+    at_least: int | None = None
+    """A number."""
+
+    def has(self, value: str) -> bool:
+        if self.any_of and value.strip().lower() not in self.any_of:
+            return False
+        try:
+            return self.at_least is None or int(value) >= self.at_least
+        except ValueError:
+            return False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TopicsCondition:
+    """One topic has all of these values in effect."""
+
+    kind: Literal["topics"]
+    settings: tuple[TopicSetting, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class MechanismCondition:
     """A listener of a node authenticates clients with one of these SASL mechanisms."""
 
@@ -122,6 +152,7 @@ class UnobservableCondition:
 
 AdvisoryCondition = (
     SettingCondition
+    | TopicsCondition
     | MechanismCondition
     | ProtocolCondition
     | LevelCondition

@@ -314,7 +314,7 @@ class Advisory:
     concerns: Literal["nodes", "clients"]
     severity: Literal["blocker", "warning", "info"]
     """On a cluster that meets all conditions of `when`. A blocker blocks only plans that start nodes on an affected
-    release, and has only conditions that can be observed."""
+    release (ROLLING: also on another one after it), and has only conditions that can be observed."""
     condition: str
     """`when` in words."""
     defect: str

@@ -46,6 +46,27 @@ def test_a_plan_validates_for_every_release_of_the_path(tmp_path: Path) -> None:
     assert [found.subject for found in plan.blockers] == ["4.3.1, topic orders, segment.bytes"]
 
 
+def test_a_remedy_that_is_taken_back_during_the_run_is_found_before_a_node_stops(tmp_path: Path) -> None:
+    """KAFKA-20732 loses records when leaders change while retention.bytes is set for tiered topics."""
+    tiered = {"remote.storage.enable": "true", "retention.bytes": "-1"}
+    cluster = FakeCluster(R391)
+    for node in cluster.nodes.values():
+        node.config = {**node.config, "remote.log.storage.system.enable": "true"}
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": tiered})
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert "RELEASE-ADVISORY" not in [found.code for found in plan.blockers]
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2)))
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {**tiered, "retention.bytes": "1000"}})
+    for _ in range(10):
+        cluster.advance()
+    with pytest.raises(RefusedError, match=r"New findings since then: RELEASE-ADVISORY .*KAFKA-20732") as refused:
+        replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
+    assert "retention.bytes=-1" in refused.value.remedy
+    assert cluster.stops == [2]
+
+
 def test_a_downgrade_validates_too(cluster: FakeCluster, ports: ClusterPorts) -> None:
     cluster.dynamic_config_problems[Release(3, 4, 1)] = (REJECTED,)
     plan = plan_downgrade(ports, Release(3, 4, 1))

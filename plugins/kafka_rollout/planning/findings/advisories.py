@@ -7,14 +7,14 @@ from __future__ import annotations
 
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
-from kafka_rollout.base.wording import few, nodes
-from kafka_rollout.model.configs import NodeConfigs, is_reference
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, is_reference
 from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, Role
@@ -28,6 +28,8 @@ from kafka_rollout.releases.conditions import (
     ProtocolCondition,
     RoleCondition,
     SettingCondition,
+    TopicsCondition,
+    TopicSetting,
     TransactionsCondition,
     UnobservableCondition,
 )
@@ -90,6 +92,8 @@ class Answered:
     answer: Applicability
     reasons: tuple[str, ...] = ()
     """Why it is unknown."""
+    seen: tuple[str, ...] = ()
+    """What meets it, apart from nodes."""
     nodes: tuple[int, ...] = ()
     """Ids of the nodes that meet it; empty: the whole cluster."""
     by_code: bool = False
@@ -110,6 +114,8 @@ class AdvisoryFacts:
     """For each release of the path, the configuration of each node on it."""
     java: Mapping[int, int] = field(default_factory=dict)
     """Node id → feature version."""
+    dynamic: DynamicConfigs | None = None
+    """None: unknown."""
     unknown: Mapping[Need, str] = field(default_factory=dict)
     """As in `unknown_responses`; a missing need was observed completely."""
 
@@ -122,6 +128,7 @@ class AdvisoryVerdict:
     releases: tuple[Release, ...]
     """The affected ones of the path."""
     is_ahead: bool
+    """The plan restarts nodes while the defect does harm."""
     answered: Answered
 
 
@@ -137,9 +144,11 @@ def _judge(
 ) -> AdvisoryVerdict | None:
     ahead = [release for release in path[1:] if advisory.affects(release)]
     affected = list(dict.fromkeys((*[path[0]] * advisory.affects(path[0]), *ahead)))
+    # Nodes of the source restart too, and a rollback brings them back.
+    is_ahead = bool(ahead or (affected and len(path) > 1 and advisory.strikes is Strikes.ROLLING))
     seen = _clients_seen(advisory, facts) if advisory.concerns == "clients" else None
     if seen:
-        return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), Answered(Applicability.YES, seen))
+        return AdvisoryVerdict(advisory, tuple(affected), is_ahead, Answered(Applicability.YES, seen=seen))
     if advisory.strikes is Strikes.STARTING:
         affected = ahead
     if advisory.coming_from:
@@ -148,12 +157,12 @@ def _judge(
         return None
     if advisory.concerns == "clients":
         reason = "the releases of clients that do not report them, or are not connected now"
-        return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), Answered(Applicability.UNKNOWN, (reason,)))
+        return AdvisoryVerdict(advisory, tuple(affected), is_ahead, Answered(Applicability.UNKNOWN, (reason,)))
     answers = [
         _all(_answer(condition, release, catalogue.releases.get(release), facts) for condition in advisory.when)
         for release in affected
     ]
-    return AdvisoryVerdict(advisory, tuple(affected), bool(ahead), _any(answers))
+    return AdvisoryVerdict(advisory, tuple(affected), is_ahead, _any(answers))
 
 
 def _comes_from(advisory: Advisory, path: Sequence[Release], release: Release) -> bool:
@@ -202,6 +211,8 @@ def _answer(condition: AdvisoryCondition, release: Release, of: ReleaseFacts | N
                 lambda node_id: None if node_id not in facts.java else _in_range(facts.java[node_id], condition),
                 "the Java version",
             )
+        case TopicsCondition():
+            return _of_topics(condition, facts.configs.get(release, {}), of, facts)
         case SettingCondition() | MechanismCondition() | ProtocolCondition():
             configs = facts.configs.get(release, {})
             return _of_nodes(
@@ -242,6 +253,57 @@ def _of_nodes(facts: AdvisoryFacts, ask: Callable[[int], Answered | None], what:
     if unknown:
         reasons[f"{what} of {nodes(unknown)}"] = None
     return Answered(Applicability.UNKNOWN, tuple(reasons), by_code=by_code and not unknown) if reasons else _NO
+
+
+def _of_topics(
+    condition: TopicsCondition, configs: NodeConfigs, of: ReleaseFacts | None, facts: AdvisoryFacts
+) -> Answered:
+    """Ask for each topic. One topic that has all values is enough."""
+    dynamic = facts.dynamic
+    if dynamic is None:
+        return Answered(Applicability.UNKNOWN, ("the settings of topics",))
+    names = {*dynamic.topics, *(one.topic for one in (facts.state.partitions if facts.state else ()))}
+    of_brokers = [_of_brokers(setting, dynamic, configs, of, facts.cluster) for setting in condition.settings]
+    met, unknown = [], []
+    for topic in sorted(names):
+        own = dynamic.topics.get(topic, {})
+        answered = _all(
+            (_YES if one.has(own[one.name]) else _NO) if one.name in own else inherited
+            for one, inherited in zip(condition.settings, of_brokers, strict=True)
+        )
+        if answered.answer is Applicability.YES:
+            met.append(topic)
+        elif answered.answer is Applicability.UNKNOWN:
+            unknown.append(answered)
+    if met:
+        return Answered(Applicability.YES, seen=(f"{count(len(met), 'topic')} ({few(met, limit=20)})",))
+    if Need.TOPICS in facts.unknown:
+        unknown.append(Answered(Applicability.UNKNOWN, ("topics that the nodes did not show",)))
+    return _any(unknown)
+
+
+def _of_brokers(
+    setting: TopicSetting,
+    dynamic: DynamicConfigs,
+    configs: NodeConfigs,
+    of: ReleaseFacts | None,
+    cluster: ClusterSpec,
+) -> Answered:
+    """Answer for topics without an own value. Each broker can be a leader, so one with this value is enough."""
+    name = setting.of_brokers
+    values: dict[int, str | None] = {}
+    for node in cluster.brokers if name else ():
+        found = {**configs.get(node.node_id, {}), **dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})}
+        if name in found:
+            values[node.node_id] = None if is_reference(found[name]) else found[name]
+        elif node.node_id not in configs or of is None:
+            values[node.node_id] = None
+        else:
+            values[node.node_id] = of.config_defaults.get(name, "")
+    if any(value is not None and setting.has(value) for value in values.values()):
+        return _YES
+    unknown = [node_id for node_id, value in values.items() if value is None]
+    return Answered(Applicability.UNKNOWN, (f"{name} of {nodes(unknown)}",)) if unknown else _NO
 
 
 def _by_config(
@@ -326,12 +388,13 @@ def _all(answers: Iterable[Answered]) -> Answered:
     if any(one.answer is Applicability.NO for one in answered):
         return _NO
     reasons = tuple(dict.fromkeys(reason for one in answered for reason in one.reasons))
+    seen = tuple(dict.fromkeys(what for one in answered for what in one.seen))
     sets = [set(one.nodes) for one in answered if one.nodes]
     ids = tuple(sorted(set.intersection(*sets))) if sets else ()
     if sets and not ids:
         return _NO  # no single node meets all of them
     by_code = bool(reasons) and all(one.by_code for one in answered if one.reasons)
-    return Answered(Applicability.UNKNOWN if reasons else Applicability.YES, reasons, ids, by_code)
+    return Answered(Applicability.UNKNOWN if reasons else Applicability.YES, reasons, seen, ids, by_code)
 
 
 def _any(answers: Iterable[Answered]) -> Answered:
@@ -339,10 +402,18 @@ def _any(answers: Iterable[Answered]) -> Answered:
     for wanted in (Applicability.YES, Applicability.UNKNOWN):
         if found := [one for one in answered if one.answer is wanted]:
             reasons = dict.fromkeys(reason for one in found for reason in one.reasons)
+            seen = dict.fromkeys(what for one in found for what in one.seen)
             ids = sorted({node_id for one in found for node_id in one.nodes})
             of_nodes = tuple(ids) if all(one.nodes for one in found) else ()
-            return Answered(wanted, tuple(reasons), of_nodes, all(one.by_code for one in found))
+            by_code = all(one.by_code for one in found)
+            return Answered(wanted, tuple(reasons), tuple(seen), of_nodes, by_code)
     return _NO
+
+
+def topic_defects(catalogue: Catalogue) -> Catalogue:
+    """Return the catalogue with those defects alone that settings of topics decide: these change during a run."""
+    of_topics = [one for one in catalogue.advisories if any(isinstance(when, TopicsCondition) for when in one.when)]
+    return replace(catalogue, advisories=tuple(of_topics))
 
 
 def advisory_findings(judged: Iterable[AdvisoryVerdict], *, observable: bool = True) -> tuple[Finding, ...]:
@@ -359,7 +430,7 @@ def advisory_findings(judged: Iterable[AdvisoryVerdict], *, observable: bool = T
         where = f" ({nodes(answered.nodes)})" if answered.nodes else ""
         subject = f"Kafka {few(one.releases)}, {advisory.id}" if one.releases else advisory.id
         if answered.answer is Applicability.YES:
-            seen = f" Seen: {few(answered.reasons)}." if answered.reasons else ""
+            seen = f" Seen: {few(answered.seen)}." if answered.seen else ""
             sentence = (
                 f"Known defect, which applies here{where}. Affected: {advisory.condition}{seen} {advisory.defect}"
             )

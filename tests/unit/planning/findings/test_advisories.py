@@ -12,6 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Need, Severity
+from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.state import ClientSoftware, ClusterState, GroupState, NodeMetrics, TransactionState
 from kafka_rollout.planning.findings.advisories import (
     AdvisoryFacts,
@@ -54,6 +55,7 @@ def facts(
     config: Mapping[str, str] | None = None,
     seen: ClusterState | None = None,
     unknown: Mapping[Need, str] | None = None,
+    dynamic: DynamicConfigs | None = None,
 ) -> AdvisoryFacts:
     configs = {} if config is None else {release: dict.fromkeys(ALL, config) for release in path}
     return AdvisoryFacts(
@@ -63,6 +65,7 @@ def facts(
         configs=configs,
         java=dict.fromkeys(ALL, 17),
         unknown=unknown or {},
+        dynamic=dynamic,
     )
 
 
@@ -294,7 +297,71 @@ def test_a_wrong_entry_is_refused_with_its_place(tmp_path: Path, change: dict[st
         load_catalogue(INCLUDE, tmp_path)
 
 
-def test_the_remedy_of_a_defect_of_each_change_of_a_leader_does_not_begin_with_a_roll() -> None:
-    (defect,) = (one for one in load_catalogue(INCLUDE).advisories if one.id == "KAFKA-20732")
-    assert defect.remedy.startswith("Before the run, set retention.bytes=-1")
-    assert "local.retention.bytes" in defect.remedy  # its default, -2, is retention.bytes
+TIERED = {"remote.storage.enable": "true"}
+
+
+def tiered(*path: str, **known: Any) -> tuple[Applicability, Finding | None]:
+    config = known.pop("config", {})
+    known["config"] = None if config is None else {"remote.log.storage.system.enable": "true", **config}
+    return answers(*path, **known)["KAFKA-20732"], findings(*path, **known).get("KAFKA-20732")
+
+
+def of_topic(**settings: str) -> DynamicConfigs:
+    return DynamicConfigs(topics={"orders": {name.replace("_", "."): value for name, value in settings.items()}})
+
+
+@pytest.mark.parametrize(
+    ("dynamic", "config", "expected"),
+    [
+        (DynamicConfigs(), {}, Applicability.NO),
+        (of_topic(retention_bytes="1000"), {}, Applicability.NO),
+        (of_topic(remote_storage_enable="true"), {}, Applicability.NO),  # the default of retention.bytes is -1
+        (of_topic(remote_storage_enable="true", retention_bytes="1000"), {}, Applicability.YES),
+        (of_topic(remote_storage_enable="TRUE", retention_bytes="0"), {}, Applicability.YES),
+        (of_topic(remote_storage_enable="true"), {"log.retention.bytes": "1000"}, Applicability.YES),
+        (
+            of_topic(remote_storage_enable="true", retention_bytes="-1"),
+            {"log.retention.bytes": "1000"},
+            Applicability.NO,
+        ),
+        (of_topic(remote_storage_enable="true"), {"log.retention.bytes": "${file:/a:b}"}, Applicability.UNKNOWN),
+        (of_topic(remote_storage_enable="true"), None, Applicability.UNKNOWN),  # no file was read
+        (of_topic(remote_storage_enable="true", retention_bytes="-1"), None, Applicability.NO),
+        (None, {}, Applicability.UNKNOWN),
+        (None, {"remote.log.storage.system.enable": "false"}, Applicability.NO),
+    ],
+)
+def test_a_defect_of_topics_is_decided_by_the_values_in_effect(
+    dynamic: DynamicConfigs | None, config: dict[str, str] | None, expected: Applicability
+) -> None:
+    assert tiered("3.9.1", "4.3.1", dynamic=dynamic, config=config)[0] is expected
+
+
+def test_a_dynamic_default_of_brokers_has_precedence_over_their_files() -> None:
+    dynamic = of_topic(remote_storage_enable="true")
+    everywhere = replace(dynamic, all_brokers={"log.retention.bytes": "-1"})
+    assert tiered("3.9.1", "4.3.1", dynamic=everywhere, config=None)[0] is Applicability.NO
+    assert tiered("3.9.1", "4.3.1", dynamic=everywhere, config={"log.retention.bytes": "9"})[0] is Applicability.NO
+    one = replace(everywhere, brokers={5: {"log.retention.bytes": "9"}})
+    assert tiered("3.9.1", "4.3.1", dynamic=one)[0] is Applicability.YES
+
+
+def test_a_run_that_changes_leaders_on_affected_brokers_is_blocked_with_the_topics_and_a_remedy_in_order() -> None:
+    dynamic = DynamicConfigs(topics={topic: {**TIERED, "retention.bytes": "1000"} for topic in ("logs", "orders")})
+    _, found = tiered("3.9.1", "4.3.1", dynamic=dynamic)
+    assert found is not None
+    assert (found.code, found.severity) == ("RELEASE-ADVISORY", Severity.BLOCKER)
+    assert "2 topics (logs, orders)" in found.sentence
+    first, last = found.remedy.index("retention.bytes=-1"), found.remedy.index("4.4.0")
+    assert first < last
+    assert "local.retention.bytes" in found.remedy  # its default, -2, is retention.bytes
+    # Leaders change on the source too, while its nodes are replaced.
+    _, leaving = tiered("4.3.1", "4.4.0", dynamic=dynamic)
+    assert leaving is not None
+    assert leaving.severity is Severity.BLOCKER
+    _, unknown = tiered("4.3.1", "4.3.1", dynamic=None)
+    assert unknown is not None
+    assert (unknown.code, unknown.severity) == ("ADVISORY-UNKNOWN", Severity.BLOCKER)
+    _, no_restart = tiered("4.3.1", dynamic=dynamic)
+    assert no_restart is not None
+    assert no_restart.severity is Severity.WARNING
