@@ -127,7 +127,7 @@ class FakeHost:
         programs = [one.split()[5].rsplit("/", 1)[-1] for one in asked]
         refused = [number for number, program in enumerate(programs) if program in self.refused]
         if last and self.sudo_answers is not None:
-            return done_with(1, self.sudo_answers, "")
+            return done_with(0, self.sudo_answers, "")  # the line ends with an echo
         answers = [*map(str, refused), *([last.removeprefix("echo ")] if last else [])]
         return done_with(0 if last or not refused else 1, "\n".join(answers), "")
 

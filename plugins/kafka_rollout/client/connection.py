@@ -167,8 +167,9 @@ class NodeConnection:
             found = self._other_listener(error, deadline) or error
             reason, remedy = self._cause(found, timeout_s)
             sentence = f"{self.who} cannot be reached: {reason}."
-            if isinstance(found, _OtherProtocolError) and found.by_settings:
-                raise CredentialsError(sentence, remedy=remedy) from None
+            if isinstance(found, _OtherProtocolError):
+                kind = CredentialsError if found.by_settings else RefusedError
+                raise kind(sentence, remedy=remedy) from None
             raise NotSentError(sentence, remedy=remedy) from None
 
     def _other_listener(self, error: Exception, deadline: float) -> _OtherProtocolError | None:

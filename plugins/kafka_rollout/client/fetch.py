@@ -26,6 +26,7 @@ from kafka_rollout.client.requests import (
     EARLIEST,
     LATEST,
     READ_UNCOMMITTED,
+    TRANSIENT_ERRORS,
     ResourceType,
     SilentNodes,
     describe_configs,
@@ -338,5 +339,9 @@ def _raise_for(code: int, *, but: int = 0) -> None:
         raise FatalError(
             f"The cluster does not allow this user to read the coordinator logs: {name}.",
             remedy="Allow DESCRIBE and READ on the coordinator logs to the user of the Connection.",
+        )
+    if name not in TRANSIENT_ERRORS:
+        raise FatalError(
+            f"A broker refuses to return the coordinator logs: {name}.", remedy="Read the log of the broker."
         )
     raise TransientError(f"{name}.")

@@ -93,7 +93,7 @@ _KAFKA_NAMES = {-1: "UNKNOWN_SERVER_ERROR", 6: "NOT_LEADER_OR_FOLLOWER"}
 
 # The request may succeed later or at another node: what these requests can get of the subclasses of Kafka's
 # RetriableException (org.apache.kafka.common.errors), BROKER_NOT_AVAILABLE and UNKNOWN_SERVER_ERROR.
-_TRANSIENT = frozenset(
+TRANSIENT_ERRORS = frozenset(
     {
         "NOT_CONTROLLER",
         "NOT_LEADER_OR_FOLLOWER",
@@ -184,7 +184,7 @@ def raise_for_error(result: Any, what: str, target: Target, right: str = "DESCRI
         )
     message = getattr(result, "error_message", None)  # not every response has one
     found = f"{name} ({message.rstrip('.')})" if message else name
-    if name in _TRANSIENT:
+    if name in TRANSIENT_ERRORS:
         raise TransientError(f"{target.who} cannot answer {what} now: {found}.")
     raise FatalError(f"{target.who} answered {what} with {found}.", remedy="Read the log of the node.")
 

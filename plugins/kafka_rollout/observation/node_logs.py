@@ -10,7 +10,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_rollout.base.errors import RolloutError, TransientError
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.model.node_log import (
     READ_LINES,
     LogExcerpt,
@@ -97,7 +97,7 @@ def read_last_error(ports: ReadPorts, node: NodeSpec) -> str:
     """Return the first error that the node's newest process has logged at its end, else its last line."""
     try:
         shown = _first_error(ports, node)
-    except TransientError as error:
+    except (TransientError, RefusedError) as error:
         return f"its log cannot be read: {error.sentence}"
     return f"its log shows: {shown}" if shown else "its log is empty"
 
@@ -123,6 +123,6 @@ def read_logged_requests(ports: ReadPorts, nodes: Iterable[NodeSpec]) -> tuple[L
     """Return the requests in the last lines of these brokers' logs; none of a log that cannot be read."""
     found: dict[LoggedRequest, None] = {}
     for node in nodes:
-        with suppress(TransientError):
+        with suppress(TransientError, RefusedError):
             found |= dict.fromkeys(find_logged_requests(ports.runtime.log_tail(node, lines=_REQUEST_LINES)))
     return tuple(found)

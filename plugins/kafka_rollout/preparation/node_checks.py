@@ -238,7 +238,7 @@ def check_jvm(
     def try_options(node_id: int) -> tuple[str, ...] | RolloutError:
         try:
             return ports.runtime.jvm_problems(ports.cluster.node(node_id), releases)
-        except (TransientError, UserError, RefusedError) as error:
+        except RolloutError as error:
             return error
 
     refused: dict[int, tuple[str, ...]] = {}

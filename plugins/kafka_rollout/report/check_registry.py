@@ -14,7 +14,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import NotObservableError, RolloutError, TransientError, result_code
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, result_code
 from kafka_rollout.base.findings import (
     Check,
     Checked,
@@ -387,10 +387,10 @@ _OF_NODES = frozenset(
 
 @contextmanager
 def _unknown_if_silent(name: str, options: Mapping[str, object]) -> Iterator[None]:
-    """Let a node that does not respond be unknown in the checks that need it, instead of ending them all."""
+    """Let a node that does not respond, or refuses, be unknown in the checks that need it: the others go on."""
     try:
         yield
-    except TransientError as error:
+    except (TransientError, RefusedError) as error:
         raise NotObservableError(error.sentence, remedy=error.remedy) from error
 
 

@@ -305,7 +305,7 @@ def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
     """Read on in the log of a broker; None if it cannot be read now."""
     try:
         return read_log(ports, node) if node.is_broker else None
-    except TransientError:
+    except (TransientError, RefusedError):
         return None
 
 

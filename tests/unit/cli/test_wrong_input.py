@@ -366,7 +366,7 @@ def test_ports_that_are_not_a_listener_with_these_settings(
          f"this port speaks TLS. Set security.protocol to SSL or SASL_SSL {SETTINGS}."),
         (102, sends_alert, [], 2,
          f"this port speaks TLS. Set security.protocol to SSL or SASL_SSL {SETTINGS}."),
-        (102, speaks_http, [], 1, "this port speaks HTTP. Use the address of one of Kafka's listeners."),
+        (102, speaks_http, [], 3, "this port speaks HTTP. Use the address of one of Kafka's listeners."),
         (102, speaks_http, tls, 2, f"this port does not speak TLS. Correct security.protocol {SETTINGS}."),
     ]  # fmt: skip
     for number, answers, more, code, sentence in cases:

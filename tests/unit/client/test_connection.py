@@ -195,7 +195,7 @@ def test_a_port_that_speaks_something_else_is_no_stack_trace() -> None:
                 peer.sendall(b"HTTP/1.1 400 Bad Request\r\n\r\n")
 
         threading.Thread(target=greet, daemon=True).start()
-        with pytest.raises(NotSentError, match="this port speaks HTTP"):
+        with pytest.raises(RefusedError, match="this port speaks HTTP"):
             NodeConnection(f"127.0.0.1:{server.getsockname()[1]}", "Node 1", PLAINTEXT).ask(
                 Listener.question(), timeout_s=60
             )

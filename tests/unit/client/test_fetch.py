@@ -47,7 +47,7 @@ def test_a_fetch_that_ends_before_the_wanted_offset_is_unreadable_there() -> Non
 
 
 LOG = "__consumer_offsets"
-NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC = 6, 29, 3
+NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNSUPPORTED_VERSION = 6, 29, 3, 35
 
 
 class Cluster:
@@ -194,6 +194,9 @@ def test_a_missing_right_ends_the_reading_at_once(cluster: Cluster) -> None:
         (log,) = source.ranges([LOG])
         cluster.error = TOPIC_AUTHORIZATION_FAILED
         with pytest.raises(FatalError, match="does not allow this user to read the coordinator logs"):
+            read(source, log)
+        cluster.error = UNSUPPORTED_VERSION
+        with pytest.raises(FatalError, match="refuses to return the coordinator logs: UNSUPPORTED_VERSION"):
             read(source, log)
 
 

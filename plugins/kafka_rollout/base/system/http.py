@@ -20,6 +20,25 @@ from kafka_rollout.base.system.links import shut_after
 logging.getLogger("httpx").setLevel(logging.WARNING)  # it logs the URL of each request
 
 
+class SlowResponseError(ValueError):
+    """A response was not complete in time."""
+
+
+def can_pass(error: BaseException) -> bool:
+    """Return whether a repeated request can succeed after this error.
+
+    The server did not respond, or too slowly. A file, an address, a certificate and a response stay as they are.
+    """
+    if isinstance(error, SlowResponseError):
+        return True
+    cause: BaseException | None = error
+    while cause is not None:
+        if isinstance(cause, (ssl.SSLCertVerificationError, httpx.UnsupportedProtocol)):
+            return False
+        cause = cause.__cause__ or cause.__context__
+    return isinstance(error, httpx.TransportError)
+
+
 @contextmanager
 def http_client(
     url: str,
@@ -77,10 +96,10 @@ def text_of(
             found = _exchange(client, request, most_mib)
         except httpx.TransportError as error:
             if time.monotonic() >= until:
-                raise ValueError(too_slow) from error
+                raise SlowResponseError(too_slow) from error
             raise
         if time.monotonic() >= until:  # the end of the connection can be the end of the body
-            raise ValueError(too_slow)
+            raise SlowResponseError(too_slow)
         return found
 
 

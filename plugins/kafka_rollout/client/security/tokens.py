@@ -11,13 +11,13 @@ import threading
 import time
 from dataclasses import dataclass, field
 from functools import lru_cache
-from typing import Any
+from typing import Any, TypeVar
 
 import httpx
 from kafka.net.sasl.oauth import AbstractTokenProvider
 
-from kafka_rollout.base.errors import CredentialsError, TransientError
-from kafka_rollout.base.system.http import http_client, text_of
+from kafka_rollout.base.errors import CredentialsError, RolloutError, TransientError
+from kafka_rollout.base.system.http import can_pass, http_client, text_of
 from kafka_rollout.client.security.client_security import split_extensions
 
 _TIMEOUT_S, _WHOLE_RESPONSE_S = 10.0, 20.0
@@ -26,6 +26,8 @@ _USED_PART = 0.8  # of a token's lifetime; then a new one is requested
 _DEFAULT_LIFETIME_S = 300.0
 _LONGEST_S = 86_400.0  # a token is renewed at least once a day
 _TOKEN = re.compile(r"[A-Za-z0-9._~+/-]+=*")  # RFC 6750, section 2.1, as Kafka's OAuthBearerClientInitialResponse
+
+_E = TypeVar("_E", bound=RolloutError)
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,7 +78,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
                 try:
                     self._token, lifetime_s = read_token(self._request())
                 except (OSError, ValueError, httpx.HTTPError, httpx.InvalidURL) as error:
-                    raise self._unavailable(f"{error}".partition("\n")[0] or type(error).__name__) from None
+                    why = f"{error}".partition("\n")[0] or type(error).__name__
+                    raise self._not_issued(TransientError if can_pass(error) else CredentialsError, why) from None
                 self._renew_at = time.monotonic() + _USED_PART * lifetime_s
             return self._token
 
@@ -99,7 +102,7 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
                 remedy="Set the final URL as sasl.oauthbearer.token.endpoint.url.",
             )
         if status == httpx.codes.TOO_MANY_REQUESTS or status >= httpx.codes.INTERNAL_SERVER_ERROR:
-            raise ValueError(f"HTTP {status}")
+            raise self._not_issued(TransientError, f"HTTP {status}")
         if not answer.is_success:
             raise CredentialsError(
                 f"The token server {self._url} refused client {self._client_id} (HTTP {status}).",
@@ -107,8 +110,8 @@ class TokenProvider(AbstractTokenProvider):  # type: ignore[misc]  # kafka-pytho
             )
         return body
 
-    def _unavailable(self, why: str) -> TransientError:
-        return TransientError(
+    def _not_issued(self, kind: type[_E], why: str) -> _E:
+        return kind(
             f"The token server {self._url} did not issue a token: {why}.",
             remedy="Check sasl.oauthbearer.token.endpoint.url and https.ca.location, and that the server runs.",
         )

@@ -23,6 +23,7 @@ _AT_ONCE = 4  # downloads
 _TIMEOUT_S = 60.0
 _CHUNK = 1 << 20  # bytes
 _NO_TRUST = "Repeat the command. If it happens again, do not trust the network."
+_USABLE = "Check the network, its proxy and its certificates, then repeat the command."
 _BUNDLES = (
     "/etc/ssl/certs/ca-certificates.crt",
     "/etc/pki/tls/certs/ca-bundle.crt",
@@ -63,7 +64,7 @@ class Module:
 @dataclass(frozen=True, slots=True)
 class Repository:
     """A Maven repository. Every method raises ModulesMissingError for a file that it does not have, TransientError if
-    it does not respond, and FatalError if it refuses the request or the disk is full.
+    it does not respond, and FatalError if it refuses the request, has no valid certificate, or the disk is full.
     """
 
     client: httpx.Client
@@ -169,6 +170,8 @@ def _path(module: Module, name: str) -> str:
 def _network_errors(module: Module, name: str) -> Iterator[None]:
     import httpx
 
+    from kafka_rollout.base.system.http import can_pass
+
     try:
         yield
     except httpx.HTTPStatusError as error:
@@ -184,11 +187,14 @@ def _network_errors(module: Module, name: str) -> Iterator[None]:
             remedy="Check the proxy and its credentials, then repeat the command.",
         ) from None
     except httpx.TransportError as error:
-        raise _no_response(str(error) or type(error).__name__) from error
+        reason = str(error) or type(error).__name__
+        if not can_pass(error):
+            raise FatalError(f"The jar repository cannot be used: {reason}.", remedy=_USABLE) from error
+        raise _no_response(reason) from error
 
 
 def _no_response(reason: str) -> TransientError:
     return TransientError(
         f"The jar repository did not respond: {reason}.",
-        remedy="Check the network, its proxy and its certificates, then repeat the command.",
+        remedy=_USABLE,
     )

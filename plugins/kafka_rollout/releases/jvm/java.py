@@ -95,14 +95,14 @@ def refusal_of(stderr: str) -> str:
 
 
 def refused_options(binary: Path, arguments: Sequence[str]) -> str:
-    """Return why a Java refuses the options of a command line; empty if it accepts them. Raises TransientError if the
-    Java gives no answer."""
+    """Return why a Java refuses the options of a command line; empty if it accepts them. Raises FatalError if the
+    Java does not run, TransientError if it does not answer."""
     try:
         return _try_options(binary, tuple(harmless_options(arguments)), binary.stat().st_mtime_ns)
-    except (OSError, subprocess.SubprocessError) as error:
-        raise TransientError(
-            f"{binary} does not run: {error}.", remedy="Set JAVA_HOME to a Java installation."
-        ) from None
+    except OSError as error:
+        raise FatalError(f"{binary} does not run: {error}.", remedy="Set JAVA_HOME to a Java installation.") from None
+    except subprocess.TimeoutExpired as error:
+        raise TransientError(f"{binary} did not answer in {error.timeout:.0f} s.", remedy="Plan again.") from None
 
 
 @lru_cache(maxsize=256)

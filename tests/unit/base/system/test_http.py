@@ -14,7 +14,7 @@ from typing import Any
 import httpx
 import pytest
 
-from kafka_rollout.base.system.http import http_client, text_of
+from kafka_rollout.base.system.http import can_pass, http_client, text_of
 
 WITHIN_S = 0.4
 PARTS = 200  # each PAUSE_S after the other: 10 s, after which a test without a limit fails
@@ -58,6 +58,17 @@ def test_a_response_without_an_end_is_refused_after_its_time(first: bytes, part:
         with pytest.raises(ValueError, match=r"it did not send all of its response in 0\.4 s"):
             text_of(client, client.build_request("GET", url), most_mib=1, within_s=WITHIN_S)
         assert time.monotonic() - began < PARTS * PAUSE_S / 2
+
+
+def test_a_certificate_that_is_not_trusted_is_not_cured_by_a_repetition() -> None:
+    def failed(cause: Exception) -> httpx.ConnectError:
+        try:
+            raise httpx.ConnectError(str(cause)) from cause
+        except httpx.ConnectError as error:
+            return error
+
+    assert can_pass(failed(ConnectionRefusedError()))
+    assert not can_pass(failed(ssl.SSLCertVerificationError("self-signed certificate")))
 
 
 def test_no_url_of_a_request_is_logged(caplog: pytest.LogCaptureFixture) -> None:

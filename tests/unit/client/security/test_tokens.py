@@ -5,9 +5,11 @@ from __future__ import annotations
 import time
 from collections.abc import Iterator
 
+import httpx
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import CredentialsError, RefusedError, TransientError
+from kafka_rollout.base.system.http import SlowResponseError
 from kafka_rollout.client.security import tokens
 from kafka_rollout.client.security.tokens import TokenClient, TokenProvider, read_token
 from tests.integration.harness.security.token_server import TokenServer, token_server
@@ -83,6 +85,28 @@ def test_another_lifetime_is_refused_without_the_token(lifetime: str) -> None:
 def test_another_answer_is_refused(answer: str, why: str) -> None:
     with pytest.raises(ValueError, match=why):
         read_token(answer)
+
+
+@pytest.mark.parametrize(
+    ("error", "kind"),
+    [
+        (ValueError("the response is not JSON"), CredentialsError),
+        (httpx.UnsupportedProtocol("no scheme"), CredentialsError),
+        (FileNotFoundError("no file of the CA"), CredentialsError),
+        (httpx.ConnectError("refused"), TransientError),
+        (SlowResponseError("too slow"), TransientError),
+    ],
+)
+def test_only_a_server_without_an_answer_can_issue_a_token_later(
+    monkeypatch: pytest.MonkeyPatch, error: Exception, kind: type[Exception]
+) -> None:
+    def fail(provider: TokenProvider) -> str:
+        raise error
+
+    monkeypatch.setattr(TokenProvider, "_request", fail)
+    with pytest.raises(kind) as raised:
+        TokenProvider(TokenClient(url="http://127.0.0.1:1", client_id="rollout", client_secret="x")).token()
+    assert type(raised.value) is kind
 
 
 def test_a_token_server_that_does_not_answer_is_a_transient_error() -> None:

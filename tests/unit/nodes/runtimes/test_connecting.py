@@ -9,6 +9,7 @@ from pathlib import Path
 
 import paramiko
 import pytest
+from paramiko.ssh_exception import IncompatiblePeer
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.nodes.runtimes.hosts.shells import (
@@ -245,3 +246,20 @@ def test_a_host_that_refuses_a_connection_at_once_is_asked_each_time() -> None:
         with pytest.raises(TransientError):
             shell.run("kafka-1", ["true"])
     assert asked == ["kafka-1"] * 2
+
+
+@pytest.mark.parametrize(
+    ("error", "kind", "says"),
+    [
+        (FileNotFoundError(2, "No such file or directory", "nc"), UserError, "needs nc: No such file or directory"),
+        (PermissionError(13, "Permission denied", "/etc/key"), UserError, "needs /etc/key: Permission denied"),
+        (IncompatiblePeer("no acceptable host key"), RefusedError, "no algorithm of SSH in common"),
+        (ConnectionResetError(104, "Connection reset by peer"), TransientError, "Connection reset by peer"),
+    ],
+)
+def test_only_the_network_of_a_connection_can_recover(error: Exception, kind: type[Exception], says: str) -> None:
+    def connect(host: str) -> paramiko.SSHClient:
+        raise error
+
+    with pytest.raises(kind, match=says):
+        SshShell(connect).run("kafka-1", ["true"])

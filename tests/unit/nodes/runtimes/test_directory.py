@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostDirectory
@@ -58,8 +58,9 @@ def test_a_vanished_file_does_not_hide_a_missing_permission(
     assert [entry.name for entry in directory.entries()] == [SEGMENT]
     for both in ([VANISHED, DENIED], [DENIED, VANISHED], [DENIED]):
         errors[:] = both
-        with pytest.raises(TransientError, match=r"cannot list its metadata log: .* Permission denied"):
+        with pytest.raises(RefusedError, match=r"cannot list its metadata log: .* Permission denied") as refused:
             directory.entries()
+        assert refused.value.remedy == "Give user kafka the right that the host names, then repeat the step."
     errors[:] = ["sudo: a password is required"]
     with pytest.raises(RefusedError, match="sudo on host"):
         directory.entries()

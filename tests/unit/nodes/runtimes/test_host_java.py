@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.releases.facts import Release
@@ -28,7 +28,7 @@ def test_the_program_of_a_process_is_not_executed_by_the_ssh_user(tmp_path: Path
     (host.folder / "unit").write_text(UNIT)
     host.write_program("sudo", f"echo {java}")
     node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="kafka-1"))
-    with ssh_shell(host) as shell, pytest.raises((UserError, TransientError), match="The Java version of node kafka-1"):
+    with ssh_shell(host) as shell, pytest.raises((UserError, RefusedError), match="The Java version of node kafka-1"):
         SshServiceRuntime(
             ClusterSpec(name="far", runtime="ssh_service", nodes=(node,)), shell, Release.parse
         ).java_version(node)

@@ -11,7 +11,7 @@ from zipfile import ZipFile
 
 import pytest
 
-from kafka_rollout.base.errors import UserError
+from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.model.starts import PluginClass
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
@@ -20,7 +20,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import UnitState, parse_unit
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of
+from kafka_rollout.releases.jvm.java import harmless_options, java_binary, refusal_of, refused_options
 from tests.unit.nodes.runtimes.test_local_process import NoJars
 
 NEW = Release(4, 3, 1)
@@ -205,3 +205,8 @@ def test_a_plugin_of_a_local_node_with_its_own_class_path(runtime: LocalProcessR
         archive.writestr("com/example/Tiered.class", b"class")
     classes = [PluginClass(setting="rsm", name=f"com.example.{name}", class_path="rsm/*") for name in ("Tiered", "Not")]
     assert runtime.find_classes(node, NEW, classes).jars == {"com.example.Tiered": (str(tmp_path / "rsm/tiered.jar"),)}
+
+
+def test_a_java_that_is_not_there_is_not_asked_again(tmp_path: Path) -> None:
+    with pytest.raises(FatalError, match="does not run"):
+        refused_options(tmp_path / "java", ["-Xmx1g"])

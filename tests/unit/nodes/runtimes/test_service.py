@@ -11,7 +11,14 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    FatalError,
+    NotObservableError,
+    RefusedError,
+    RolloutError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, StartFileKind
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
@@ -373,7 +380,7 @@ def test_a_java_that_the_user_of_the_node_can_change_is_unknown(path: str, mode:
 
 def test_a_java_without_a_release_file_is_unknown() -> None:
     host = FakeHost(java="/opt/java/bin/java")
-    with pytest.raises(TransientError, match="there is no /opt/java/release"):
+    with pytest.raises(NotObservableError, match="there is no /opt/java/release"):
         runtime_on(host).java_version(NODE)
 
 
@@ -479,19 +486,25 @@ def test_the_formats_of_directories_are_read_as_the_user_of_the_node() -> None:
 
 @pytest.mark.parametrize("answers", ["", "rbash: restricted", "Welcome!\nasked 20", "0\n1"])
 def test_rights_that_were_not_asked_for_are_not_there(answers: str) -> None:
-    with pytest.raises(TransientError, match="does not report which commands sudo permits"):
+    with pytest.raises(RefusedError, match="does not report which commands sudo permits"):
         runtime_on(FakeHost(sudo_answers=answers)).host(NODE, [R431])
 
 
 @pytest.mark.parametrize(
-    "journal",
+    ("journal", "kind"),
     [
-        (1, "", "Failed to open files: Bad message"),
-        (0, "-- No entries --\n", "Hint: You are currently not seeing messages from other users and the system."),
+        ((1, "", "Failed to open files: Bad message"), TransientError),
+        ((1, "", "sh: 1: journalctl: not found"), RefusedError),
+        (
+            (0, "-- No entries --\n", "Hint: You are currently not seeing messages from other users and the system."),
+            RefusedError,
+        ),
     ],
 )
-def test_a_journal_that_cannot_be_read_is_not_an_empty_log(journal: tuple[int, str, str]) -> None:
-    with pytest.raises(TransientError, match=r"The journal of unit kafka\.service on host kafka-1 cannot be read"):
+def test_a_journal_that_cannot_be_read_is_not_an_empty_log(
+    journal: tuple[int, str, str], kind: type[RolloutError]
+) -> None:
+    with pytest.raises(kind, match=r"The journal of unit kafka\.service on host kafka-1 cannot be read"):
         runtime_on(FakeHost(journal=journal)).log_tail(NODE)
 
 

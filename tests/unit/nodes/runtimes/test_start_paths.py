@@ -13,7 +13,7 @@ from typing import cast
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostFacts, HostPath, HostState, PlaceState, StartFileKind
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
@@ -443,9 +443,9 @@ def test_links_in_a_circle_end_and_a_package_has_no_link(host: Host) -> None:
 def test_a_host_without_a_posix_shell_is_unknown(host: Host) -> None:
     class Other(ShellOfThisMachine):
         def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
-            return Done(127, b"", "fish: Unknown command")
+            return Done(0, b"", "fish: Unknown command")
 
-    with pytest.raises(TransientError, match="does not report where the paths of node kafka-1 lead"):
+    with pytest.raises(RefusedError, match="does not report where the paths of node kafka-1 lead"):
         read_start_paths(
             cast(HostCommands, Other(host.home)), host.node(), (NEW,), config={}, environment=(), facts=HostFacts()
         )

@@ -6,7 +6,8 @@ import math
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.nodes.runtimes.hosts.commands import read_number
 from kafka_rollout.nodes.runtimes.hosts.unit_state import parse_paths, parse_unit
 
 RUNNING = """\
@@ -75,8 +76,13 @@ def test_a_missing_unit_does_not_exist() -> None:
 
 @pytest.mark.parametrize("name", ["MainPID", "ExecMainPID", "NRestarts"])
 def test_a_number_that_systemd_does_not_show_is_unknown_and_not_zero(name: str) -> None:
-    with pytest.raises(TransientError, match=f"does not report {name} as a number: many"):
+    with pytest.raises(RefusedError, match=f"does not report {name} as a number: many"):
         parse_unit(f"{RUNNING}{name}=many\n")
+
+
+def test_a_host_that_prints_nothing_is_asked_again() -> None:
+    with pytest.raises(TransientError, match="does not report its free space as a number: no output"):
+        read_number("\n", "its free space")
 
 
 def test_a_line_that_stat_does_not_print_is_no_path() -> None:

@@ -10,7 +10,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
-from kafka_rollout.base.errors import FatalError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.lease import Fence
 from kafka_rollout.base.outside_text import parse_number
 from kafka_rollout.base.time_limits import CHANGE_WITHIN_S
@@ -31,6 +31,21 @@ _RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a dr
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
 _NAME = re.compile(r"meta\.properties|bootstrap\.checkpoint|__cluster_metadata-0(/[a-z0-9][A-Za-z0-9_.-]*){0,2}")
 MISSING = "No such file"
+_NO_RIGHT = re.compile(r"Permission denied|(?:Operation|Access) (?:is )?not permitted|Access denied")
+_NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
+
+
+def unusable(done: Done, sentence: str, *, remedy: str, user: str = "the SSH user") -> RolloutError:
+    """Return the error of a command that a host has run, and whose result cannot be used.
+
+    Only this function decides whether a repetition can help: not without a right or a program, and not if the command
+    succeeded and prints something else. `user`: who needs the right. `remedy`: of other causes.
+    """
+    if _NO_RIGHT.search(done.err):
+        return RefusedError(sentence, remedy=f"Give {user} the right that the host names, then repeat the step.")
+    if missing := _NO_PROGRAM.search(done.err):
+        return RefusedError(sentence, remedy=f"Install {missing[1]} on the host, then repeat the step.")
+    return (RefusedError if done.code == 0 else TransientError)(sentence, remedy=remedy)
 
 
 class HostCommands:
@@ -94,7 +109,8 @@ class HostCommands:
         if now - read_at > _UPTIME_FRESH_S:
             done = self.shell.run(host, _UPTIME)
             if not done.out.strip().isdigit():
-                raise TransientError(
+                raise unusable(
+                    done,
                     f"Host {host} does not report its uptime: {done.problem}.",
                     remedy="Make /proc/uptime readable for the SSH user, then repeat the step.",
                 )
@@ -119,9 +135,11 @@ class HostCommands:
     def expect(self, node: NodeSpec, right: HostRight, done: Done) -> Done:
         self.refuse_missing_right(node, right, done)
         if done.code != 0:
-            raise TransientError(
+            raise unusable(
+                done,
                 f"The tool cannot {right.purpose}: node {node.name}, host {service_of(node).host}: {done.problem}.",
                 remedy="Check the host and the paths of the inventory, then repeat the step.",
+                user=f"user {right.as_user}",
             )
         return done
 
@@ -145,10 +163,10 @@ def _in_time(until: int) -> str:
 
 
 def read_number(text: str, what: str) -> int:
-    """Return a number that a host prints. Raises TransientError for another text: it is unknown, and not 0."""
+    """Return a number that a host prints. Raises RefusedError for another text, TransientError for none: not 0."""
     number = parse_number(text.strip())
     if number is None:
-        raise TransientError(
+        raise (RefusedError if text.strip() else TransientError)(
             f"The host does not report {what} as a number: {text.strip()[:60] or 'no output'}.",
             remedy="Run the command there as the SSH user: a wrapper of it can print other text.",
         )

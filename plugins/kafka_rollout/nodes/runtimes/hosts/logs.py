@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.topology import NodeSpec
@@ -23,6 +23,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     rights_of,
     service_of,
     transfer_s,
+    unusable,
 )
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
@@ -42,7 +43,7 @@ _SUPPRESSED = "lacks lines: journald has suppressed messages of the unit (RateLi
 
 
 def read_journal(commands: HostCommands, node: NodeSpec, lines: int) -> tuple[str, ...]:
-    """Return the last lines of the unit. Raises TransientError if the journal cannot be read."""
+    """Return the last lines of the unit. Raises RefusedError or TransientError if the journal cannot be read."""
     return tuple(_journal(commands, node, "--lines", str(lines)).out.splitlines()[-lines:])
 
 
@@ -84,7 +85,7 @@ def read_own_lines(
             return tuple(found)
     if unit.last_pid is None or not _since(unit):
         return ()
-    with suppress(TransientError):
+    with suppress(TransientError, RefusedError):
         done = _journal(commands, node, *_since(unit), "--lines", str(lines), f"_PID={unit.last_pid}")
         return tuple(line for line in done.out.splitlines() if line != _NO_ENTRIES)
     return ()
@@ -148,7 +149,8 @@ def _journal(commands: HostCommands, node: NodeSpec, *words: str, size: int = 0)
     line = ["journalctl", "--unit", service.unit, "--output=cat", "--no-pager", *words]
     done = commands.run(node, line, within_s=transfer_s(size))
     if done.code != 0 or any(text in done.err for text in _NO_JOURNAL):
-        raise TransientError(
+        raise unusable(
+            done,
             f"The journal of unit {service.unit} on host {service.host} cannot be read: {done.problem}.",
             remedy="Add the SSH user to the group systemd-journal, or set log_file in the inventory.",
         )

@@ -36,7 +36,14 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, HostDirectory, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    MISSING,
+    HostCommands,
+    HostDirectory,
+    rights_of,
+    service_of,
+    unusable,
+)
 from kafka_rollout.nodes.runtimes.hosts.files_at_start import find_jvm_problems, find_node_classes, read_named_files
 from kafka_rollout.nodes.runtimes.hosts.installing import (
     JAR,
@@ -534,7 +541,8 @@ class SshServiceRuntime(HostCommands):
         """Return a record in the home folder of the SSH user; empty without one."""
         done = self.run(node, f"if test -e {path}; then cat {path}; fi")
         if done.code != 0:
-            raise TransientError(
+            raise unusable(
+                done,
                 f"{path} in the home folder of the SSH user on host {service_of(node).host} cannot be read: "
                 f"{done.problem}.",
                 remedy="Check the owner and the rights of the file, then repeat the step.",

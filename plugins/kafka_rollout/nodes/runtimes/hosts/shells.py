@@ -271,8 +271,18 @@ def _connected(connect: Connect, host: str) -> paramiko.SSHClient:
                 f"The host key of {host} is not in known_hosts.",
                 remedy="Compare its fingerprint with the one on the host, then add it to known_hosts.",
             ) from error
+        if isinstance(error, paramiko.ssh_exception.IncompatiblePeer):
+            raise RefusedError(
+                f"Host {host} and this tool have no algorithm of SSH in common: {error}.",
+                remedy="Upgrade the SSH server of the host, or permit a current algorithm in its configuration.",
+            ) from error
         raise _unreachable(host, error) from error
     except (OSError, EOFError) as error:
+        if isinstance(error, OSError) and error.filename is not None:  # of this machine, and not of the connection
+            raise UserError(
+                f"The connection to host {host} needs {error.filename}: {error.strerror}.",
+                remedy="Correct the path in the SSH configuration, or the rights of the file.",
+            ) from error
         raise _unreachable(host, error) from error
 
 

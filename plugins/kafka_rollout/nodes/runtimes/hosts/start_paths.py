@@ -15,11 +15,10 @@ from dataclasses import replace
 from itertools import takewhile
 from typing import NamedTuple
 
-from kafka_rollout.base.errors import TransientError
 from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
@@ -88,7 +87,7 @@ def read_start_paths(
     `environment`: options in the unit's environment. A path that the process has open shows that no link is in a hidden
     folder above. Without a link (a package), there are no paths.
 
-    Raises TransientError if the host reports none.
+    Raises RefusedError or TransientError if the host reports none.
     """
     service = service_of(node)
     if service.package is not None:
@@ -119,7 +118,8 @@ def read_start_paths(
     done = commands.shell.run(service.host, line, text="".join(f"{one}\n" for one in lines))
     read = {key: (place, way) for key, place, way in _parse(done.out)}
     if len(read) != len(lines) * (len(keys) + 1):
-        raise TransientError(
+        raise unusable(
+            done,
             f"Host {service.host} does not report where the paths of node {node.name} lead: {done.problem}.",
             remedy="Log in to the host as the SSH user, and check that its shell is a POSIX shell.",
         )

@@ -15,7 +15,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
-from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     SUDO_RS,
@@ -32,7 +32,14 @@ from kafka_rollout.model.log_directories import log_directories, metadata_direct
 from kafka_rollout.model.node_log import READ_LINES, can_be_read
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, read_number, rights_of, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import (
+    MISSING,
+    HostCommands,
+    read_number,
+    rights_of,
+    service_of,
+    unusable,
+)
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
@@ -270,7 +277,7 @@ def _start_paths(
         link, paths, other = read_start_paths(
             commands, node, releases, config=config, environment=options.environment, facts=facts
         )
-    except TransientError as error:
+    except (TransientError, RefusedError) as error:
         return None, (), error.sentence
     return link, paths, problem or other
 
@@ -390,7 +397,7 @@ def _journal_problem(commands: HostCommands, node: NodeSpec) -> str:
         return ""
     try:
         read_journal(commands, node, 1)
-    except TransientError as error:
+    except (TransientError, RefusedError) as error:
         return error.sentence
     return ""
 
@@ -403,7 +410,7 @@ def _count_unread(commands: HostCommands, node: NodeSpec) -> int:
     if right is not None:
         lines = tuple(commands.sudo(node, right, lines=READ_LINES).out.splitlines())
     else:
-        with suppress(TransientError):
+        with suppress(TransientError, RefusedError):
             lines = read_journal(commands, node, READ_LINES)
     return 0 if can_be_read(lines) else len(lines)
 
@@ -432,11 +439,13 @@ def _denied(
         f"{shlex.join(right.allowed_command(**values))} >/dev/null 2>&1 || echo {number}"
         for number, right in enumerate(wanted)
     )
-    answers = commands.run(node, f"{line}; echo {_ASKED} {len(wanted)}").out.splitlines()
+    done = commands.run(node, f"{line}; echo {_ASKED} {len(wanted)}")
+    answers = done.out.splitlines()
     if answers[-1:] != [f"{_ASKED} {len(wanted)}"] or not all(number.isdigit() for number in answers[:-1]):
-        raise TransientError(
+        raise unusable(
+            done,
             f"Host {host} does not report which commands sudo permits: {(answers or ['no output'])[-1]}.",
-            remedy="Run `sudo -n -l` there as the SSH user.",
+            remedy="Run `sudo -n -l` there as the SSH user. Remove what the login prints beside it.",
         )
     refused = [wanted[int(number)] for number in answers[:-1]]
     return tuple(f"({right.as_user}) NOPASSWD: {right.sudoers()}" for right in refused)
@@ -451,12 +460,14 @@ def read_facts(
 ) -> HostFacts:
     """Read them with commands that change nothing. `libs`: folders of releases. `now`: clock of this machine."""
     before = now()
-    text = commands.run(node, "date +%s.%N").out.strip()
+    done = commands.run(node, "date +%s.%N")
+    text = done.out.strip()
     after = now()
     if not re.fullmatch(r"\d+\.\d+", text):
-        raise TransientError(
+        raise unusable(
+            done,
             f"Host {service_of(node).host} does not report its time: {text or 'no output'}.",
-            remedy="Check `date` there.",
+            remedy="Let `date +%s.%N` print the seconds there, as that of GNU coreutils does.",
         )
     clock = float(text)
     opened = commands.sudo(node, rights_of(node).list_open_files, pid=pid).out if pid is not None else ""
@@ -645,7 +656,7 @@ def find_java(commands: HostCommands, node: NodeSpec, pid: int | None) -> str:
 def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -> int:
     """Return the feature version: of the running process, or of `java` in PATH if there is none.
 
-    Raises UserError if the user of the node can change the file.
+    Raises UserError if the user of the node can change the file, and NotObservableError without a file.
     """
     service = service_of(node)
     java = find_java(commands, node, pid)
@@ -666,7 +677,7 @@ def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -
         match = _VERSION.search(commands.run(node, ["cat", paths[0].path]).out)
         if match is not None:
             return int(match[2] or 0) if match[1] == "1" else int(match[1])
-    raise TransientError(
+    raise NotObservableError(
         f"The Java version of node {node.name} on host {service.host} is unknown: there is no {places[0]} that has it."
         if home
         else f"Host {service.host} has no Java for node {node.name}.",
