@@ -11,13 +11,15 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
 from kafka_rollout.metadata_log.start_order import LoggedPartition, find_partitions_at_risk, find_waiting
-from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
 from kafka_rollout.observation.cluster_ports import until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.node_checks import controller_configs
+from kafka_rollout.releases.facts import METADATA_VERSION
 
 _CHECK_S = 2.0
 
@@ -29,6 +31,8 @@ class _Seen:
     serving: frozenset[int]
     waiting: Mapping[int, Sequence[LoggedPartition]]
     """Broker → the partitions for which it must not start yet."""
+    level: int = 0
+    """The finalized metadata.version; 0 if it is unknown."""
     unknown: str = ""
     """Why this is not known."""
 
@@ -47,7 +51,7 @@ def start_in_order(
         seen = _watch(run, left, within_s)
         ready = [node for node_id, node in left.items() if not seen.unknown and node_id not in seen.waiting]
         if not ready:
-            return {node_id: _error(seen, node_id) for node_id in left}
+            return {node_id: _error(run.cluster, seen, node_id) for node_id in left}
         start(ready)
         for node in ready:
             del left[node.node_id]
@@ -81,16 +85,18 @@ def _observe(run: ReadRun, left: Mapping[int, NodeSpec], answering: frozenset[in
         leader_id = run.ports.admin.quorum(through_brokers=False).leader_id
         if leader_id < 0:
             raise TransientError("The quorum has no leader.")
-        logged = run.ports.metadata_logs.partitions(run.cluster.node(leader_id), cluster_id=run.plan.cluster_id)
+        leader = run.cluster.node(leader_id)
+        logged = run.ports.metadata_logs.partitions(leader, cluster_id=run.plan.cluster_id)
+        level = run.ports.admin.features(leader).finalized.get(METADATA_VERSION, 0)
     except TransientError as error:
         return _Seen(serving=frozenset(), waiting={}, unknown=error.sentence)
     elections = unclean_elections(run.cluster, logged.dynamic, controller_configs(run.ports))
     serving = answering & logged.unfenced
     at_risk = find_partitions_at_risk(logged.partitions, elections)
-    return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving))
+    return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving), level=level)
 
 
-def _error(seen: _Seen, node_id: int) -> TransientError:
+def _error(cluster: ClusterSpec, seen: _Seen, node_id: int) -> TransientError:
     if seen.unknown:
         return TransientError(
             f"Broker {node_id} is not started, because the in-sync replicas are unknown: {seen.unknown}",
@@ -103,6 +109,33 @@ def _error(seen: _Seen, node_id: int) -> TransientError:
         f"{nodes(members)}, where no broker serves, and {ENABLE} is not false. The controller would elect broker "
         f"{node_id} and lose acknowledged records.",
         remedy=f"Read the logs of {nodes(members)} and fix what keeps them fenced, then repeat the step. To start the "
-        f"other brokers without them, an approver must accept that these partitions have no leader: set {ENABLE}=false "
-        "for their topics (kafka-configs.sh --bootstrap-controller), then repeat the step.",
+        "other brokers without them, an approver must accept that these partitions have no leader. "
+        f"{_way_out(cluster, seen)}",
+    )
+
+
+def _way_out(cluster: ClusterSpec, seen: _Seen) -> str:
+    """Return how Kafka's tools set the value of a topic now.
+
+    They reach controllers from the level on at which these register (DescribeCluster, KIP-919). A new broker has no
+    replica that a controller could elect.
+    """
+    before = ""
+    if serving := [node for node in cluster.brokers if node.node_id in seen.serving]:
+        through = f"--bootstrap-server {','.join(str(node.broker_address) for node in serving)}"
+    elif seen.level >= METADATA_VERSION_FLOOR:
+        addresses = ",".join(str(node.controller_address) for node in cluster.controllers)
+        through = f"--bootstrap-controller {addresses}"
+    else:
+        through = "--bootstrap-server NEW-BROKER"
+        before = (
+            "Start a broker with an unused node.id and an empty, formatted directory, on the release of the "
+            f"controllers: below metadata.version {METADATA_VERSION_FLOOR}, Kafka's tools reach no controller. "
+        )
+    after = (
+        " Stop the new broker, and unregister it when the others serve (kafka-cluster.sh unregister)." if before else ""
+    )
+    return (
+        f"{before}For each of their topics: kafka-configs.sh {through} --alter --entity-type topics "
+        f"--entity-name TOPIC --add-config {ENABLE}=false.{after} Then repeat the step."
     )

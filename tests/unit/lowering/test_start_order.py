@@ -10,6 +10,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.lowering import ordered_start
 from kafka_rollout.model.plan import Lowering
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE
@@ -227,3 +228,30 @@ def test_an_undo_names_the_way_out_for_brokers_that_wait_for_a_lost_one(
         take_back(ports, plan)
     assert world.runs(11)
     assert world.runs(12)
+
+
+@pytest.mark.parametrize(
+    ("floor", "serves", "way"),
+    [
+        (15, False, "--bootstrap-controller 127.0.0.1:9001,127.0.0.1:9002,127.0.0.1:9003"),
+        (30, False, "Start a broker with an unused node.id"),
+        (30, True, "--bootstrap-server 127.0.0.1:9013"),
+    ],
+    ids=["controllers register", "below 3.7-IV0", "a broker serves"],
+)
+def test_the_way_out_of_brokers_that_wait_is_one_that_kafka_offers_now(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, *, floor: int, serves: bool, way: str
+) -> None:
+    """Kafka's tools reach controllers from metadata.version 15 on (KIP-919). It is 29 here."""
+    monkeypatch.setattr(ordered_start, "METADATA_VERSION_FLOOR", floor)
+    world.topics.clear()
+    world.add_partition("orders", 0, [11, 12] if serves else [11, 12, 13])
+    world.set_topic("orders", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 13, 12)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:-1])
+    world.unreachable = {12}
+    with pytest.raises(TransientError, match="Broker 11 is not started yet") as raised:
+        go(ports, plan, FORWARD[-1:])
+    assert way in raised.value.remedy
+    assert f"--entity-type topics --entity-name TOPIC --add-config {ENABLE}=false" in raised.value.remedy
