@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from contextvars import ContextVar
+from functools import cache
 from pathlib import Path
 from threading import Lock as ThreadLock
 from threading import Timer
@@ -30,6 +31,8 @@ from sqlalchemy import (
     Row,
     Select,
     Table,
+    Update,
+    bindparam,
     create_engine,
     event,
     insert,
@@ -106,7 +109,9 @@ class Database:
         self._password_file = password_file
         self._clock = clock
         self._guard = ThreadLock()
+        self._file = Path(str(self._url.database)) if self.is_sqlite else None
         self._engine: Engine | None = None
+        self._reader: Engine | None = None  # the same, for transactions that only read
         self._pid = 0
         self._checked = False
         self._used_at = 0.0
@@ -120,7 +125,7 @@ class Database:
     @property
     def file(self) -> Path | None:
         """Return the file of SQLite; None for PostgreSQL."""
-        return Path(str(self._url.database)) if self.is_sqlite else None
+        return self._file
 
     @property
     def name(self) -> str:
@@ -147,14 +152,14 @@ class Database:
         with (
             self.convert_errors(),
             self._used(),
-            self._engine_of_process().execution_options(**{_READS: True}).begin() as connection,
+            self._engine_of_process(reads=True).begin() as connection,
         ):
             yield connection
 
-    def read(self, query: Select[Any]) -> Sequence[Row[Any]]:
-        """Return all rows of a query, as `reading`."""
+    def read(self, query: Select[Any], values: Mapping[str, Any] | None = None) -> Sequence[Row[Any]]:
+        """Return all rows of a query, as `reading`. `values`: of its parameters, by their names."""
         with self.reading() as connection:
-            return connection.execute(query).all()
+            return connection.execute(query, values).all()
 
     @contextmanager
     def read_together(self) -> Iterator[None]:
@@ -258,14 +263,15 @@ class Database:
                 remedy="Install the version of kafka-rollout that upgraded the database, on every machine.",
             )
 
-    def _engine_of_process(self) -> Engine:
+    def _engine_of_process(self, *, reads: bool = False) -> Engine:
         """Return the engine of this process. After a fork, connections of the parent process must not be used."""
         with self._guard:
-            if self._engine is None or self._pid != os.getpid():
+            if self._engine is None or self._reader is None or self._pid != os.getpid():
                 if self._engine is not None:
                     self._engine.dispose(close=False)
                 self._engine, self._pid = self._create(), os.getpid()
-            return self._engine
+                self._reader = self._engine.execution_options(**{_READS: True})
+            return self._reader if reads else self._engine
 
     def _create(self) -> Engine:
         if self.file is not None:
@@ -398,9 +404,15 @@ _POSTGRES_NOW = "SELECT extract(epoch FROM clock_timestamp())"
 
 def put(connection: Connection, table: Table, key: Mapping[str, Any], values: Mapping[str, Any]) -> None:
     """Update the row with this key, or insert it."""
-    which = [table.c[name] == value for name, value in key.items()]
-    if not connection.execute(update(table).where(*which).values(**values)).rowcount:
-        connection.execute(insert(table).values(**{**key, **values}))
+    found = {f"found_{name}": value for name, value in key.items()}
+    if not connection.execute(_update_by(table, tuple(key)), {**found, **values}).rowcount:
+        connection.execute(insert(table), {**key, **values})
+
+
+@cache
+def _update_by(table: Table, key: tuple[str, ...]) -> Update:
+    """Return the statement that updates the row whose columns `key` have the values of the parameters `found_…`."""
+    return update(table).where(*(table.c[name] == bindparam(f"found_{name}") for name in key))
 
 
 def _parse_url(url: str) -> URL:

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from sqlalchemy import Connection, Row, and_, delete, exists, func, insert, or_, select, update
+from sqlalchemy import Connection, Row, and_, bindparam, delete, exists, func, insert, or_, select, update
 
 from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.json_forms import from_json, to_json
@@ -34,6 +34,20 @@ _REPORT, _REPORT_PAGE = "report.json", "report.html"
 _NEWEST = 8  # events of a run that has asked: the request, and events of other tasks after it
 _LATE_S = 60.0  # a transaction can commit after one with a later time
 _ASKING: dict[tuple[str, str], tuple[float, tuple[int, ...]]] = {}  # database, cluster → newest time, rows that ask
+# Built once: each step reads and records several times, and building a statement takes longer than executing it.
+_THIS = (runs.c.cluster == bindparam("cluster"), runs.c.run_id == bindparam("run_id"))
+_RUN_FOR_UPDATE = select(runs).where(*_THIS).with_for_update()
+_NEXT_VERSION = update(runs).where(runs.c.id == bindparam("run"))
+_NEW_EVENT = insert(events)
+_NEW_EVENTS = (
+    select(events, runs.c.version)
+    .join(runs)
+    .where(*_THIS, events.c.number >= bindparam("first"))
+    .order_by(events.c.number)
+)
+_DIGESTS = (
+    select(artifacts.c.sha256, artifacts.c.next_sha256).join(runs).where(*_THIS, artifacts.c.name == bindparam("name"))
+)
 _READS = 5  # of a document that another process replaces at the same time
 
 
@@ -73,6 +87,7 @@ class SqlRunStore:
         self._private = private
         self._clock = clock
         self._read: ReadHistory | None = None
+        self._this = {"cluster": cluster, "run_id": run_id}
 
     def save_plan(self, plan: Plan) -> None:
         body = json.dumps(to_json(plan), ensure_ascii=False)
@@ -82,7 +97,7 @@ class SqlRunStore:
 
     def load_plan(self) -> Plan:
         """Return the plan. Raises UserError if the run has none, FatalError if it is damaged or was changed."""
-        rows = self._database.read(select(plans).join(runs).where(*self._this()))
+        rows = self._database.read(select(plans).join(runs).where(*_THIS), self._this)
         if not rows:
             raise UserError(
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.",
@@ -108,7 +123,7 @@ class SqlRunStore:
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
         query = select(before_stops.c.body).join(runs)
         which = (before_stops.c.release_step == release_step, before_stops.c.node_id == node_id)
-        rows = self._database.read(query.where(*self._this(), *which))
+        rows = self._database.read(query.where(*_THIS, *which), self._this)
         try:
             return from_json(BeforeStop, json.loads(rows[0].body)) if rows else None
         except ValueError:
@@ -124,15 +139,15 @@ class SqlRunStore:
                 connection.execute(insert(fingerprints).values(run=run.id, node_id=node_id, hash=value))
 
     def load_fingerprints(self) -> dict[int, str]:
-        query = select(fingerprints.c.node_id, fingerprints.c.hash).join(runs).where(*self._this())
-        return {row.node_id: row.hash for row in self._database.read(query)}
+        query = select(fingerprints.c.node_id, fingerprints.c.hash).join(runs).where(*_THIS)
+        return {row.node_id: row.hash for row in self._database.read(query, self._this)}
 
     def record(self, event: Event) -> None:
         kind, data = encode(event)
         body = canonical_json({"at": event.at or self._clock(), "kind": kind, "data": data})
         with self._writing() as (connection, run):
             number = run.event_count + 1
-            connection.execute(insert(events).values(run=run.id, number=number, body=body))
+            connection.execute(_NEW_EVENT, {"run": run.id, "number": number, "body": body})
             self._count(connection, run, event_count=number, updated_at=self._database.now(connection))
 
     def events(self) -> tuple[Event, ...]:
@@ -149,9 +164,8 @@ class SqlRunStore:
 
         Raises FatalError for a damaged row.
         """
-        query = select(events, runs.c.version).join(runs).where(*self._this()).order_by(events.c.number)
         known = known or ReadHistory()
-        rows = self._database.read(query.where(events.c.number >= len(known.events)))
+        rows = self._database.read(_NEW_EVENTS, {**self._this, "first": len(known.events)})
         if not rows:
             return ReadHistory()
         if known.events and (rows[0].run, rows[0].number, rows[0].body) != (known.run, len(known.events), known.newest):
@@ -167,16 +181,17 @@ class SqlRunStore:
 
     def find_damage(self) -> str:
         """Return a sentence about the first event, plan or document that is missing or damaged; empty if none is."""
-        counts = self._database.read(select(runs.c.event_count).where(*self._this()))
-        numbers = {row.number for row in self._database.read(select(events.c.number).join(runs).where(*self._this()))}
+        counts = self._database.read(select(runs.c.event_count).where(*_THIS), self._this)
+        stored = select(events.c.number).join(runs).where(*_THIS)
+        numbers = {row.number for row in self._database.read(stored, self._this)}
         if missing := sorted({number + 1 for row in counts for number in range(row.event_count)} - numbers):
             return f"Of {counts[0].event_count} events, these are missing: {few(missing)}."
-        names = select(artifacts.c.name).join(runs).where(*self._this()).order_by(artifacts.c.name)
+        names = select(artifacts.c.name).join(runs).where(*_THIS).order_by(artifacts.c.name)
         try:
             self.read_history()
             with suppress(UserError):  # it has no plan
                 self.load_plan()
-            for row in self._database.read(names):
+            for row in self._database.read(names, self._this):
                 self.page(row.name)
         except FatalError as error:
             return error.sentence
@@ -277,28 +292,23 @@ class SqlRunStore:
 
     def _row(self, connection: Connection, name: str) -> Any | None:
         """Return the SHA-256 of a document, and that of a content whose write began; None if there is no document."""
-        query = select(artifacts.c.sha256, artifacts.c.next_sha256).join(runs)
-        return connection.execute(query.where(*self._this(), artifacts.c.name == name)).one_or_none()
+        return connection.execute(_DIGESTS, {**self._this, "name": name}).one_or_none()
 
     def _count(self, connection: Connection, run: Row[Any], **values: Any) -> None:
         """Write the next version into the locked row of the run."""
-        connection.execute(update(runs).where(runs.c.id == run.id).values(version=run.version + 1, **values))
+        connection.execute(_NEXT_VERSION, {"run": run.id, "version": run.version + 1, **values})
 
     def _key(self, name: str) -> str:
         return artifact_key("runs", self.cluster, self.run_id, name)
-
-    def _this(self) -> tuple[Any, ...]:
-        return runs.c.cluster == self.cluster, runs.c.run_id == self.run_id
 
     @contextmanager
     def _writing(self) -> Iterator[tuple[Connection, Row[Any]]]:
         """Open a transaction and lock the row of the run, so that only one process writes to a run at a time."""
         with self._database.begin() as connection:
-            query = select(runs).where(*self._this()).with_for_update()
-            row = connection.execute(query).one_or_none()
+            row = connection.execute(_RUN_FOR_UPDATE, self._this).one_or_none()
             if row is None:
                 self._create(connection)
-                row = connection.execute(query).one()
+                row = connection.execute(_RUN_FOR_UPDATE, self._this).one()
             yield connection, row
 
     def _create(self, connection: Connection) -> None:

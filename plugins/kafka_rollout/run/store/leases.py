@@ -20,7 +20,7 @@ from dataclasses import asdict, dataclass, fields
 from threading import Event, RLock, Thread
 from typing import Any
 
-from sqlalchemy import Connection, Row, insert, select, text, update
+from sqlalchemy import Connection, Row, bindparam, insert, select, text, update
 from sqlalchemy.exc import SQLAlchemyError
 
 from kafka_rollout.base.errors import (
@@ -41,6 +41,18 @@ log = logging.getLogger(__name__)
 
 ANSWER_S = 10.0  # a database that does not answer a check in this time has lost its connection
 _JOIN_S = ANSWER_S
+# Built once: building a statement takes longer than executing it.
+_LEASE = select(leases).where(leases.c.cluster == bindparam("cluster"))
+_TWINS = (
+    select(leases)
+    .where(
+        leases.c.cluster != bindparam("cluster"),
+        leases.c.cluster_id == bindparam("cluster_id"),
+        leases.c.holder != "",
+        leases.c.expires_at > bindparam("now"),
+    )
+    .order_by(leases.c.cluster)
+)
 
 
 @dataclass(slots=True, kw_only=True)
@@ -281,7 +293,7 @@ class _ActsNowError(TransientError):
 
 def _row(connection: Connection, cluster: str) -> Row[Any] | None:
     """Return the row of the cluster. Raises FatalError if it is damaged, because SQLite does not check types."""
-    row = connection.execute(select(leases).where(leases.c.cluster == cluster)).one_or_none()
+    row = connection.execute(_LEASE, {"cluster": cluster}).one_or_none()
     if row is not None and not _is_whole(row):
         raise FatalError(
             f"The lock of cluster {cluster} is damaged in the database, so its holder is unknown.",
@@ -304,13 +316,8 @@ def _twin(connection: Connection, cluster: str, cluster_id: str, now: float) -> 
     """Return a valid lease of the same cluster under another name."""
     if not cluster_id:
         return None
-    query = select(leases).where(
-        leases.c.cluster != cluster,
-        leases.c.cluster_id == cluster_id,
-        leases.c.holder != "",
-        leases.c.expires_at > now,
-    )
-    found = [row for row in connection.execute(query.order_by(leases.c.cluster)) if _is_whole(row)]
+    which = {"cluster": cluster, "cluster_id": cluster_id, "now": now}
+    found = [row for row in connection.execute(_TWINS, which) if _is_whole(row)]
     return _lock(found[0]) if found else None
 
 
