@@ -1,5 +1,7 @@
-"""An upgrade in batches on real brokers in racks, with the command line: killed in the middle of a batch and resumed,
-finalized, and then one broker restarted for its new file. Nothing is lost.
+"""Rolls in batches of real brokers in racks, with the command line: killed in the middle of a batch and resumed.
+
+The downgrade is the small one. The upgrade has test traffic too, is finalized, and then one broker is restarted for its
+new file. Nothing is lost.
 """
 
 from __future__ import annotations
@@ -14,17 +16,76 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started, Stopping, TrafficCompared
 from tests.integration.conftest import MakeCluster
-from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS
+from tests.integration.harness.airflow.server import QUICK_SNAPSHOTS, all_run, every_gate_has_evidence
 from tests.integration.harness.shell import APPROVED, QUICK, Shell, later_starts
 from tests.waiting import wait_until
 
 pytestmark = [pytest.mark.integration, pytest.mark.timeout(1800)]
 
 
+RESTART = ("restart", "--cluster", "shell", *QUICK)
 LEVELS = ("--finalize", "after-approval", "--pin-min-insync-replicas")
 SECRET = "never-shown-f7Qx"
+TWO_COPIES = {
+    "default.replication.factor": "2",
+    "min.insync.replicas": "1",
+    "offsets.topic.replication.factor": "2",
+    "transaction.state.log.replication.factor": "2",
+    "transaction.state.log.min.isr": "1",
+}
 
 
+def test_a_downgrade_in_batches_is_killed_in_a_batch_and_resumed(make_cluster: MakeCluster, tmp_path: Path) -> None:
+    """Racks: a with 1 and 3, b with 2 and 4. The first broker is restarted alone."""
+    cluster = make_cluster(
+        "4.3.1",
+        name="shell",
+        size=4,
+        controllers=3,
+        racks=2,
+        metadata_version="4.2-IV1",
+        extra_config={**QUICK_SNAPSHOTS, **TWO_COPIES},
+    )
+    shell = Shell(tmp_path, cluster)
+    admin = AdminClient({"bootstrap.servers": cluster.spec.bootstrap_servers})
+    for made in admin.create_topics([NewTopic("orders", 2, replica_assignment=[[1, 2], [3, 4]])]).values():
+        made.result(60)
+    batches = ("--max-batch-size", "2")
+    down = ("downgrade", "--cluster", "shell", "--to", "4.2.1", *QUICK, "--no-rehearse")
+
+    killed_in_a_batch(shell, {2, 4}, *down, *batches, *APPROVED)
+
+    run = shell.newest_run()
+    again = shell(*down, *APPROVED, "--run", run.run_id)
+    assert again.returncode == 0, again.stderr
+    report = json.loads(Path(again.stdout.splitlines()[-1]).read_text())
+    assert (report["direction"], report["outcome"]) == ("downgrade", "finished"), report["sentence"]
+    assert later_starts(cluster) == {node.node_id: ["4.2.1"] for node in cluster.spec.nodes}
+    all_run(cluster, "4.2.1")
+    assert report["features"]["after"]["metadata.version"] == 29
+    assert all(gate["state"] == "passed" for gate in report["gates"]), report["gates"]
+    every_gate_has_evidence(report)
+    stopped = [event.node_id for event in _stops(shell)]
+    assert stopped[:2] == [1, 3]
+    assert set(stopped[-3:]) == {101, 102, 103}, "controllers come last"
+    assert len(set(stopped)) == 7
+    twice = {node_id for node_id in stopped if stopped.count(node_id) > 1}
+    assert twice <= {2, 4}, "only a stop that the kill interrupted is requested again"
+    a_new_file_is_foreseen(shell, "4.2.1")
+
+
+def killed_in_a_batch(shell: Shell, nodes: set[int], *words: str) -> None:
+    process = shell.start(*words)
+    try:
+        wait_until(lambda: nodes <= {event.node_id for event in _stops(shell)}, 1200, every_s=0.05)
+    finally:
+        process.send_signal(signal.SIGKILL)
+        process.wait(60)
+    started = {event.node_id for event in events_of(shell.events(shell.newest_run()), Started)}
+    assert not started & nodes, "both brokers were stopped before one was started"
+
+
+@pytest.mark.full
 def test_an_upgrade_in_batches_is_killed_in_a_batch_resumed_and_finalized(
     make_cluster: MakeCluster, tmp_path: Path
 ) -> None:
@@ -57,15 +118,7 @@ def test_an_upgrade_in_batches_is_killed_in_a_batch_resumed_and_finalized(
     assert "node 6 has a replica of ignores-racks-0 too" in shown
     assert "broker-3 (3), broker-6 (6)" not in shown
 
-    process = shell.start(*roll, *batches, *APPROVED)
-    try:
-        wait_until(lambda: {2, 5} <= {event.node_id for event in _stops(shell)}, 1200, every_s=0.05)
-    finally:
-        process.send_signal(signal.SIGKILL)
-        process.wait(60)
-    events = shell.events(shell.newest_run())
-    started = {event.node_id for event in events_of(events, Started)}
-    assert not started & {2, 5}, "both brokers were stopped before one was started"
+    killed_in_a_batch(shell, {2, 5}, *roll, *batches, *APPROVED)
 
     run = shell.newest_run()
     again = shell(*roll, *APPROVED, "--run", run.run_id)
@@ -105,17 +158,28 @@ def nothing_leads_back(shell: Shell) -> None:
 
 def restart_for_a_new_file(shell: Shell) -> None:
     cluster = shell.cluster
-    restart = ("restart", "--cluster", "shell", *QUICK)
-    dry = shell(*restart, "--dry-run")
-    assert dry.returncode == 0, dry.stderr
-    assert "Restart on 4.3.1, one node at a time" in dry.stdout
-    assert "FILE-NOT-READ" not in dry.stdout, "every process uses the lines of its file"
-    unknown = shell(*restart, "--node", "9", *APPROVED)
+    unknown = shell(*RESTART, "--node", "9", *APPROVED)
     assert unknown.returncode == 2
     assert "Cluster shell has no node 9." in unknown.stderr
+    a_new_file_is_foreseen(shell, "4.3.1")
+    changed = shell(*RESTART, "--node", "2", *APPROVED)
+
+    assert changed.returncode == 3, changed.stderr
+    assert "log.retention.ms of broker 2 was null (DEFAULT_CONFIG) and is 86400000" in changed.stderr
+    once = {node.node_id: ["4.3.1"] for node in cluster.spec.nodes}
+    assert later_starts(cluster) == {**once, 2: ["4.3.1", "4.3.1"]}
+
+
+def a_new_file_is_foreseen(shell: Shell, release: str) -> None:
+    """What a restart would change, before and after broker 2 has another file; a secret of it is never shown."""
+    cluster = shell.cluster
+    dry = shell(*RESTART, "--dry-run")
+    assert dry.returncode == 0, dry.stderr
+    assert f"Restart on {release}, one node at a time" in dry.stdout
+    assert "FILE-NOT-READ" not in dry.stdout, "every process uses the lines of its file"
     file = Path(str(cluster.spec.node(2).directory)) / "server.properties"
     file.write_text(f"{file.read_text()}\nlog.retention.ms=86400000\nbackground.threads=7\nssl.key.password={SECRET}\n")
-    foreseen = shell(*restart, "--dry-run", "--json")
+    foreseen = shell(*RESTART, "--dry-run", "--json")
     told = " ".join(finding["sentence"] for finding in json.loads(foreseen.stdout)["plan"]["findings"])
     assert "background.threads of node 2 is 2 now, and 7 after the restart." in told
     assert "log.retention.ms of node 2 is empty now, and 86400000 after the restart." in told
@@ -123,12 +187,6 @@ def restart_for_a_new_file(shell: Shell) -> None:
     assert SECRET not in foreseen.stdout + foreseen.stderr
     stored = [path for path in shell.home.rglob("*") if path.is_file() and SECRET.encode() in path.read_bytes()]
     assert stored == []
-    changed = shell(*restart, "--node", "2", *APPROVED)
-
-    assert changed.returncode == 3, changed.stderr
-    assert "log.retention.ms of broker 2 was null (DEFAULT_CONFIG) and is 86400000" in changed.stderr
-    once = {node.node_id: ["4.3.1"] for node in cluster.spec.nodes}
-    assert later_starts(cluster) == {**once, 2: ["4.3.1", "4.3.1"]}
 
 
 def _stops(shell: Shell) -> list[Stopping]:
