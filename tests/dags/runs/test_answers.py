@@ -136,7 +136,9 @@ def test_an_approval_that_was_added_to_the_history_stops_no_node(
     assert said in find_unconfirmed_approval(record.events())
 
 
-@pytest.mark.parametrize("replayed", [False, True], ids=["forged", "replayed"])
+@pytest.mark.parametrize(
+    "replayed", [pytest.param(False, id="forged", marks=pytest.mark.full), pytest.param(True, id="replayed")]
+)
 def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, replayed: bool
 ) -> None:
@@ -164,7 +166,9 @@ def test_an_end_of_a_pause_that_was_added_to_the_history_does_not_end_it(
     assert len(refuted) == (0 if replayed else 1)
 
 
-@pytest.mark.parametrize("done", [[2], [2, 3]], ids=["the first", "a later one"])
+@pytest.mark.parametrize(
+    "done", [pytest.param([2], id="the first", marks=pytest.mark.full), pytest.param([2, 3], id="a later one")]
+)
 @pytest.mark.usefixtures("combined")
 def test_an_approval_between_batches_and_a_stop_that_were_added_to_the_history_stop_no_node(
     runs: FakeRuns, monkeypatch: pytest.MonkeyPatch, done: list[int]

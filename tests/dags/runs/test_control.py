@@ -165,7 +165,7 @@ def test_an_approver_continues_after_each_pause_of_the_plan_or_rolls_back(runs: 
     assert [(event.by, event.decision) for event in paused] == [("alice", "approved")]
 
 
-@pytest.mark.parametrize("kind", [StopAsked, PauseAsked])
+@pytest.mark.parametrize("kind", [pytest.param(StopAsked, marks=pytest.mark.full), PauseAsked])
 @pytest.mark.usefixtures("combined")
 def test_a_request_after_the_last_node_ends_or_holds_the_task_that_changes_the_levels(
     runs: FakeRuns, watched: list[GateRef], kind: type[ControlAsked]
@@ -205,7 +205,11 @@ def test_a_request_after_the_last_node_ends_or_holds_the_task_that_changes_the_l
 
 
 @pytest.mark.parametrize(
-    ("where", "gate"), [("offline", GateKind.NODES_STOP), ("live", GateKind.CONTROLLERS_STOP)], ids=["offline", "live"]
+    ("where", "gate"),
+    [
+        pytest.param("offline", GateKind.NODES_STOP, id="offline"),
+        pytest.param("live", GateKind.CONTROLLERS_STOP, id="live", marks=pytest.mark.full),
+    ],
 )
 def test_a_downgrade_waits_in_the_triggerer_before_it_stops_all_nodes(
     runs: FakeRuns, watched: list[GateRef], monkeypatch: pytest.MonkeyPatch, where: str, gate: GateKind

@@ -75,8 +75,8 @@ def fill(servers: str, topics: int) -> None:
     ("release", "target", "change"),
     [
         ("3.4.1", "4.4.0", "upgrade"),
-        ("3.9.1", "4.3.1", "upgrade"),
-        ("4.3.1", "4.3.1", "restart"),
+        pytest.param("3.9.1", "4.3.1", "upgrade", marks=pytest.mark.full),
+        pytest.param("4.3.1", "4.3.1", "restart", marks=pytest.mark.full),
         ("4.4.0", "3.9.1", "downgrade"),
     ],
 )
