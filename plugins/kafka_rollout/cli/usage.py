@@ -104,9 +104,11 @@ def _known_clusters() -> str:
     from kafka_rollout.clusters.inventory import list_readable_clusters
 
     try:
-        clusters, _ = list_readable_clusters()
+        clusters, problems = list_readable_clusters()
     except UserError as error:
         return str(error)
+    if not clusters and problems:
+        return "No inventory can be used: `kafka-rollout clusters` says why."
     if not clusters:
         return "There is none yet: write its file with `kafka-rollout inventory init`."
     return f"Clusters: {', '.join(clusters)}."

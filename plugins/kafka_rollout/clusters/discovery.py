@@ -39,7 +39,7 @@ from kafka_rollout.client.requests import (
     raise_for_error,
 )
 from kafka_rollout.client.security.client_security import ClientSecurity
-from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, list_readable_clusters, load_cluster
+from kafka_rollout.clusters.inventory import HOST_AND_PORT, NAME, find_problem, list_readable_clusters, load_cluster
 from kafka_rollout.model.state import NodeFeatures, QuorumState
 from kafka_rollout.model.topology import NO_RUNTIME, ClusterSpec, NodeSpec, Role
 from kafka_rollout.releases.documents.catalogue import get_catalogue
@@ -363,20 +363,24 @@ def discover_inventory(
     Return its path, the cluster as it reads, and what was found. `name`: of the cluster; None: one by its id. Raises
     UserError if the folder has the cluster or the file already.
     """
-    existing, _ = list_readable_clusters(settings)
-    _refuse_name(name, existing)
+    existing = list_readable_clusters(settings)
+    _refuse_name(name, *existing)
     discovered = discover_cluster(bootstrap, security or ClientSecurity())
     name = name or default_name(discovered.cluster_id)
-    _refuse_name(name, existing)
+    _refuse_name(name, *existing)
     secured, catalogue = security is not None, get_catalogue(settings)
     path, spec = write_inventory(discovered, name, settings.clusters, catalogue, bootstrap=bootstrap, secured=secured)
     return path, spec, discovered
 
 
-def _refuse_name(name: str | None, existing: Collection[str] = ()) -> None:
+def _refuse_form(name: str | None) -> None:
     if name is not None and not NAME.fullmatch(name):
         raise UserError(f"'{name}' is not a name of a cluster.", remedy="Use lower-case letters, digits, - and _.")
-    if name in existing:
+
+
+def _refuse_name(name: str | None, existing: Collection[str], problems: Mapping[Path, UserError]) -> None:
+    _refuse_form(name)
+    if name is not None and (name in existing or find_problem(name, problems)):
         raise UserError(f"The inventory has a cluster {name} already.", remedy="Choose another name with --name.")
 
 
@@ -392,7 +396,7 @@ def write_inventory(
 
     Raises UserError if the file exists, and for an invalid name.
     """
-    _refuse_name(name)
+    _refuse_form(name)
     path = folder / f"{name}.yaml"
     draft = folder / f".{name}.yaml.draft"
     text = "".join(_lines(discovered, name, catalogue, bootstrap, secured))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import re
 from collections import Counter
-from collections.abc import Hashable
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import date
 from difflib import get_close_matches
@@ -436,28 +436,38 @@ def list_readable_clusters(settings: Settings | None = None) -> tuple[dict[str, 
             f"The folder {folder} for inventories does not exist.",
             remedy=("Set KAFKA_ROLLOUT_CLUSTERS to an existing folder."),
         )
-    clusters: dict[str, ClusterSpec] = {}
-    files: dict[str, Path] = {}
+    read: dict[Path, ClusterSpec] = {}
     problems: dict[Path, UserError] = {}
     for path in sorted((*folder.glob("*.yaml"), *folder.glob("*.yml"))):
         try:
-            spec = _load_unless_known(path)
+            read[path] = _load_unless_known(path)
         except UserError as error:
             problems[path] = error
-            continue
         except Exception as error:  # a file with any error does not affect the DAGs of other clusters
             problems[path] = UserError(
                 f"The inventory {path} cannot be read: {type(error).__name__}: {error}.", remedy="Correct it."
             )
-            continue
-        if spec.name in clusters:
-            problems[path] = UserError(
-                f"The inventories {files[spec.name]} and {path} both describe cluster {spec.name}.",
-                remedy="Rename or remove one of them.",
-            )
-            continue
-        clusters[spec.name], files[spec.name] = spec, path
-    return dict(sorted(clusters.items())), problems
+    problems |= _doubtful(read, tuple(problems))
+    return {spec.name: spec for path, spec in sorted(read.items(), key=_name_of) if path not in problems}, problems
+
+
+def _name_of(entry: tuple[Path, ClusterSpec]) -> str:
+    return entry[1].name
+
+
+def _doubtful(read: Mapping[Path, ClusterSpec], unread: Sequence[Path]) -> dict[Path, UserError]:
+    """Return the files that have a cluster in common with another file: one of them is a copy, without the approvers
+    and hosts of today.
+    """
+    found: dict[Path, UserError] = {}
+    for name in {spec.name for spec in read.values()}:
+        same = [path for path, spec in read.items() if spec.name == name]
+        files = [*same, *(path for path in unread if _is_about(path, name))]
+        if len(files) > 1:
+            sentence = f"Several inventories describe cluster {name}: {few(map(str, files))}."
+            remedy = "Move all but the right one out of the folder, or give a copy another ending, such as .yaml.old."
+            found |= dict.fromkeys(same, UserError(sentence, remedy=remedy))
+    return found
 
 
 def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
@@ -466,9 +476,8 @@ def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
     clusters, problems = list_readable_clusters(settings)
     if name in clusters:
         return clusters[name]
-    for path, problem in problems.items():
-        if path.stem == name or _describes(path, name):
-            raise problem
+    if problem := find_problem(name, problems):
+        raise problem
     unread = f", and files that cannot be read: {', '.join(path.name for path in problems)}" if problems else ""
     meant = next(iter(get_close_matches(name, clusters, n=1)), "")
     raise UserError(
@@ -478,12 +487,21 @@ def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
     )
 
 
-def _describes(path: Path, name: str) -> bool:
-    """Return whether a file that cannot be used has the name of the cluster in its text."""
+def find_problem(name: str, problems: Mapping[Path, UserError]) -> UserError | None:
+    """Return why the file of a cluster cannot be used; None if no such file is about this cluster."""
+    found = [problem for path, problem in problems.items() if _is_about(path, name)]
+    return found[-1] if found else None  # that there are several files is said last
+
+
+def _is_about(path: Path, name: str) -> bool:
+    """Return whether a file that cannot be used has the name of the cluster, or has it in its text."""
+    if path.stem == name:
+        return True
     try:
-        return re.search(rf"^name: *['\"]?{re.escape(name)}\b", read_regular(path).decode(), re.MULTILINE) is not None
-    except (OSError, UnicodeDecodeError):
+        text = read_regular(path).decode(errors="replace")
+    except (OSError, UserError):
         return False
+    return re.search(rf"^[\"']?name[\"']?\s*:\s*[\"']?{re.escape(name)}[\"']?\s*(#|$)", text, re.MULTILINE) is not None
 
 
 def dump_cluster(spec: ClusterSpec) -> str:

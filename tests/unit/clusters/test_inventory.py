@@ -230,12 +230,33 @@ def test_an_inventory_that_is_a_fifo_is_refused_and_the_others_are_read(tmp_path
     assert "is a FIFO, not a file" in problems[tmp_path / "fifo.yaml"].sentence
 
 
-def test_two_files_may_not_describe_one_cluster(tmp_path: Path) -> None:
-    write(tmp_path, inventory(), "a.yaml")
-    write(tmp_path, inventory(), "b.yaml")
-    _, problems = list_readable_clusters(at(tmp_path))
-    (problem,) = problems.values()
-    assert "both describe cluster orders" in problem.sentence
+@pytest.mark.parametrize("other", ["orders-old.yaml", "orders.bak.yaml", "zz.yml"])
+@pytest.mark.parametrize("unread", ["", "orders.yaml", "orders-old.yaml orders.bak.yaml zz.yml"])
+def test_of_two_files_for_one_cluster_none_is_used(tmp_path: Path, other: str, unread: str) -> None:
+    """A copy of the file has the approvers, hosts and conditions of another day."""
+    write(tmp_path, inventory(approvers=["ada", "grace"], four_eyes=True), "orders.yaml")
+    write(tmp_path, inventory(), other)
+    write(tmp_path, inventory(name="payments"), "payments.yaml")
+    for name in {"orders.yaml", other} & {*unread.split()}:
+        (tmp_path / name).write_text((tmp_path / name).read_text() + "\tx: [\n")
+    clusters, problems = list_readable_clusters(at(tmp_path))
+    assert list(clusters) == ["payments"]
+    assert {path.name for path in problems} == {"orders.yaml", other}
+    said = [problem for path, problem in problems.items() if path.name not in unread]
+    assert said
+    assert all(one.sentence.startswith("Several inventories describe cluster orders: ") for one in said)
+    assert all(name in said[0].sentence for name in ("orders.yaml", other))
+    with pytest.raises(UserError, match="orders"):
+        get_cluster("orders", at(tmp_path))
+    (tmp_path / other).rename(tmp_path / f"{other}.old")
+    assert ("orders" in list_readable_clusters(at(tmp_path))[0]) is ("orders.yaml" not in unread)
+
+
+def test_a_broken_copy_with_another_form_of_the_name_is_one_for_the_cluster_too(tmp_path: Path) -> None:
+    write(tmp_path, inventory(), "orders.yaml")
+    for line, is_used in (("'name' : \"orders\"  # x", False), ("name: orders2", True), ("  name: orders", True)):
+        (tmp_path / "copy.yaml").write_text(f"x: [\n{line}\n")
+        assert ("orders" in list_readable_clusters(at(tmp_path))[0]) is is_used
 
 
 def test_an_unknown_cluster_is_answered_with_the_known_ones(tmp_path: Path) -> None:
