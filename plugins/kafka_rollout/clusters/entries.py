@@ -25,17 +25,27 @@ from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
 
-_CREDENTIAL_KEY = re.compile(
-    r"(^|[._-])(password|passwd|passphrase|secret|token|credentials?|jaas[._-]config"
-    r"|(api|secret|private|access|keystore)[._-]?key)$",
-    re.IGNORECASE,
+_SECRETS = (
+    r"(?:authorization|password|passwd|passphrase|passcode|secret|token|credentials?|jaas[._-]config|user[._-]info"
+    r"|(?:api|secret|private|access|account|auth|keystore)[._-]?key)"
+)
+_CREDENTIAL_KEY = re.compile(rf"(^|[._-])(?:{_SECRETS}|pass)$", re.IGNORECASE)
+_CREDENTIAL_NAME = rf"(?:[\w.-]*[._-])?{_SECRETS}|[A-Z]+(?:PASSWORD|PASSWD|SECRET|TOKEN|_PWD)"
+_GIVEN = (
+    r"[\"'{]*(?:(?:bearer|basic|token|apikey|splunk)\s+)?+(?![\"'{$`]|\s|%[(\w])\S"  # not $VARIABLE and not $(cat FILE)
 )
 _CREDENTIAL_ARGUMENT = re.compile(
-    r"(authorization)\s*:\s*\S"
-    r"|(?<!\S)(-u|--user)[=\s]+[^\s:]+:(?!//|\d{1,5}(?:\s|$))\S",  # not the URL or the port of another program's -u
+    rf"(?<![\w./-])(-{{0,2}}(?:{_CREDENTIAL_NAME}))[\"']*\s*[=:]\s*{_GIVEN}"
+    rf"|(?<![\w.-])(--?(?:{_CREDENTIAL_NAME}))[\"']*\s+{_GIVEN}"
+    rf"|(?<!\S)(-u|--user)[=\s]+[\"']*[^\s:\"']+:(?!//|\d{{1,5}}(?:\s|$)){_GIVEN}",  # not the URL or port of another -u
     re.IGNORECASE,
 )
 _CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
+
+
+_IN_THE_OPEN = (
+    "is a credential in an argument, which every user of the machine can read: let the command read it from a file"
+)
 
 
 def find_credential_argument(words: Iterable[str]) -> str | None:
@@ -43,13 +53,8 @@ def find_credential_argument(words: Iterable[str]) -> str | None:
 
     Such as `--token`, `TOKEN=x`, `-u user:x` and `Authorization: Bearer x`, also in the text of a shell's `-c`.
     """
-    line = " ".join(words)
-    for word in line.split():
-        name, equals, _ = word.partition("=")
-        if (equals or word.startswith("-")) and _CREDENTIAL_KEY.search(name):
-            return name
-    found = _CREDENTIAL_ARGUMENT.search(line)
-    return None if found is None else found[1] or found[2]
+    found = _CREDENTIAL_ARGUMENT.search(" ".join(words))
+    return None if found is None else next(filter(None, found.groups()))
 
 
 def find_credential(value: object, where: str = "", seen: set[int] | None = None) -> str | None:
@@ -123,8 +128,21 @@ class _Strict(BaseModel):
 class CommandEntry(_Strict):
     """A command of the operator on the host of a node."""
 
-    command: Annotated[str, Field(min_length=1, description="run by the login shell of the SSH user")]
+    command: Annotated[
+        str,
+        Field(
+            min_length=1,
+            description="run by the login shell of the SSH user; it reads a credential from a file of the host",
+        ),
+    ]
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit; after it, the command failed")] = 60.0
+
+    @field_validator("command")
+    @classmethod
+    def _has_no_credential(cls, line: str) -> str:
+        if secret := find_credential_argument([line]):
+            raise ValueError(f"{secret} {_IN_THE_OPEN}, such as $(cat FILE)")
+        return line
 
 
 class PackageEntry(_Strict):
@@ -177,6 +195,8 @@ class PackageEntry(_Strict):
     def _is_a_command(cls, words: tuple[str, ...], info: ValidationInfo) -> tuple[str, ...]:
         if words and not re.fullmatch(_HOST_PATH, words[0]):
             raise ValueError(f"{words[0]} is not the absolute path of a program")
+        if secret := find_credential_argument(words[1:]):
+            raise ValueError(f"{secret} {_IN_THE_OPEN}")
         text = " ".join(words)
         if "{" in text.replace("{version}", "") or "}" in text.replace("{version}", ""):
             raise ValueError(f"`{text}` has a placeholder other than {{version}}")
@@ -435,10 +455,7 @@ class ConditionEntry(_Strict):
         if words and not words[0].startswith("/"):
             raise ValueError(f"{words[0]} is not the absolute path of a program")
         if secret := find_credential_argument(words[1:]):
-            raise ValueError(
-                f"{secret} is a credential in an argument, which every user of the machine can read: "
-                "let the command read it from a file"
-            )
+            raise ValueError(f"{secret} {_IN_THE_OPEN}")
         return words
 
     @model_validator(mode="after")

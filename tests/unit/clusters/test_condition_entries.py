@@ -6,9 +6,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from pydantic import ValidationError
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.clusters.entries import find_credential_argument
+from kafka_rollout.clusters.entries import CommandEntry, PackageEntry, find_credential_argument
 from kafka_rollout.clusters.inventory import dump_cluster, load_cluster
 from kafka_rollout.model.topology import OutsideCondition
 from tests.unit.clusters.test_inventory import inventory, write
@@ -74,6 +75,47 @@ def test_names_are_unique_and_a_query_needs_a_connection(tmp_path: Path) -> None
         load(tmp_path, QUERY, QUERY)
     with pytest.raises(UserError, match="condition lag is a query: set prometheus_connection_id"):
         load(tmp_path, QUERY, connection=None)
+
+
+IN_THE_OPEN = [
+    "curl -fsS -u svc:Geheim -X POST https://lb/drain",
+    "curl -u 'svc:Geheim' https://lb",
+    "curl -H 'Authorization: Bearer Geheim' https://lb",
+    "curl -H 'X-Vault-Token: Geheim' https://lb",
+    'curl --header "DD-API-KEY: Geheim" https://lb',
+    "consul-cli --http-token Geheim maint",
+    "PGPASSWORD=Geheim psql -c 'select drain()'",
+    "MYSQL_PWD=Geheim mysql",
+    "export TOKEN='Geheim'; drain",
+    """curl -d '{"password": "Geheim"}' https://lb""",
+    "curl -d 'user=a&password=Geheim' https://lb",
+    "curl 'https://lb/drain?token=Geheim'",
+]
+READ_ON_THE_HOST = [
+    'curl -H "Authorization: Bearer $(cat /etc/lb.token)" https://lb',
+    "TOKEN=`cat /etc/lb.token` drain",
+    'drain --token "$TOKEN" --token-file /etc/lb.token',
+    'curl -u "svc:$(cat /etc/lb)" https://lb',
+    "curl --netrc -X POST https://lb/api/drain/kafka-1",
+    "aws secretsmanager get-secret-value --secret-id arn:aws:x",
+    "vault kv get secret/kafka; test -f /etc/token:x",
+    "prog --user kafka:9092 -H 'Idempotency-Key: 12'",
+]
+
+
+@pytest.mark.parametrize("line", IN_THE_OPEN)
+def test_a_credential_in_a_command_of_the_host_or_of_a_package_is_refused(line: str) -> None:
+    with pytest.raises(ValidationError, match="is a credential in an argument") as refused:
+        CommandEntry(command=line)
+    assert "Geheim" not in refused.value.errors(include_url=False, include_input=False)[0]["msg"]
+    assert find_credential_argument(line.split(" "))
+    with pytest.raises(ValidationError, match="is a credential in an argument"):
+        PackageEntry(install=("/usr/bin/env", "TOKEN=Geheim", "{version}"), check=("/usr/bin/test", "{version}"))
+
+
+@pytest.mark.parametrize("line", READ_ON_THE_HOST)
+def test_a_command_can_read_a_credential_on_the_host(line: str) -> None:
+    assert CommandEntry(command=line).command == line
 
 
 @pytest.mark.parametrize(

@@ -184,9 +184,10 @@ def test_the_operators_commands_run_before_the_stop_and_after_the_start() -> Non
 
 def test_a_command_that_fails_before_the_stop_stops_nothing() -> None:
     host = FakeHost()
-    node = node_of(before_stop=(HostCommand(command="drain fail"),))
-    with pytest.raises(FatalError, match="`drain fail`: no such backend"):
+    node = node_of(before_stop=(HostCommand(command="drain 1"), HostCommand(command="drain fail")))
+    with pytest.raises(FatalError) as failed:
         runtime_on(host).prepare_stop(node)
+    assert failed.value.sentence == f"Command 2 of before_stop of node {node.name} failed: no such backend."
     assert host.pid == 50
 
 

@@ -20,6 +20,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
+from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
@@ -56,7 +57,8 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
         done = commands.run_fenced(node, line, within_s=within_s)
         if done.code != 0:
             raise FatalError(
-                f"The command that installs Kafka {release} on host {service.host} failed: `{line}`: {done.problem}.",
+                f"The command that installs Kafka {release} on host {service.host} failed: "
+                f"{hide_credentials(done.problem)}.",
                 remedy="Fix the command or the host, then repeat the step.",
             )
     elif service.archive is not None:

@@ -31,7 +31,7 @@ from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord, how_to_install
 from kafka_rollout.model.log_directories import metadata_directory
-from kafka_rollout.model.node_log import LogPart
+from kafka_rollout.model.node_log import LogPart, hide_credentials
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
@@ -185,7 +185,7 @@ class SshServiceRuntime(HostCommands):
 
     def prepare_stop(self, node: NodeSpec) -> None:
         if self.unit(node).pid is not None:
-            self._run_commands(node, service_of(node).before_stop, "before the stop")
+            self._run_commands(node, service_of(node).before_stop, "before_stop")
 
     def stop(self, node: NodeSpec, *, deadline_s: float, force: bool = False) -> None:
         """`systemctl stop`, which is Kafka's controlled shutdown; with `force`, SIGKILL after `deadline_s`."""
@@ -304,7 +304,7 @@ class SshServiceRuntime(HostCommands):
             self._wait(node, lambda now: now.pid is not None or (now.last_pid, now.started_at) != before, _START_S)
             unit = self.unit(node)
         self._record_start(node, unit, installed, place)
-        self._run_commands(node, service_of(node).after_start, "after the start")
+        self._run_commands(node, service_of(node).after_start, "after_start")
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return self.shell.short_timeouts()
@@ -462,12 +462,12 @@ class SshServiceRuntime(HostCommands):
                 remedy="Replace it by a link to the folder of the installed release, or correct the inventory.",
             )
 
-    def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], when: str) -> None:
-        for one in commands:
+    def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], key: str) -> None:
+        for number, one in enumerate(commands, 1):
             done = self.run_fenced(node, one.command, within_s=one.timeout_s)
             if done.code != 0:
                 raise FatalError(
-                    f"The command {when} of node {node.name} failed: `{one.command}`: {done.problem}.",
+                    f"Command {number} of {key} of node {node.name} failed: {hide_credentials(done.problem)}.",
                     remedy="Fix the command or the host, then repeat the step.",
                 )
 
