@@ -471,6 +471,10 @@ def read_quorum(response: Any, target: Target) -> QuorumState:
         high_watermark=partition.high_watermark,
         voters=_replicas(partition.current_voters),
         observers=_replicas(partition.observers),
+        voter_addresses={
+            node.node_id: tuple(Address(one.host.rstrip(".").lower(), one.port) for one in node.listeners)
+            for node in response.nodes or ()
+        },
     )
 
 

@@ -39,7 +39,7 @@ from kafka_rollout.features.support import (
     support_findings,
     unlisted_node_findings,
 )
-from kafka_rollout.features.voter_addresses import VOTER_ADDRESS_CHANGES, voter_address_findings
+from kafka_rollout.features.voter_addresses import VOTER_ADDRESS_CHANGES, VOTER_ADDRESSES, voter_address_findings
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState, GroupState
@@ -132,6 +132,7 @@ LEVELS_CHECK = Check(
         FEATURE_NOT_DEFAULT,
         QUORUM_STAYS_STATIC,
         VOTER_ADDRESS_CHANGES,
+        VOTER_ADDRESSES,
         FEATURE_DEPENDENCY,
         REGISTRATION_MAY_LACK_RANGES,
     ),

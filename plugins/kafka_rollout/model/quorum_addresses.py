@@ -130,6 +130,16 @@ class ControllerAddresses:
                 found.setdefault(node_id, Counter())[address] += 1
         return found
 
+    def listening(self, node_id: int) -> frozenset[Address]:
+        """Return where a controller is known to listen: in the inventory, and in `listeners` of its own file."""
+        config = self.configs.get(node_id, {})
+        listeners = parse_listeners(config, "listeners") or {}
+        own = [listeners.get(name) for name in controller_listener_names(config) or ()]
+        of_inventory = [
+            parse_address(node.controller_address or "") for node in self.cluster.controllers if node.node_id == node_id
+        ]
+        return frozenset(one for one in (*of_inventory, *own) if one is not None and one.host not in _ANY_HOST)
+
     def _listening(self, node_id: int) -> list[Address | None]:
         config = self.configs.get(node_id, {})
         names = controller_listener_names(config) or ()

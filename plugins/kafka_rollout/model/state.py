@@ -211,6 +211,8 @@ class QuorumState:
     observers: tuple[ReplicaState, ...]
     fetch_timeout_ms: int = FETCH_TIMEOUT_MS
     """The longest controller.quorum.fetch.timeout.ms of the controllers, or its default."""
+    voter_addresses: Mapping[int, tuple[Address, ...]] = field(default_factory=dict)
+    """Voter → its address for each listener (KIP-853). In a dynamic quorum the only ones at which nodes reach it."""
     joins_itself: frozenset[int] = frozenset()
     """Voters that also observe, from another directory, and join by themselves (controller.quorum.auto.join.enable)."""
 

@@ -9,6 +9,7 @@ from uuid import UUID
 import pytest
 
 from kafka_rollout.client.admin import read_quorum
+from kafka_rollout.model.quorum_addresses import Address
 
 
 def replica(replica_id: int, log_end_offset: int, fetched: int = -1, directory: UUID | None = None) -> SimpleNamespace:
@@ -30,7 +31,16 @@ def answer(*observers: SimpleNamespace) -> Any:
         current_voters=[replica(101, 2046, 435607)],
         observers=list(observers),
     )
-    return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[partition])])
+    nodes = [
+        SimpleNamespace(node_id=101, listeners=[SimpleNamespace(name="CONTROLLER", host="C1.", port=9093)]),
+        SimpleNamespace(node_id=102, listeners=[]),
+    ]
+    return SimpleNamespace(error_code=0, topics=[SimpleNamespace(partitions=[partition])], nodes=nodes)
+
+
+def test_the_addresses_of_the_voters_are_read() -> None:
+    quorum = read_quorum(answer(), SimpleNamespace(who="node 101"))  # type: ignore[arg-type]
+    assert quorum.voter_addresses == {101: (Address("c1", 9093),), 102: ()}
 
 
 NOW = replica(2, 2045, 435595)

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.features.requests import parse_requests
 from kafka_rollout.features.rules import check_requests
 from kafka_rollout.model.quorum_addresses import QUORUM_BOOTSTRAP, QUORUM_VOTERS, Address
@@ -61,6 +62,24 @@ def test_a_node_that_did_not_report_what_it_uses_blocks() -> None:
     bootstrap = seen()
     in_use = {**bootstrap.quorum_in_use, 6: {QUORUM_BOOTSTRAP: "c1:9093"}}
     assert blocked(replace(bootstrap, quorum_in_use=in_use)) == {}
+
+
+def found(state: ClusterState) -> dict[str, Finding]:
+    verdict = check_requests(SEPARATE, catalogue(), state, parse_requests(["kraft.version:1"], [], []))
+    return {f"{one.code} {one.subject}": one for one in verdict.findings}
+
+
+def test_the_plan_names_which_address_each_voter_gets() -> None:
+    other = found(seen({**REGISTERED, 2: Address("10.0.0.2", 9093)}))
+    assert "controller 1 c1:9093, controller 2 10.0.0.2:9093" in other["VOTER-ADDRESSES controllers"].sentence
+    lacking = found(seen({1: REGISTERED[1], 2: REGISTERED[2]}))
+    assert "controller 3 unknown" in lacking["VOTER-ADDRESSES controllers"].sentence
+
+
+def test_a_name_and_an_ip_address_of_one_host_have_a_way_out_without_a_change_of_the_other_nodes() -> None:
+    used = dict.fromkeys(range(1, 7), VOTERS.replace("1@c1", "1@10.0.0.1"))
+    remedy = found(seen(used=used))["VOTER-ADDRESS-CHANGES controller 1"].remedy
+    assert "`advertised.listeners` of controller 1 to 10.0.0.1:9093, and restart this controller" in remedy
 
 
 def test_a_dynamic_quorum_uses_the_registered_addresses_already() -> None:

@@ -51,6 +51,14 @@ CONTROLLER_ADDRESS_DIFFERS = FindingCode(
     "listens there, or for new bootstrap servers at which no controller is known.",
     "Write the address at which this controller listens into the file of the node.",
 )
+VOTER_ADDRESS_UNCONFIRMED = FindingCode(
+    "VOTER-ADDRESS-UNCONFIRMED",
+    (BLOCKER, WARNING),
+    "The address of a voter in a dynamic quorum is not one at which this controller is known to listen. A blocker if "
+    "two voters have one address.",
+    "Check from the host of each node that this address leads to the controller. If not, write the right one into "
+    "advertised.listeners of the controller and restart it while the quorum has a leader: it sends the new address.",
+)
 CONTROLLER_LISTENERS_DIFFER = FindingCode(
     "CONTROLLER-LISTENERS-DIFFER",
     BLOCKER,
@@ -104,6 +112,7 @@ BETWEEN_NODES_CHECK = Check(
         QUORUM_VOTERS_MISSING,
         VOTERS_DIFFER,
         CONTROLLER_ADDRESS_DIFFERS,
+        VOTER_ADDRESS_UNCONFIRMED,
         CONTROLLER_LISTENERS_DIFFER,
         INTER_BROKER_LISTENERS_DIFFER,
         AUTHORIZERS_DIFFER,
@@ -196,6 +205,7 @@ def _without_voters(found: NextStart) -> Iterator[Finding]:
 def _addresses(found: NextStart) -> Iterator[Finding]:
     """Compare the address of each voter with that at which this controller listens."""
     if found.state.has_dynamic_quorum:
+        yield from _voter_addresses(found)
         return
     addresses = ControllerAddresses(found.cluster, found.configs)
     wrong: defaultdict[tuple[int, Address, AddressTarget, int], list[int]] = defaultdict(list)
@@ -220,6 +230,33 @@ def _addresses(found: NextStart) -> Iterator[Finding]:
             else f"Compare {address} with the listener of controller {voter} from the host of {nodes(node_ids)}: the "
             "name, and a mapping of ports.",
             severity=BLOCKER if is_wrong else WARNING,
+        )
+
+
+def _voter_addresses(found: NextStart) -> Iterator[Finding]:
+    """Compare the addresses in the metadata log, the only ones of a dynamic quorum, with those that are proven.
+
+    What the controller itself advertises is no proof. Open connections hide a wrong address until a restart.
+    """
+    quorum = found.state.quorum
+    addresses = ControllerAddresses(found.cluster, found.configs)
+    voters = quorum.voter_addresses if quorum else {}
+    for voter in sorted(quorum.voter_ids if quorum else ()):
+        own = voters.get(voter, ())
+        others = [other for other, theirs in voters.items() if other != voter and set(theirs) & set(own)]
+        at = f"at {few(map(str, own))}" if own else "at an address that the quorum did not show"
+        proven = sorted(addresses.listening(voter))
+        if own and not others and (set(own) & set(proven)):
+            continue
+        shared = f" {nodes(others)[0].upper()}{nodes(others)[1:]} has it too." if others else ""
+        known = (
+            f"By the inventory and its file, it listens at {few(map(str, proven))}" if proven else "Nothing shows it"
+        )
+        yield VOTER_ADDRESS_UNCONFIRMED.found(
+            f"controller {voter}",
+            f"Every node reaches controller {voter} only {at}, which is in the metadata log.{shared} {known}. If the "
+            "address does not lead to it, each restart of a node or an election can cost the quorum.",
+            severity=BLOCKER if others else WARNING,
         )
 
 

@@ -40,7 +40,20 @@ _LEVELS = {"metadata.version": 21, "kraft.version": 1}
 # A controller before 4.1 writes the level on request, and the quorum stays static.
 WRITTEN = state(SPEC, nodes={node.node_id: node_state(node.node_id, finalized=_LEVELS) for node in SPEC.nodes})
 assert WRITTEN.quorum is not None
-DYNAMIC = replace(WRITTEN, quorum=dynamic(WRITTEN.quorum))
+DYNAMIC = replace(
+    WRITTEN,
+    quorum=replace(
+        dynamic(WRITTEN.quorum), voter_addresses={voter: (Address(f"kafka{voter}", 9093),) for voter in (1, 2, 3)}
+    ),
+)
+
+
+def _with_addresses(**addresses: str) -> ClusterState:
+    """A dynamic quorum. `n3`: of voter 3; "" for one that the quorum did not show."""
+    assert DYNAMIC.quorum is not None
+    changed = {int(name[1:]): tuple(filter(None, (parse_address(one),))) for name, one in addresses.items()}
+    of_voters = {**DYNAMIC.quorum.voter_addresses, **changed}
+    return replace(DYNAMIC, quorum=replace(DYNAMIC.quorum, voter_addresses=of_voters))
 
 
 def _configs(**changed: Mapping[str, str] | str) -> dict[int, dict[str, str]]:
@@ -310,7 +323,9 @@ def test_directories_have_the_id_of_the_cluster_and_one_of_their_own() -> None:
 def test_the_directory_on_disk_is_the_one_that_has_the_vote() -> None:
     seen = quorum([1, 2, 3], 3, [4, 5])
     voters = tuple(replace(voter, directory_id=f"id-{voter.replica_id}") for voter in seen.voters)
-    dynamic = state(SPEC, quorum=replace(seen, voters=voters))
+    assert DYNAMIC.quorum is not None
+    addresses = DYNAMIC.quorum.voter_addresses
+    dynamic = state(SPEC, quorum=replace(seen, voters=voters, voter_addresses=addresses))
 
     def on_disk(directory_id: str) -> dict[int, tuple[DirectoryIdentity, ...]]:
         return {
@@ -347,3 +362,20 @@ def test_every_setting_about_other_nodes_is_compared_or_has_a_reason_why_not(rel
     names = {name for name in load_catalogue(INCLUDE).get(release).config_names if any(word in name for word in words)}
     assert names - BETWEEN_NODES.keys() - PER_NODE.keys() - set(own) == set()
     assert not BETWEEN_NODES.keys() & PER_NODE.keys()
+
+
+def test_the_address_of_a_voter_in_the_log_is_compared_with_those_that_are_proven() -> None:
+    assert _told(_configs(), state=DYNAMIC) == []
+    other = _with_addresses(n3="controllers.example:9093")
+    assert _told(_configs(), state=other) == [("VOTER-ADDRESS-UNCONFIRMED", "controller 3", Severity.WARNING)]
+    advertised = {"advertised.listeners": "CONTROLLER://controllers.example:9093"}
+    assert _told(_configs(n3=advertised), state=other), "what the controller says of itself is no proof"
+    listening = {"listeners": "CONTROLLER://controllers.example:9093"}
+    assert _told(_configs(n3=listening), state=other) == []
+
+
+def test_an_address_that_the_quorum_did_not_show_or_that_two_voters_have_is_said() -> None:
+    (unknown,) = _found(_configs(), state=_with_addresses(n2=""))
+    assert "did not show" in unknown.sentence
+    both = _told(_configs(), state=_with_addresses(n2="kafka1:9093"))
+    assert both == [("VOTER-ADDRESS-UNCONFIRMED", f"controller {voter}", Severity.BLOCKER) for voter in (1, 2)]
