@@ -26,6 +26,7 @@ from kafka_rollout.base.system.python import module_path, python_process
 from kafka_rollout.base.system.sessions import child_environment
 from kafka_rollout.base.system.settings import Settings, read_variables
 from kafka_rollout.base.wording import few, size
+from kafka_rollout.metadata_log.disk.folder import META
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.ports.cluster import ClusterAdmin, NodeRuntime
@@ -34,6 +35,7 @@ from kafka_rollout.rehearsal.job import RehearsalJob, RehearsalStoppedError
 from kafka_rollout.rehearsal.machine.node_files import (
     MORE_BYTES,
     CopyLimit,
+    FilesHere,
     HostFiles,
     NodeFiles,
     backup_files,
@@ -146,7 +148,7 @@ class LocalRehearsals:
                 request=replace(job.request, gate_timeout_s=timeout_s),
                 isolation=_ISOLATED,
                 real_addresses=_addresses(self.cluster),
-                real_directories=_directories(files),
+                real_directories=real_directories(files),
                 later=None if job.real is None else read_contents(self.admin, self.clock, brokers, job.real),
             )
             return run_job(sandbox, job, command, on_progress)
@@ -271,10 +273,16 @@ def _addresses(cluster: ClusterSpec) -> tuple[str, ...]:
     return (*listeners, *(urlsplit(url).netloc for url in urls))
 
 
-def _directories(files: Sequence[NodeFiles]) -> tuple[str, ...]:
-    """Return the homes and log directories of the real nodes."""
+def real_directories(files: Sequence[NodeFiles]) -> tuple[str, ...]:
+    """Return the homes and log directories of the real nodes on this machine: hosts can have the same paths."""
     homes = (one.node.directory for one in files if one.node.directory)
-    return (*homes, *(str(path) for one in files for path in one.directories.values()))
+    paths = (
+        path
+        for one in files
+        for path in one.directories.values()
+        if isinstance(one.source, FilesHere) or (path / META).exists()
+    )
+    return (*homes, *map(str, paths))
 
 
 _CGROUP = Path("/sys/fs/cgroup")

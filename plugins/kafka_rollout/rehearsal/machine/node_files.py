@@ -279,6 +279,9 @@ def _write(target: Path, content: bytes) -> None:
 
 _ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
 _LIST_S = 300.0  # a directory with many partitions on a slow disk
+_UNREAD = re.compile(
+    r"\S*find: .(?P<path>.*?/(?P<name>[^/]+)).: (?:(?P<is_gone>No such file or directory)|Permission denied)"
+)
 _NO_MATCH, _VANISHED = 1, 2  # exit codes of grep: no file has a topic id; a file disappeared
 MORE_BYTES = (
     "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
@@ -327,7 +330,9 @@ class HostFiles:
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
         done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)
-        if MISSING not in done.err:  # a file disappeared while its folder was read
+        unread = [match for match in map(_UNREAD.fullmatch, done.err.splitlines()) if match]
+        # A file disappeared while its folder was read, or another folder than Kafka's is closed, such as lost+found.
+        if not unread or not all(one["is_gone"] or PARTITION.fullmatch(one["name"]) is None for one in unread):
             self.commands.expect(self.node, self._rights(directory).list, done)
         listed = [match.groups() for match in map(_ENTRY.fullmatch, done.out.split("|")) if match]
         if not any((kind, name, file) == ("f", META, None) for kind, _, name, file in listed):

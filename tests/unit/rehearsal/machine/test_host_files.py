@@ -14,7 +14,8 @@ from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import NodeDirectories, sudoers_files
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.rehearsal.machine.node_files import CopyLimit, HostFiles, NodeFiles, node_files
+from kafka_rollout.rehearsal.machine.local import real_directories
+from kafka_rollout.rehearsal.machine.node_files import CopyLimit, FilesHere, HostFiles, NodeFiles, node_files
 from kafka_rollout.releases.facts import Release
 from tests.fakes.local_host import LocalHost, permitted
 from tests.unit.rehearsal.machine.test_node_files import listed, make_node
@@ -83,6 +84,42 @@ def test_a_list_without_the_file_that_each_log_directory_has_is_refused(
     monkeypatch.setattr(host, "run", lambda *_, **__: Done(0, b"", ""))
     with pytest.raises(TransientError, match=r"does not contain meta\.properties"):
         files.size()
+
+
+@pytest.mark.parametrize(
+    ("folder", "reason", "is_whole"),
+    [
+        ("lost+found", "Permission denied", True),  # of root, on a file system of its own
+        ("orders-0", "Permission denied", False),
+        ("orders-0", "No such file or directory", True),  # deleted while it was read
+        ("lost+found", "Input/output error", False),
+    ],
+)
+def test_a_closed_folder_that_is_not_kafkas_is_left_out(
+    host: LocalHost, monkeypatch: pytest.MonkeyPatch, folder: str, reason: str, is_whole: bool
+) -> None:
+    files, run = files_on(host), LocalHost.run
+    whole = files.size()
+
+    def run_as_user(self: LocalHost, name: str, command: Any, **options: Any) -> Done:
+        done = run(self, name, command, **options)
+        return replace(done, code=1, err=f"/usr/bin/find: '{host.data}/{folder}': {reason}\n")
+
+    monkeypatch.setattr(LocalHost, "run", run_as_user)
+    if is_whole:
+        assert files.size() == whole
+        return
+    with pytest.raises((TransientError, RefusedError), match=reason):
+        files.size()
+
+
+def test_a_directory_of_a_host_is_no_directory_of_this_machine(host: LocalHost, tmp_path: Path) -> None:
+    """Both can have /data, in which the sandbox is here."""
+    files = files_on(host)
+    assert real_directories([files]) == (str(host.data),)  # a node of this machine that is reached over SSH
+    (host.data / "meta.properties").unlink()
+    assert real_directories([files]) == ()
+    assert real_directories([replace(files, source=FilesHere())]) == (str(host.data),)
 
 
 def test_other_files_of_the_user_are_not_permitted(host: LocalHost) -> None:
