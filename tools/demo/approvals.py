@@ -57,10 +57,12 @@ class Approver:
             self.console.print(f"    Airflow did not accept the answer: {error}", soft_wrap=True)
 
     def _decide(self, question: Mapping[str, Any], options: list[str], plan: Plan | None) -> tuple[str, str]:
-        """Approve a plan without blockers; roll back after a failed gate."""
+        """Approve a plan without blockers, seen and hidden; roll back after a failed gate."""
         if APPROVE in options:
             if plan is None or plan.blockers:
                 return REJECT, "unattended demo: the plan has blockers"
+            if plan.hidden:
+                return REJECT, f"unattended demo: a blocker cannot be excluded ({', '.join(plan.hidden)})"
             return APPROVE, f"unattended demo: {len(plan.findings)} findings, none of them a blocker"
         if ROLL_BACK in options:
             return ROLL_BACK, "unattended demo: a gate failed"

@@ -109,6 +109,8 @@ class UnknownKind(StrEnum):
     """The cluster, a missing right or the runtime hides it. Who approves the plan accepts it by its subject."""
     FAILED = "failed"
     """The tool or a node failed, and a repetition can succeed. It blocks a plan."""
+    NOT_TRIED = "not tried"
+    """This machine cannot rehearse. Everything else was checked, and `--yes` accepts it."""
     LEFT_OUT = "left out"
     """The request leaves it out, or a later step of the run makes it."""
 

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import shlex
 import socket
 import sys
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 
 import typer
 
@@ -39,6 +41,8 @@ class TerminalAnswers:
     reason: str | None
     confirms: bool
     """False: the options are the answer."""
+    accepts: tuple[str, ...] = ()
+    """Names and patterns of what can hide a blocker and is accepted unread, as `Plan.hidden`."""
 
     @property
     def present(self) -> bool:
@@ -54,7 +58,7 @@ class TerminalAnswers:
         if self.name is None:
             return None
         refuse_answer(self.cluster, self.name, shell_responder())
-        _refuse_unread(question, confirms=self.confirms)
+        accepted = self._accept_unread(question)
         if self.confirms:
             if not sys.stdin.isatty():
                 raise UserError(
@@ -63,7 +67,31 @@ class TerminalAnswers:
                 )
             if not typer.confirm(f"{self.name}, do you approve the {question.what.noun()}?", default=False, err=True):
                 return _answer(self.name, Decision.REJECTED, self.reason or "declined at the terminal")
-        return _answer(self.name, Decision.APPROVED, self.reason)
+        return _answer(self.name, Decision.APPROVED, self.reason, accepted)
+
+    def _accept_unread(self, question: Question) -> tuple[str, ...]:
+        """Return what the options accept instead of a reader.
+
+        Raises RefusedError for an answer that options gave before the text existed: what is listed must be read.
+        """
+        if self.confirms:
+            return ()
+        _refuse_unread(question)
+        left = {name: why for name, why in question.hidden.items() if not self._accepts(name)}
+        if left:
+            options = " ".join(f"--accept-unknown {shlex.quote(name)}" for name in left)
+            raise RefusedError(
+                f"--yes accepts nothing unread that can hide a blocker: "
+                f"{'; '.join(f'{name}: {why}' for name, why in left.items())}",
+                remedy="Remove the cause, or repeat the command in a terminal without --yes. If you know these facts "
+                f"from elsewhere, add: {options}",
+            )
+        for name, why in question.hidden.items():
+            show.say(f"Accepted as unknown by {self.name}: {name}: {why}", show.err)
+        return tuple(question.hidden)
+
+    def _accepts(self, name: str) -> bool:
+        return any(name == one or fnmatchcase(name, one) for one in self.accepts)
 
     def show(self, body: str) -> None:
         show.print_body(body)
@@ -84,21 +112,18 @@ class ScriptAnswers(TerminalAnswers):
         refuse_answer(self.cluster, self.name, shell_responder())
         if question.what is ApprovalOf.DIFFERENCES and not self.confirms:
             show.print_body(question.body, show.err)
-        _refuse_unread(question, confirms=self.confirms)
+        accepted = self._accept_unread(question)
         if self.confirms:
             show.print_body(question.body, show.err)
             if not (sys.stdin.isatty() and typer.confirm(f"{self.name}, do you approve?", default=False, err=True)):
                 raise RefusedError("The change was not confirmed at the terminal.", remedy="Confirm with --yes.")
-        return _answer(self.name, Decision.APPROVED, self.reason)
+        return _answer(self.name, Decision.APPROVED, self.reason, accepted)
 
     def show(self, body: str) -> None:
         """Print nothing: a dry run prints the result of each feature."""
 
 
-def _refuse_unread(question: Question, *, confirms: bool) -> None:
-    """Refuse an answer that options gave before the text existed: what is listed must be read."""
-    if confirms:
-        return
+def _refuse_unread(question: Question) -> None:
     if question.what is ApprovalOf.DIFFERENCES:
         raise RefusedError(
             "The cluster differs from its state before the run (see the list above), and --yes accepts no difference.",
@@ -111,5 +136,5 @@ def _refuse_unread(question: Question, *, confirms: bool) -> None:
         )
 
 
-def _answer(name: str, decision: Decision, reason: str | None) -> Answer:
-    return Answer(by=name, decision=decision, reason=reason or "", responder=shell_responder())
+def _answer(name: str, decision: Decision, reason: str | None, accepted: tuple[str, ...] = ()) -> Answer:
+    return Answer(by=name, decision=decision, reason=reason or "", responder=shell_responder(), accepted=accepted)

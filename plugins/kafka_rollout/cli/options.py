@@ -65,6 +65,14 @@ TakeOver = Annotated[
     typer.Option("--take-over", help="Continue a run that a DAG started, as the approver in --as."),
 ]
 Yes = Annotated[bool, typer.Option("--yes", help="Do not ask at the terminal: --as is the approval.")]
+AcceptUnknown = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--accept-unknown",
+        metavar="CHECK=SUBJECT",
+        help="What --yes accepts although it can hide a blocker, as its refusal names it; with wildcards. Repeatable.",
+    ),
+]
 
 
 def read_level(text: str) -> int:

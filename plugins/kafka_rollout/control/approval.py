@@ -186,9 +186,11 @@ def record_approval(
     responder: Responder | None = None,
     text: str = "",
     of_run: Sequence[str] = (),
+    accepted: Sequence[str] = (),
 ) -> Approval:
     """Record the decision of an approver on the run's plan, with the shown text.
 
+    `accepted`: what can hide a blocker and options named instead of a reader.
     `of_run`: the approvers that a run named in its form; empty if it named none.
 
     Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
@@ -215,6 +217,7 @@ def record_approval(
         responder=responder,
         text=text,
         text_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else "",
+        accepted_unknowns=tuple(accepted),
     )
     ports.run.record(approval)
     return approval

@@ -223,10 +223,11 @@ def requires_approval(plan: Plan) -> bool:
     """Return whether the run needs an approval, by the policy that its plan has or by its changes.
 
     It always does if a level is lowered or deleted, if Kafka could not undo the change, or if the controller or the run
-    writes values of min.insync.replicas that stay when the level is lowered again.
+    writes values of min.insync.replicas that stay when the level is lowered again, or if something unknown can hide a
+    blocker.
     """
     changes = [change for change in plan.feature_changes if change.target != change.current]
-    if plan.default_changes or (plan.terms is not None and plan.terms.every_change):
+    if plan.default_changes or plan.hidden or (plan.terms is not None and plan.terms.every_change):
         return True
     return any(change.target < change.current or change.undo is not Undo.POSSIBLE for change in changes)
 

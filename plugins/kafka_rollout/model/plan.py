@@ -266,6 +266,17 @@ class Plan:
         return frozenset((one.id, unknown.subject) for one in self.checks for unknown in one.unknowns)
 
     @property
+    def hidden(self) -> Mapping[str, str]:
+        """What can hide a blocker, as `check=subject` → why it is unknown. An approver accepts it with the plan."""
+        return {
+            f"{one.id}={unknown.subject}": unknown.sentence
+            for one in self.checks
+            if one.can_block
+            for unknown in one.unknowns
+            if unknown.kind is UnknownKind.HIDDEN
+        }
+
+    @property
     def exit_code(self) -> int:
         """Exit code of a command that shows the plan and changes nothing."""
         return result_code(blocks=bool(self.blockers), can_hide=any(one.can_hide_a_blocker for one in self.checks))

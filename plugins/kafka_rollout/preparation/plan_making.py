@@ -7,7 +7,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError, SkippedStepError, UserError
-from kafka_rollout.base.findings import Checked, UnknownKind, unknown, unknown_by
+from kafka_rollout.base.findings import Checked, UnknownKind, unknown
 from kafka_rollout.base.maintenance import parse_maintenance, refuse_never_open
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK
@@ -211,7 +211,8 @@ def rehearse_plan(run: Run, request: Request, on_progress: Callable[[str], None]
     try:
         result = run.ports.rehearsals.rehearse(job, on_progress)
     except (RefusedError, UserError) as error:
-        skipped = unknown_by(error, "rehearsal", "It was requested and did not take place")
+        why = f"It was requested and did not take place: {error.sentence}"
+        skipped = unknown("rehearsal", why, UnknownKind.NOT_TRIED)
         replace_findings(run.ports, REHEARSAL_CHECK.ran(unknown=skipped))
         raise SkippedStepError(error.sentence) from error
     run.history.attach(REHEARSAL_RESULT, result)

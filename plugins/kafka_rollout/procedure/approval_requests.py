@@ -544,7 +544,7 @@ def _check_features(call: StepCall) -> str | None:
     if not levels.pending_changes(call.run):
         return "Every level is already as requested."
     if call.request.approval is ApprovalPolicy.WHERE_NEEDED and not requires_approval(call.plan):
-        return "No level is lowered, and Kafka can undo every raise: no approval is needed."
+        return "No level is lowered, Kafka can undo every raise, and no blocker can be hidden: no approval is needed."
     return None
 
 

@@ -408,8 +408,10 @@ class Runner:
         self._planned = True
         if reason := step.approval.check(self.call):
             raise SkippedStepError(reason)
-        self._ask(Question(what=step.approval.of, body=step.approval.body(self.call)), task_id)
-        self._repeats = self._repeats or step.approval.of is ApprovalOf.FINALIZE
+        of = step.approval.of
+        hidden = {} if of is ApprovalOf.DIFFERENCES else self.call.plan.hidden
+        self._ask(Question(what=of, body=step.approval.body(self.call), hidden=hidden), task_id)
+        self._repeats = self._repeats or of is ApprovalOf.FINALIZE
 
     def _ask(self, question: Question, task_id: str = "") -> None:
         """Ask, and record the answer. Without an answer the run needs an approval in its history."""
@@ -420,7 +422,7 @@ class Runner:
         if answer is None:
             require_approval(Run(self.ports, plan), question.what)
             return
-        shown: Any = {"responder": answer.responder, "text": question.body}
+        shown: Any = {"responder": answer.responder, "text": question.body, "accepted": answer.accepted}
         record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason, **shown)
         if answer.decision != Decision.APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())

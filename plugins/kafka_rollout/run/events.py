@@ -277,12 +277,16 @@ class Approval(Event, kind="approval"):
     text: str = ""
     """What was shown, with its SHA-256."""
     text_sha256: str = ""
+    accepted_unknowns: tuple[str, ...] = ()
+    """What can hide a blocker and `--accept-unknown` named, as `check=subject`. An answer without `--yes` accepts what
+    `text` lists."""
 
     def line(self, words: Words) -> str:
         what = self.what.noun() if words.plan is None else self.what.noun(words.plan.direction)
         is_plain = self.decision in {Decision.APPROVED, Decision.REJECTED}
         did = self.decision.value if is_plain else f"answered '{self.decision}' to"
-        return f"{self.by} {did} the {what}. Reason: {self.reason}"
+        accepted = f" Accepted as unknown: {', '.join(self.accepted_unknowns)}." if self.accepted_unknowns else ""
+        return f"{self.by} {did} the {what}. Reason: {self.reason}{accepted}"
 
 
 class ApprovalRefuted(Event, kind="approval-refuted"):

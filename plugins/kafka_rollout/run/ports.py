@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import AbstractContextManager
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Protocol
 
@@ -152,6 +152,8 @@ class Question:
     users: tuple[str, ...] = ()
     is_pause: bool = False
     """The plan pauses here."""
+    hidden: Mapping[str, str] = field(default_factory=dict)
+    """What can hide a blocker of the plan to approve, as `Plan.hidden`."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -162,6 +164,8 @@ class Answer:
     reason: str
     responder: Responder | None = None
     """Who answered, and where."""
+    accepted: tuple[str, ...] = ()
+    """Of `Question.hidden`, what options named instead of a reader."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

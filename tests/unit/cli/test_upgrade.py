@@ -12,13 +12,15 @@ from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import ShellServices, run_procedure
+from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import StepCall
-from kafka_rollout.run.events import StartedAtShell, events_of
+from kafka_rollout.run.events import Approval, StartedAtShell, events_of
+from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 
@@ -30,8 +32,8 @@ def _no_scan(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_run, "scan_logs", lambda *_: None)
 
 
-def roll(ports: ClusterPorts, request: Request) -> int:
-    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False)
+def roll(ports: ClusterPorts, request: Request, accepts: tuple[str, ...] = ()) -> int:
+    answers = TerminalAnswers(cluster=ports.cluster, name="alice", reason="CHG-1", confirms=False, accepts=accepts)
     return run_procedure(UPGRADE, ports, request, answers, ShellServices(ports, Settings.from_environment(), None))
 
 
@@ -56,3 +58,26 @@ def test_a_continued_roll_checks_and_waits_as_approved_with_its_plan(
     assert len(cluster.stops) == len(cluster.spec.nodes)
     assert sum(cluster.clock.slept) > 77 * len(cluster.spec.nodes)
     assert "gate after node 2: check 1 of 3 passed" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("named", ["acl-meaning=ACLs", "acl-*"])
+def test_yes_accepts_what_can_hide_a_blocker_only_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str], named: str
+) -> None:
+    cluster = FakeCluster(R391)
+    cluster.acls = {read_acl("User:alice", host="10.0.0.0/8")}
+    cluster.acls_problem = "Node 1 cannot list the ACLs."
+    for node in cluster.nodes.values():
+        node.config[AUTHORIZER] = STANDARD_AUTHORIZER
+    ports = fake_ports(cluster, tmp_path)
+    for accepts in ((), ("acl-meaning=ACL", "another=ACLs")):
+        with pytest.raises(RefusedError, match="--yes accepts nothing unread that can hide a blocker: acl-m") as no:
+            roll(ports, WEAK, accepts)
+        assert no.value.remedy.endswith(" --accept-unknown acl-meaning=ACLs")
+    assert cluster.stops == []
+    assert not events_of(ports.run.events(), Approval)
+    assert roll(ports, WEAK, (named,)) == 0
+    said = " ".join(capsys.readouterr().err.split())
+    assert "Accepted as unknown by alice: acl-meaning=ACLs: The decisions" in said
+    (given,) = events_of(ports.run.events(), Approval)
+    assert given.accepted_unknowns == ("acl-meaning=ACLs",)

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.base.findings import CheckResult, CheckState, unknown
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.feature_updates.levels import check_for_narrower_nodes, ensure_levels
 from kafka_rollout.feature_updates.update import apply_features, plan_features, planned_outcomes, requires_approval
@@ -163,6 +164,10 @@ def test_what_falls_or_cannot_be_taken_back_needs_a_named_approval_and_the_rest_
     assert not requires_approval(plan_for(ports, up="metadata.version:29,transaction.version:2", approve=False))
     plan = plan_for(ports, up="group.version:1", approve=False)
     assert not requires_approval(plan)
+    hides = CheckResult(
+        check="ACLs", state=CheckState.NOT_OBSERVABLE, id="acls", can_block=True, unknowns=unknown("ACLs", "No right.")
+    )
+    assert requires_approval(replace(plan, checks=(hides,))), "an approver reads what can hide a blocker"
     assert results(apply_features(Run(ports, plan))) == {"group.version": FeatureUpdateStatus.OK}
     with pytest.raises(RefusedError, match="is not approved"):
         apply_features(Run(ports, plan_for(ports, delete="group.version", approve=False)))

@@ -13,6 +13,7 @@ import typer
 from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.options import (
+    AcceptUnknown,
     ApprovalReason,
     Approver,
     AsJson,
@@ -47,6 +48,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         approve_as: Approver = None,
         reason: ApprovalReason = None,
         yes: Yes = False,
+        accept_unknown: AcceptUnknown = None,
         take_over: TakeOver = False,
         run: RunId = None,
         as_json: AsJson = False,
@@ -58,6 +60,7 @@ def command_of_kind(kind: RunOf) -> Callable[..., None]:
         request = replace(request, plans_features=request.finalize is FinalizePolicy.AFTER_APPROVAL)
         with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
             ports, answers, services = opened
+            answers = replace(answers, accepts=tuple(accept_unknown or ()))
             code = run_procedure(KINDS[kind].procedure, ports, request, answers, services)
             _end(ports, code, dry_run=request.dry_run, as_json=as_json)
 

@@ -23,6 +23,7 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import ScriptAnswers, shell_responder
 from kafka_rollout.cli.feature_table import describe_json, print_description
 from kafka_rollout.cli.options import (
+    AcceptUnknown,
     ApprovalReason,
     Approver,
     AsJson,
@@ -80,6 +81,7 @@ def upgrade_everything(
     approve_as: Approver = None,
     reason: ApprovalReason = None,
     yes: Yes = False,
+    accept_unknown: AcceptUnknown = None,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -89,7 +91,7 @@ def upgrade_everything(
     `features update`.
     """
     request = replace(request, action=FeatureAction.UPGRADE_ALL)
-    _change(cluster, request, approve_as, reason, None, yes, as_json, command_config)
+    _change(cluster, request, approve_as, reason, None, yes, accept_unknown, as_json, command_config)
 
 
 @app.command("downgrade-all")
@@ -101,6 +103,7 @@ def downgrade_everything(
     reason: ApprovalReason = None,
     safe: Safety = None,
     yes: Yes = False,
+    accept_unknown: AcceptUnknown = None,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -109,7 +112,7 @@ def downgrade_everything(
     Features that the release does not support are deleted.
     """
     request = replace(request, action=FeatureAction.DOWNGRADE_ALL)
-    _change(cluster, request, approve_as, reason, safe, yes, as_json, command_config)
+    _change(cluster, request, approve_as, reason, safe, yes, accept_unknown, as_json, command_config)
 
 
 @app.command("update")
@@ -121,6 +124,7 @@ def update(
     reason: ApprovalReason = None,
     safe: Safety = None,
     yes: Yes = False,
+    accept_unknown: AcceptUnknown = None,
     as_json: AsJson = False,
     command_config: CommandConfig = None,
 ) -> None:
@@ -130,7 +134,7 @@ def update(
     not support. Levels and names can be comma-separated lists.
     """
     request = replace(request, action=FeatureAction.UPDATE)
-    _change(cluster, request, approve_as, reason, safe, yes, as_json, command_config)
+    _change(cluster, request, approve_as, reason, safe, yes, accept_unknown, as_json, command_config)
 
 
 def _change(
@@ -140,6 +144,7 @@ def _change(
     reason: str | None,
     safe: bool | None,
     yes: bool,
+    accept_unknown: list[str] | None,
     as_json: bool,
     command_config: Path | None,
 ) -> None:
@@ -156,7 +161,13 @@ def _change(
     with open_ports(cluster, None, command_config) as (ports, settings, security):
         if not request.dry_run:
             refuse_answer(ports.cluster, approve_as or "", shell_responder())  # before any query of the cluster
-        answers = ScriptAnswers(cluster=ports.cluster, name=approve_as, reason=reason, confirms=not yes)
+        answers = ScriptAnswers(
+            cluster=ports.cluster,
+            name=approve_as,
+            reason=reason,
+            confirms=not yes,
+            accepts=tuple(accept_unknown or ()),
+        )
         _run(ShellServices(ports, settings, security), request, answers, as_json=as_json)
 
 

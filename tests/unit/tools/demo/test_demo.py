@@ -7,6 +7,7 @@ import os
 import subprocess
 import sys
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +16,7 @@ import pytest
 from rich.console import Console
 
 from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.findings import CheckResult, CheckState, unknown
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from kafka_rollout.releases.documents.catalogue import load_catalogue
@@ -92,7 +94,12 @@ def test_a_question_that_is_asked_again_is_answered_again() -> None:
     assert len(client.answers) == 2
 
 
-@pytest.mark.parametrize("seen", [plan(BLOCKER), None])
+HIDES = CheckResult(
+    check="ACLs", state=CheckState.NOT_OBSERVABLE, id="acls", can_block=True, unknowns=unknown("ACLs", "No right.")
+)
+
+
+@pytest.mark.parametrize("seen", [plan(BLOCKER), None, replace(plan(), checks=(HIDES,))])
 def test_an_unattended_demo_rejects_blockers_and_what_it_does_not_know(seen: Plan | None) -> None:
     client = Client()
     approver("auto", client)[0].handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, seen)
