@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from enum import StrEnum
 from itertools import groupby
 from typing import NamedTuple, TypeVar
 
 MOST_SAMPLES = 600
+_PAUSE_S = 30.0  # without a sample, so the traffic did not run
 N = TypeVar("N", int, float)
 
 
@@ -44,7 +45,8 @@ class TrafficSeries:
 def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tuple[TrafficSample, ...]:
     """Return at most about `most` samples of the same time: those of one interval of 2, 4, 8, … seconds are merged.
 
-    The intervals begin at fixed times, so that a merged series can be continued. No worst value is lost.
+    The intervals begin at fixed times, so that a merged series can be continued, and samples on both sides of a pause
+    are not merged: its seconds would have no place. No worst value is lost.
     """
     found = sorted(samples, key=lambda one: one.at)
     if not found:
@@ -52,8 +54,19 @@ def condense(samples: Iterable[TrafficSample], most: int = MOST_SAMPLES) -> tupl
     width = 1
     while (found[-1].at - found[0].at) / width > most:
         width *= 2
-    intervals = groupby(found, key=lambda one: one.at // width) if width > 1 else ((0, [one]) for one in found)
-    return tuple(_merged(tuple(group)) for _, group in intervals)
+    if width == 1:
+        return tuple(found)
+    intervals = groupby(zip(found, _pauses_before(found), strict=True), key=lambda one: (one[0].at // width, one[1]))
+    return tuple(_merged([sample for sample, _ in group]) for _, group in intervals)
+
+
+def _pauses_before(samples: Sequence[TrafficSample]) -> Iterator[int]:
+    """Yield the number of pauses before each sample."""
+    pauses, end = 0, samples[0].at
+    for one in samples:
+        pauses += one.at - end > _PAUSE_S
+        end = max(end, one.at + one.seconds)
+        yield pauses
 
 
 def _merged(samples: Sequence[TrafficSample]) -> TrafficSample:
@@ -78,7 +91,7 @@ def _worst(samples: Sequence[TrafficSample], value: Callable[[TrafficSample], N 
     return max((found for one in samples if (found := value(one)) is not None), default=None)
 
 
-RESENT = "resent"
+RESENT, BEFORE = "resent", "before"
 _EXAMPLES = 10
 
 TRANSACTIONAL_PRODUCER = "producer-transactional"
@@ -97,7 +110,7 @@ class Discrepancy:
     """One kind of discrepancy."""
 
     kind: str
-    """Lost, moved, doubled, resent, leaked, torn, silent, not covered or unknown."""
+    """Lost, moved, doubled, resent, leaked, torn, silent, not covered, before or unknown."""
     consumer: str
     count: int
     examples: tuple[str, ...]
@@ -135,13 +148,14 @@ class TrafficVerdict:
 
     @property
     def failures(self) -> tuple[Discrepancy, ...]:
-        return tuple(found for found in self.discrepancies if found.kind != RESENT)
+        return tuple(found for found in self.discrepancies if found.kind not in (RESENT, BEFORE))
 
     @property
     def ok(self) -> bool:
         """Return whether nothing failed and each kind of test traffic produced and consumed records.
 
-        Records that a client sent again are reported, but the cluster stored what it was sent.
+        Records that a client sent again are reported, but the cluster stored what it was sent. So are node steps before
+        the traffic began: the run was started without it.
         """
         has_transactions = self.transactions[TransactionOutcome.COMMITTED] > 0
         ran = self.acknowledged > 0 and (has_transactions or TRANSACTIONAL_PRODUCER in self.left_out)
@@ -172,15 +186,23 @@ def with_coverage(verdict: TrafficVerdict, steps: Sequence[NodeStepTimes]) -> Tr
             for begin in (step.stopped_at, started)
         )
 
-    names = [step.name for step in steps if not is_covered(step)]
-    if not names:
-        return verdict
-    missing = Discrepancy(
-        kind=NOT_COVERED,
-        consumer="test traffic",
-        count=len(names),
-        examples=tuple(names[:_EXAMPLES]),
-        sentence=f"The test traffic acknowledged no record during {len(names)} of {len(steps)} node steps, so it shows "
-        f"nothing about them, for example {', '.join(names[:3])}.",
-    )
-    return replace(verdict, discrepancies=(*verdict.discrepancies, missing))
+    missing = [step for step in steps if not is_covered(step)]
+    first = min((one.at for one in verdict.series), default=float("-inf"))
+    before = [step for step in missing if (step.started_at or step.stopped_at) + _CLOCKS_DIFFER_S < first]
+    during = [step for step in missing if step not in before]
+    found = [
+        Discrepancy(
+            kind=kind,
+            consumer="test traffic",
+            count=len(uncovered),
+            examples=tuple(step.name for step in uncovered[:_EXAMPLES]),
+            sentence=f"{what} {len(uncovered)} of {len(steps)} node steps, so it shows nothing about them, for example "
+            f"{', '.join(step.name for step in uncovered[:3])}.",
+        )
+        for kind, uncovered, what in (
+            (BEFORE, before, "The test traffic began after"),
+            (NOT_COVERED, during, "The test traffic acknowledged no record during"),
+        )
+        if uncovered
+    ]
+    return replace(verdict, discrepancies=(*verdict.discrepancies, *found))

@@ -123,3 +123,22 @@ def test_what_was_acknowledged_in_an_unknown_period_is_not_none() -> None:
     verdict = not_compared("host-a", "The result of traffic period 1 is unknown.")
     assert with_coverage(verdict, node_step_times(ROLL)) == verdict
     assert not verdict.ok
+
+
+def test_traffic_that_begins_with_a_later_call_is_not_asked_about_the_nodes_before() -> None:
+    whole = _verdict((250, 600))
+    late = replace(whole, series=tuple(one for one in whole.series if one.at >= START + 250))
+    found = with_coverage(late, node_step_times(ROLL))
+    assert (found.ok, found.failures) == (True, ())
+    assert [(one.kind, one.examples) for one in found.discrepancies] == [("before", ("a-to-b node 1",))]
+    assert not with_coverage(replace(late, series=()), node_step_times(ROLL)).ok
+
+
+def test_a_period_after_a_pause_covers_its_nodes_in_a_condensed_series() -> None:
+    """The periods are in one interval of the condensed series."""
+    samples = [
+        TrafficSample(START + at, 1.0, 30) for at in (*range(10), *range(699_800, 699_850), *range(700_300, 700_400))
+    ]
+    verdict = replace(_verdict(), acknowledged=4800, series=condense(samples))
+    assert len(verdict.series) < 10
+    assert with_coverage(verdict, node_step_times(_events((1, 5, 8), (2, 700_350, 700_360)))).ok
