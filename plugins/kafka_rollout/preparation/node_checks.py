@@ -55,6 +55,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_dropped,
     find_removed_settings,
+    tiered_storage_findings,
     unread_config_finding,
 )
 from kafka_rollout.planning.findings.hosts import (
@@ -384,9 +385,7 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
     }
     unresolved = unresolved_dynamic_findings(dynamic)
     problems = {release: _dynamic_problems(run, release, planned[release], dynamic) for release in releases}
-    found = [
-        finding for release in releases for finding in _dynamic_findings(run.ports, release, problems[release], dynamic)
-    ]
+    found = [finding for release in releases for finding in _dynamic_findings(run, release, problems[release], dynamic)]
     run.history.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
     _save_dropped(run.ports, find_dropped(chain.from_iterable(problems.values())))
     return (
@@ -416,7 +415,7 @@ def recheck_dynamic_configs(run: Run, release: Release) -> tuple[Finding, ...]:
     brokers = replace(run.cluster, nodes=run.cluster.brokers)
     facts = AdvisoryFacts(cluster=brokers, finalized={}, configs=planned, dynamic=dynamic)
     found = (
-        *_dynamic_findings(run.ports, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
+        *_dynamic_findings(run, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
         *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
     )
     if not any(finding.severity is Severity.BLOCKER for finding in found):
@@ -525,9 +524,13 @@ def _dynamic_problems(
 
 
 def _dynamic_findings(
-    ports: ReadPorts, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
+    run: ReadRun, release: Release, problems: Iterable[ConfigProblem], dynamic: DynamicConfigs
 ) -> tuple[Finding, ...]:
-    return dynamic_config_findings(ports.catalogue, release, problems, dynamic, ports.cluster.bootstrap_servers)
+    catalogue, bootstrap = run.ports.catalogue, run.cluster.bootstrap_servers
+    return (
+        *dynamic_config_findings(catalogue, release, problems, dynamic, bootstrap),
+        *tiered_storage_findings(run.plan.path, release, dynamic),
+    )
 
 
 def _dynamic_fingerprint(dynamic: DynamicConfigs) -> str:

@@ -20,6 +20,7 @@ from kafka_rollout.preparation.state_comparison import (
 )
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.node import replace_node
+from kafka_rollout.roll.stop import refuse_closed
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.step_events import ComparedAfter
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -71,6 +72,37 @@ def test_a_downgrade_validates_too(cluster: FakeCluster, ports: ClusterPorts) ->
     cluster.dynamic_config_problems[Release(3, 4, 1)] = (REJECTED,)
     plan = plan_downgrade(ports, Release(3, 4, 1))
     assert "3.4.1, topic orders, segment.bytes" in [found.subject for found in plan.blockers]
+
+
+TIERED = DynamicConfigs(topics={"orders": {"remote.storage.enable": "true"}, "old": {"remote.storage.enable": "false"}})
+
+
+def test_no_run_goes_below_the_releases_that_serve_tiered_topics(
+    cluster: FakeCluster, ports: ClusterPorts, tmp_path: Path
+) -> None:
+    """Their logs would begin with the first local segment, and a later release deletes what is before it."""
+    cluster.dynamic_configs = TIERED
+    (found,) = [one for one in plan_downgrade(ports, Release(3, 4, 1)).blockers if one.code == "TIERED-STORAGE-LOST"]
+    assert "1 topic has tiered storage (orders), which Kafka 3.4.1 does not serve" in found.sentence
+    assert "3.6.0 or later" in found.remedy
+    old = FakeCluster(Release(3, 4, 0))
+    old.dynamic_configs = TIERED
+    codes = [
+        one.code for one in plan_upgrade(fake_ports(old, tmp_path / "2"), Release(3, 4, 1), finalize=False).findings
+    ]
+    assert "TIERED-STORAGE-LOST" not in codes, "it has no remote records"
+
+
+def test_topics_that_became_tiered_during_an_upgrade_close_the_way_back(tmp_path: Path) -> None:
+    cluster = FakeCluster(Release(3, 4, 1))
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R391, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    run, back = Run(ports, plan), plan.release_steps[-1].reversed()
+    refuse_closed(run, back, reads_again=True)
+    cluster.dynamic_configs = TIERED
+    with pytest.raises(RefusedError, match="TIERED-STORAGE-LOST"):
+        refuse_closed(run, back, reads_again=True)
 
 
 def test_a_topic_that_was_changed_since_the_plan_is_found_before_a_node_stops(

@@ -22,8 +22,9 @@ from kafka_rollout.base.findings import (
     Severity,
 )
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
-from kafka_rollout.base.wording import count
+from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.counters import IGNORED_CONFIG
+from kafka_rollout.gates.remote_storage import SINCE
 from kafka_rollout.model.configs import (
     HIDDEN,
     RESOURCE_TYPES,
@@ -64,11 +65,13 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
         "Every broker of this release stops when it starts (Error starting LogManager)",
     ),
     # LogManager.updateTopicConfig throws (validateRemoteStorageOnlyIfSystemEnabled), and DynamicConfigPublisher catches
-    # it (a non-fatal fault). The logs are loaded and take records. ControllerConfigurationValidator rejects changes.
+    # it (a non-fatal fault). The logs are loaded and take records, and begin with their first local segment
+    # (LogLoader.load): the RemoteLogManager of a later start deletes what is before it.
     (ConfigKind.TOPIC, ConfigCheck.UPDATE): (
         Severity.WARNING,
-        "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
-        "of its configuration",
+        "The release starts, logs an error and serves the topic without tiered storage, and rejects every later change "
+        "of its configuration. Records that are only in remote storage cannot be read, and are deleted there when "
+        "brokers with tiered storage lead again",
     ),
     # LogConfig ignores names that it does not define. LogConfig.validateNames rejects them, in the controller.
     (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, f"{_REJECTS_CHANGES} topic's configuration"),
@@ -92,6 +95,7 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     (ConfigKind.GROUP, ConfigCheck.DROPPED): _DROPS,
 }
 """Kind and check → severity, and what the release does."""
+_REMOTE = "remote.storage.enable"
 _LIMIT = "message.timestamp.difference.max.ms"
 _LIMITS = ("message.timestamp.before.max.ms", "message.timestamp.after.max.ms")
 _UNKNOWN = (Severity.BLOCKER, "The effect on a node of this release is unknown, so it counts as a blocker")
@@ -119,6 +123,14 @@ DYNAMIC_CONFIG_DROPPED = FindingCode(
 DYNAMIC_CONFIG_UNKNOWN = FindingCode(
     "DYNAMIC-CONFIG-UNKNOWN", WARNING, "A release of the path does not have a setting in the metadata."
 )
+TIERED_STORAGE_LOST = FindingCode(
+    "TIERED-STORAGE-LOST",
+    BLOCKER,
+    "Topics have tiered storage, and a release of the path serves only their local records.",
+    "Choose a target release of 3.6.0 or later. Below it, no release keeps what is only in remote storage: to give it "
+    "up, delete these topics, or, on 3.9 or later, set remote.storage.enable=false and "
+    "remote.log.delete.on.disable=true for them.",
+)
 # Only what is IGNORED can be counted as a metadata error of a node (gates/counters.py).
 _WARNINGS = {ConfigCheck.DROPPED: DYNAMIC_CONFIG_DROPPED, ConfigCheck.NAME: DYNAMIC_CONFIG_UNKNOWN}
 DYNAMIC_CONFIGURATION_CHECK = Check(
@@ -131,6 +143,7 @@ DYNAMIC_CONFIGURATION_CHECK = Check(
         DYNAMIC_CONFIG_REJECTED,
         DYNAMIC_CONFIG_DROPPED,
         DYNAMIC_CONFIG_UNKNOWN,
+        TIERED_STORAGE_LOST,
         IGNORED_CONFIG,
         NOT_OBSERVABLE,
     ),
@@ -171,6 +184,26 @@ def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
     without_effect = (None, HIDDEN) if problem.kind is ConfigKind.TOPIC else (None,)
     return dict(problem.settings).get(removed) not in without_effect and not all(
         f"{prefix}{name}" in own for name in _LIMITS
+    )
+
+
+def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: DynamicConfigs) -> tuple[Finding, ...]:
+    """Return the blocker for topics whose remote records a release of the path does not know.
+
+    A release before 3.6 has the settings, and no RemoteLogManager. Its logs begin with the first local segment, and
+    followers take this as the start of their logs. The RemoteLogManager of a later start deletes what is before it.
+    `path`: with the source. A rollback comes back to it.
+    """
+    tiered = sorted(name for name, own in dynamic.topics.items() if own.get(_REMOTE, "").strip().lower() == "true")
+    if release >= SINCE or max(path) < SINCE or not tiered:
+        return ()
+    return (
+        TIERED_STORAGE_LOST.found(
+            f"{release}, tiered storage",
+            f"{count(len(tiered), 'topic')} {'has' if len(tiered) == 1 else 'have'} tiered storage "
+            f"({few(map(_shown, tiered))}), which Kafka {release} does not serve: records that are only in remote "
+            "storage cannot be read, and are deleted there when brokers of a later release lead again.",
+        ),
     )
 
 
