@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from enum import StrEnum
 from fnmatch import fnmatchcase
@@ -23,6 +23,7 @@ from kafka_rollout.base.findings import (
     codes_of,
     results_of,
 )
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 
@@ -161,6 +162,17 @@ class ConfigChange:
     key: str
     value: str | None
     reason: str
+
+
+def changed_lines(
+    cluster: ClusterSpec, node: NodeSpec, release: Release, changes: Sequence[ConfigChange]
+) -> dict[str, str | None]:
+    """Return the lines of `changes` for this node and release (None: removed). Lines of the inventory's
+    release_overrides replace them."""
+    lines = {
+        change.key: change.value for change in changes if change.node_id == node.node_id and change.release == release
+    }
+    return lines | dict(cluster.release_overrides.get(str(release), {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

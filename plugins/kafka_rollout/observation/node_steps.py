@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
 from enum import StrEnum
 
-from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
 from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
+from kafka_rollout.gates.written_lines import written_lines_condition
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep
+from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, changed_lines
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -240,6 +242,26 @@ def check_coordinators(
     return coordinators_condition(
         state.partitions, node.node_id, answers, before, log, counters=counters, accepted=accepted
     )
+
+
+def check_written_lines(at: NodeRun, state: ClusterState, before: BeforeStop | None) -> tuple[GateCondition, ...]:
+    """Check that the node uses what the run has written into its file; empty if the run has written nothing.
+
+    `state`: with the node. `before`: None if the run has not stopped the node, so that it has changed no file. Its
+    restarts on one release keep the lines of this release.
+    """
+    lines = {}
+    if before is not None and at.plan.changes_release:
+        release = at.release_step.to_release
+        changes = at.plan.config_changes_of(at.node_id, release)
+        lines = changed_lines(at.run.cluster, at.node, release, changes)
+    if not lines:
+        return ()
+    file, in_use = at.ports.runtime.config(at.node), None
+    if state.nodes[at.node_id].features is not None:
+        with suppress(NotObservableError):
+            in_use = at.ports.admin.settings_in_use(at.node, lines.keys())
+    return (written_lines_condition(at.node, lines, file, in_use),)
 
 
 def check_remote_storage(

@@ -44,6 +44,7 @@ from kafka_rollout.observation.node_steps import (
     NodeStepState,
     check_coordinators,
     check_remote_storage,
+    check_written_lines,
     is_rollback_step,
     node_step_state,
 )
@@ -279,6 +280,8 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
         ),
         together=[one.node_id for one in gate.together],
     )
+    lines = check_written_lines(NodeRun(run, release_step, node), state, before)
+    seen = replace(seen, conditions=(*seen.conditions, *lines))
     if run.plan.lowering is Lowering.OFFLINE:
         check_service(run.ports)
     process = state.nodes[node.node_id].process

@@ -53,7 +53,7 @@ from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.log_directories import metadata_directory
 from kafka_rollout.model.node_log import LogPart
-from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -71,7 +71,6 @@ from kafka_rollout.nodes.runtimes.log_files import (
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
     add_start,
-    changed_lines,
     checkpoint_files,
     configuration_for,
     find_start,

@@ -12,24 +12,12 @@ from typing import TypeVar
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import StartRecord
-from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.state import CheckpointFile
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.releases.facts import Release
 
 T = TypeVar("T")
 _CHECKPOINT = re.compile(r"(\d{20})-(\d{10})\.checkpoint")
-
-
-def changed_lines(
-    cluster: ClusterSpec, node: NodeSpec, release: Release, changes: Sequence[ConfigChange]
-) -> dict[str, str | None]:
-    """Return the lines of `changes` for this node and release (None: removed). Lines of the inventory's
-    release_overrides replace them."""
-    lines = {
-        change.key: change.value for change in changes if change.node_id == node.node_id and change.release == release
-    }
-    return lines | dict(cluster.release_overrides.get(str(release), {}))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

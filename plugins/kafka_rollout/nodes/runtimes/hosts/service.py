@@ -32,7 +32,7 @@ from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord, how_to_install
 from kafka_rollout.model.log_directories import metadata_directory
 from kafka_rollout.model.node_log import LogPart, hide_credentials
-from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
@@ -82,7 +82,6 @@ from kafka_rollout.nodes.runtimes.log_files import log_part
 from kafka_rollout.nodes.runtimes.properties import (
     WrittenConfiguration,
     add_start,
-    changed_lines,
     checkpoint_files,
     configuration_for,
     find_start,
