@@ -222,6 +222,8 @@ class HostState:
     """Why `start_paths` are not all, a sentence."""
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)
     """The options of the next start on each release; None: on any other one than the installed."""
+    writers: tuple[str, ...] = ()
+    """Commands of a start that write configuration_file as a whole, each after the script or unit that has it."""
     logging: Mapping[Release | None, LoggingFiles] = field(default_factory=dict)
     """The logging configurations that the start scripts take from the folders; without a file of the operator."""
     unknown: tuple[str, ...] = ()

@@ -295,6 +295,12 @@ CONFIGURATION_NOT_READ = FindingCode(
     "The process was started with another file than configuration_file of the inventory, or with --override of a "
     "setting that the run changes in the file.",
 )
+CONFIGURATION_REWRITTEN = FindingCode(
+    "CONFIGURATION-REWRITTEN",
+    WARNING,
+    "A start of the node writes configuration_file, into which the run writes lines while the node is stopped.",
+    "Write these lines into the template that the start uses, too. The gate after the start fails without them.",
+)
 HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
 HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
 HOSTS_CHECK = Check(
@@ -317,6 +323,7 @@ HOSTS_CHECK = Check(
         LOG_CONFIG_REPLACED,
         LOG_LAYOUT_UNKNOWN,
         CONFIGURATION_NOT_READ,
+        CONFIGURATION_REWRITTEN,
         *PATH_CODES,
         *START_PATH_CODES,
         *JVM_OPTION_CODES,
@@ -487,11 +494,19 @@ def _of_process(
 
 
 def _configuration_findings(node: NodeSpec, host: HostState, changed: Collection[str]) -> Iterable[Finding]:
-    """Yield what the command line of the process (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings.
+    """Yield what the command line of the process (`kafka.Kafka FILE [--override KEY=VALUE]...`) says of other settings,
+    and what writes the file at a start.
 
     The configuration that a runtime reads has the overrides. Their values can be passwords, so only names are shown.
     """
     arguments = host.facts.arguments
+    if node.service is not None and changed and host.writers:
+        yield CONFIGURATION_REWRITTEN.found(
+            f"node {node.node_id}",
+            f"A start of node {node.node_id} writes {node.service.configuration_file} on host {host.name} "
+            f"({few(host.writers, limit=2)}), so it loses the lines of the plan that its template does not have: "
+            f"{few(sorted(changed), limit=_SHOWN)}.",
+        )
     if node.service is None or MAIN_CLASS not in arguments:
         return
     read, *options = arguments[arguments.index(MAIN_CLASS) + 1 :] or ("",)

@@ -16,7 +16,7 @@ from kafka_rollout.model.host_state import HostState, PlaceState, StartFileKind,
 from kafka_rollout.model.jvm_options import NextOptions
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
-from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
+from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.text_files import _READ, TextFiles
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import jvm_words
@@ -145,7 +145,7 @@ class Host:
             environment=tuple(jvm_words(environment)),
             is_whole=is_whole,
         )
-        return read_next_options(cast(HostCommands, self), node or self.node(), releases, unit)
+        return {**read_next_start(cast(HostCommands, self), node or self.node(), releases, unit).options}
 
     def findings(self, options: Mapping[Release | None, NextOptions], node: NodeSpec | None = None) -> list[Finding]:
         places = {

@@ -112,7 +112,17 @@ def _plain(text: TextFile) -> Iterator[str]:
     return (_DIRNAME.sub(lambda _: own, line) for line in text.lines)
 
 
-class _Scope:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ScriptsOfStart:
+    """What the unit's next start executes."""
+
+    options: Mapping[Release | None, NextOptions]
+    """By release, as in `read_next_start`."""
+    texts: tuple[TextFile, ...]
+    """The commands of the unit, and scripts that they execute."""
+
+
+class ScriptScope:
     """Options that texts can give to a JVM, with the values that their variables can have."""
 
     def __init__(self, texts: Sequence[TextFile], variables: Mapping[str, str], *, is_whole: bool) -> None:
@@ -126,7 +136,7 @@ class _Scope:
         self._known: dict[tuple[str, str, int], str] = {}
         words = {word for text in texts for word in _options(text)}
         words |= {word for value in variables.values() for word in value.split() if word.startswith("-")}
-        self._patterns = {word: re.compile(self._pattern(word, _DEPTH)) for word in sorted(words)}
+        self._patterns = {word: re.compile(self.pattern(word)) for word in sorted(words)}
 
     def explains(self, option: str) -> bool:
         return any(pattern.fullmatch(option) for pattern in self._patterns.values())
@@ -145,7 +155,7 @@ class _Scope:
             and (any(word in line for word in words) or any(name in names for name, _ in _ASSIGN.findall(line)))
         )[:_SHOWN_LINES]
 
-    def _pattern(self, word: str, depth: int) -> str:
+    def pattern(self, word: str, depth: int = _DEPTH) -> str:
         """Return an expression for what a shell makes of a word. A command in it can print anything."""
         found, at = "", 0
         for match in _REFERENCE.finditer(word):
@@ -162,7 +172,7 @@ class _Scope:
             return "" if self._is_whole else ".*"
         key = name, default, depth
         if key not in self._known:  # a variable that is appended to has all its values in each of them
-            found = f"(?:{'|'.join(dict.fromkeys(self._pattern(value, depth - 1) for value in values))})"
+            found = f"(?:{'|'.join(dict.fromkeys(self.pattern(value, depth - 1) for value in values))})"
             self._known[key] = found if len(found) <= _LONGEST else ".*"
         return self._known[key]
 
@@ -185,20 +195,20 @@ class _Read:
     """False if a file that they read is not among the texts."""
 
 
-def read_next_options(
+def read_next_start(
     commands: HostCommands, node: NodeSpec, releases: Sequence[Release | None], unit: UnitOptions
-) -> dict[Release | None, NextOptions]:
+) -> ScriptsOfStart:
     """Return the options of the next start on each release; None: on another one with Kafka's own scripts.
 
     A package brings scripts that cannot be read before. Then what its scripts of now set is lost and kept: no plan can
     see it, and no finding of it blocks.
     """
-    process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
-    if not process:
-        return {release: NextOptions(environment=unit.environment) for release in releases}
     service = service_of(node)
-    shown = commands.run(node, f"LC_ALL=C systemctl show --property=ExecStart --value {service.unit}").out
-    command = " ; ".join(_ARGV.findall(shown))
+    line = f"LC_ALL=C systemctl show --property=ExecStart,ExecStartPre {service.unit}"
+    shown = commands.run(node, line).out.splitlines()
+    before = [one for one in shown if one.startswith("ExecStartPre=")]
+    command = " ; ".join(_ARGV.findall("\n".join(one for one in shown if one not in before)))
+    prepares = " ; ".join(_ARGV.findall("\n".join(before)))
     start = _STARTS.search(command)
     link = "" if service.package else service.symlink
     stays, moves, own = _programs(command, link)
@@ -208,10 +218,15 @@ def read_next_options(
         release: [f"{folder}/{name}" for name in _names_in(running, link)] for release, folder in folders.items()
     }
     files = _Scripts(commands, node)
-    files.read_all([*stays, *running, *(path for paths in then.values() for path in paths)])
+    prepared = [path for path in dict.fromkeys(_FILE.findall(prepares)) if path != service.configuration_file]
+    files.read_all([*stays, *running, *(path for paths in then.values() for path in paths), *prepared])
     of_unit = files.all_of(stays, TextFile(path=f"unit {service.unit}", lines=(command,)))
+    before_it = files.all_of(prepared, TextFile(path=f"unit {service.unit}", lines=(prepares,)))
     is_direct = start is not None and _OF_LOGIN.search(command[: start.start()] + " ") is None
-    return {
+    scripts = [*then.values()] if folders else [running]
+    texts = [*before_it.texts, *of_unit.texts, *(text for paths in scripts for text in files.all_of(paths).texts)]
+    process = unit.process[: unit.process.index(MAIN_CLASS)] if MAIN_CLASS in unit.process else unit.process
+    options = {
         release: _next_options(
             process,
             unit,
@@ -221,8 +236,11 @@ def read_next_options(
             is_whole=unit.is_whole and of_unit.is_whole and is_direct,
             is_known=bool(link),
         )
+        if process
+        else NextOptions(environment=unit.environment)
         for release in releases
     }
+    return ScriptsOfStart(options=options, texts=tuple(dict.fromkeys(texts)))
 
 
 def _programs(command: str, link: str) -> tuple[list[str], list[str], str]:
@@ -259,8 +277,8 @@ def _next_options(
 ) -> NextOptions:
     """`is_whole`: what the unit gives to the scripts is known. `is_known`: the scripts of the release are `then`."""
     kafkas = text_of("bin/kafka-run-class.sh", _OF_KAFKA + (_DEBUG if "KAFKA_DEBUG" in unit.variables else ""))
-    after = _Scope((kafkas, *stays.texts, *then.texts), unit.variables, is_whole=is_whole and then.is_whole)
-    before = _Scope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
+    after = ScriptScope((kafkas, *stays.texts, *then.texts), unit.variables, is_whole=is_whole and then.is_whole)
+    before = ScriptScope(running.texts, unit.variables, is_whole=is_whole and running.is_whole)
     is_same = [text.lines for text in then.texts] == [text.lines for text in running.texts]
     values = {option_key(option): option for option in unit.environment}
     kept: list[str] = []

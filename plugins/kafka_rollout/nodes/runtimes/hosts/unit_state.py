@@ -40,10 +40,11 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     service_of,
     unusable,
 )
+from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
-from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_options
+from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
@@ -215,6 +216,7 @@ def read_host(
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
+    start = read_next_start(commands, node, releases or (None,), options)
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
@@ -256,7 +258,8 @@ def read_host(
         link=link,
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
-        options=read_next_options(commands, node, releases or (None,), options),
+        options=start.options,
+        writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
@@ -510,7 +513,7 @@ def read_certain_options(
     unit = read_unit_options(commands, node)
     if unit.unknown is not None:
         raise unit.unknown
-    found = read_next_options(commands, node, releases, unit)
+    found = read_next_start(commands, node, releases, unit).options
     for release, options in found.items():
         if options.unclear:
             raise RefusedError(

@@ -1,0 +1,151 @@
+"""Which starts write the configuration again: commands of units and scripts around the start script."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.plan import ConfigChange
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
+from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.planning.findings.hosts import host_problems
+from tests.unit.builders import SEPARATE, catalogue
+from tests.unit.nodes.runtimes.test_option_sources import NEW, OLD, Host
+
+FILE = "/etc/kafka/server.properties"
+WRITES = [
+    f"envsubst < {FILE}.template > {FILE}",
+    f'envsubst <{FILE}.template >"{FILE}"',
+    f"sed s/HOST/$HOSTNAME/ {FILE}.in >| {FILE}",
+    f"CONFIG={FILE}\nenvsubst < x > $CONFIG",
+    'CONFIG_DIR=/etc/kafka; CONFIG="${CONFIG_DIR}/server.properties"\nenvsubst < x > "$CONFIG"',
+    f"cat > {FILE} <<END",
+    'envsubst < x > "${UNKNOWN}/server.properties"',
+    "cd /etc/kafka && envsubst < x > server.properties",
+    f"render | tee {FILE} >/dev/null",
+    f"render | sudo tee -- {FILE}",
+    f"cp -p {FILE}.template {FILE}",
+    "cp /srv/templates/server.properties /etc/kafka/",
+    "cp /srv/templates/server.properties /etc/kafka",
+    f"tmp=$(mktemp); render > $tmp; mv $tmp {FILE}",
+    f"install -m 0640 -o kafka x {FILE}",
+    f"if true; then gomplate -f x -o {FILE}; fi",
+    f"render --output={FILE}",
+    f"consul-template -once -template x:{FILE}",
+    f"/bin/sh -c 'cp x {FILE}'",
+]
+WRITES_NOT = [
+    f"cat {FILE} > /tmp/seen",
+    f"kafka-storage.sh format --ignore-formatted -c {FILE} -t x",
+    f"test -r {FILE} && chown kafka {FILE}",
+    f"echo broker.rack=$RACK >> {FILE}",
+    f"sed -i s/a/b/ {FILE}",
+    f"render | tee -a {FILE}",
+    f"cp {FILE} {FILE}.bak",
+    f"cp {FILE} /backup/",
+    "render > /etc/connect/server.properties",
+    "date > $(mktemp)",
+    "tmp=$(mktemp); date > $tmp",
+    "echo $$ > $PIDFILE",
+    f"grep -q node.id {FILE} 2>/dev/null",
+    f"# envsubst < x > {FILE}",
+]
+
+
+@dataclass
+class HostWithCommands(Host):
+    """A unit with a command before the start."""
+
+    before: str = ""
+
+    def run(self, node: object, command: str, *, text: str = "") -> Done:
+        if "systemctl show" not in command:
+            return super().run(node, command, text=text)
+        argv = self.command.replace("HOME", str(self.home))
+        lines = [f"ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}"]
+        if "ExecStartPre" in command and self.before:
+            lines.append(f"ExecStartPre={{ path=/x ; argv[]={self.before} ; ignore_errors=no ; pid=0 }}")
+        return Done(0, "".join(f"{line}\n" for line in lines).encode(), "")
+
+    def writers(self, **variables: str) -> tuple[str, ...]:
+        unit = UnitOptions(process=("java", "kafka.Kafka"), variables=variables)
+        start = read_next_start(cast(HostCommands, self), self.node(), (NEW,), unit)
+        return find_writers(start.texts, unit.variables, FILE)
+
+
+@pytest.fixture
+def host(tmp_path: Path) -> HostWithCommands:
+    return HostWithCommands(tmp_path)
+
+
+@pytest.mark.parametrize("line", WRITES)
+def test_a_script_before_the_start_that_writes_the_file_is_named(host: HostWithCommands, line: str) -> None:
+    script = host.write("render.sh", f"#!/bin/sh\n{line}\n")
+    host.before = str(script)
+    (found,) = host.writers()
+    assert found.startswith(f"{script}: ")
+    assert found.removeprefix(f"{script}: ") in line
+
+
+@pytest.mark.parametrize("line", WRITES_NOT)
+def test_a_script_that_reads_the_file_or_adds_a_line_is_not(host: HostWithCommands, line: str) -> None:
+    host.before = str(host.write("render.sh", f"#!/bin/sh\n{line}\n"))
+    assert host.writers() == ()
+
+
+def test_the_command_of_the_unit_itself_is_read(host: HostWithCommands) -> None:
+    host.before = f"/bin/sh -c envsubst < /srv/x > {FILE}"
+    assert host.writers() == (f"unit kafka.service: {host.before}",)
+    host.before, host.command = "", f"/bin/bash -c 'envsubst < /srv/x > {FILE}; exec {host.command}'"
+    (found,) = host.writers()
+    assert found.startswith(f"unit kafka.service: /bin/bash -c 'envsubst < /srv/x > {FILE}; exec {host.home}")
+
+
+def test_a_wrapper_and_the_start_script_of_the_next_release_are_read(host: HostWithCommands) -> None:
+    host.edit(NEW, f"envsubst < /srv/x > {FILE}")
+    (found,) = host.writers()
+    assert f"{NEW}/bin/kafka-server-start.sh" in found
+    host.edit(NEW, "")
+    host.edit(OLD, f"envsubst < /srv/x > {FILE}")  # the next start does not execute it
+    assert host.writers() == ()
+    wrapper = host.write("start-kafka", f"#!/bin/sh\nenvsubst < x > $CONFIG\nexec {host.command}\n")
+    host.command = str(wrapper)
+    assert host.writers() == ()
+    assert host.writers(CONFIG=FILE) == (f"{wrapper}: envsubst < x > $CONFIG",)
+
+
+def test_a_secret_in_such_a_command_is_not_shown(host: HostWithCommands) -> None:
+    host.before = f"/bin/sh -c render --password=S3CRET > {FILE}"
+    (found,) = host.writers()
+    assert "S3CRET" not in found
+
+
+def test_a_plan_warns_only_if_it_has_lines_for_the_node(host: HostWithCommands) -> None:
+    state = HostState(
+        name="kafka-1",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={NEW: f"/opt/kafka_2.13-{NEW}"},
+        releases=frozenset({NEW}),
+        symlink_can_switch=True,
+        stop_timeout_s=900.0,
+        writers=(f"unit kafka.service: envsubst < x > {FILE}",),
+    )
+    cluster = replace(SEPARATE, nodes=(host.node(),))
+    lines = [ConfigChange(node_id=1, release=NEW, key="num.io.threads", value="16", reason="")]
+
+    def found(changes: list[ConfigChange], one: HostState) -> list[str]:
+        problems = host_problems(cluster, catalogue(), {1: one}, (NEW,), changes=changes)
+        return [f"{each.severity} {each.sentence}" for each in problems if each.code == "CONFIGURATION-REWRITTEN"]
+
+    (told,) = found(lines, state)
+    assert told.startswith("warning A start of node 1 writes")
+    assert "num.io.threads" in told
+    assert found([], state) == []
+    assert found(lines, replace(state, writers=())) == []
