@@ -8,9 +8,10 @@ The invariants:
   partition leaves one in-sync replica more than min.insync.replicas.
 - No answer of a broker counts whose metadata is old: every broker has fetched and applied the newest metadata, and the
   active controller counts nothing worse (`counters`).
-- A node is back when it runs the release, is registered and unfenced, and is in every ISR of before its stop. It must
-  also be caught up with the quorum, lead its previous preferred partitions, have applied all metadata, and have loaded
-  the coordinator partitions that it leads (`coordinators`). An unknown value never meets a condition.
+- A node is back when it runs the release, would start on it again, is registered and unfenced, and is in every ISR of
+  before its stop. It must also be caught up with the quorum, lead its previous preferred partitions, have applied all
+  metadata, and have loaded the coordinator partitions that it leads (`coordinators`). An unknown value never meets a
+  condition.
 """
 
 from __future__ import annotations
@@ -133,6 +134,7 @@ def check_after_start(
     conditions = [
         _process(seen, state.observed_at),
         _release(seen, expected),
+        _next_start(seen, expected),
         _answers(seen),
         _quorum_of(state, cluster.node(node.node_id), before),
         _brokers_caught_up(state, _serving(cluster, state, {node.node_id, *together})),
@@ -195,6 +197,15 @@ def _release(seen: NodeState | None, expected: Release) -> GateCondition:
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
         or f"app-info did not respond, {expected} is expected",
     )
+
+
+def _next_start(seen: NodeState | None, expected: Release) -> GateCondition:
+    """Software that manages the host can switch the link or the package back while the process runs."""
+    installed = seen.process.installed if seen else None
+    evidence = f"on {installed or 'no known release'}"
+    if installed != expected:
+        evidence += f": switch the link, or install the package, of {expected}. Correct the software that manages it"
+    return GateCondition(name="next start", is_met=installed == expected, evidence=evidence)
 
 
 def _is_new(seen: NodeState | None, before: BeforeStop | None) -> GateCondition:

@@ -113,6 +113,14 @@ METRICS_MISSING = FindingCode(
     "Continue if the versions of the clients are known. Otherwise configure an agent with the rules of "
     "include/metrics/jmx_exporter.yaml, then plan again.",
 )
+NEXT_START_DIFFERS = FindingCode(
+    "NEXT-START-DIFFERS",
+    WARNING,
+    "The link or the package of a node is that of another release than its process runs, so its next start, also after "
+    "a crash, is on this release.",
+    "Unless it was prepared for this run, switch the link, or install the package, of the release that runs, and "
+    "correct the software that manages it.",
+)
 MIXED_RELEASES = FindingCode(
     "MIXED-RELEASES",
     INFO,
@@ -227,7 +235,7 @@ MIXED_CHECK = Check(
     "mixed-releases",
     "Different releases in the cluster",
     "upgrade.md#findings",
-    (MIXED_RELEASES,),
+    (MIXED_RELEASES, NEXT_START_DIFFERS),
     needs=(Need.NODES,),
 )
 QUORUM_CHECK = Check(
@@ -298,7 +306,7 @@ def check_cluster(
         AGENTS_CHECK.ran(_without_metrics(cluster, state)),
         COUNTER_CHECK.ran(counter_findings(cluster, state, tiered=tiered)),
         REPORTED_CHECK.ran(reported_release_findings(cluster, catalogue, state)),
-        MIXED_CHECK.ran(_releases(state)),
+        MIXED_CHECK.ran((*_releases(state), *_next_starts(cluster, state))),
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
@@ -470,6 +478,21 @@ def _releases(state: ClusterState) -> Iterable[Finding]:
             for release in sorted(state.releases)
         )
         yield MIXED_RELEASES.found("releases", f"The nodes run different releases ({running}).")
+
+
+def _next_starts(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
+    """Report nodes whose process is of another release than the link or the package on the host."""
+    differing: defaultdict[tuple[Release, Release], list[int]] = defaultdict(list)
+    for node_id, node in sorted(state.nodes.items()) if cluster.manages_nodes else ():
+        running, installed = node.release, node.process.installed
+        if node.process.pid is not None and running is not None and installed not in (None, running):
+            differing[running, installed].append(node_id)
+    for (running, installed), ids in differing.items():
+        yield NEXT_START_DIFFERS.found(
+            f"{nodes(ids)}, release {installed}",
+            f"The next start of {nodes(ids)} is on Kafka {installed}: the link or the package was switched while the "
+            f"process of {running} runs.",
+        )
 
 
 def _quorum(cluster: ClusterSpec, state: ClusterState) -> Iterable[Finding]:
