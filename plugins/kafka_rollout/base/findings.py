@@ -12,7 +12,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import KW_ONLY, dataclass, replace
 from enum import StrEnum
-from typing import NewType
+from typing import NewType, Protocol, TypeVar
 
 from kafka_rollout.base.errors import RefusedError, RolloutError, UserError
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_invisible
@@ -43,16 +43,42 @@ class Finding:
     """The measured fact."""
     remedy: str
     """The action to take."""
+    covers: tuple[str, ...] = ()
+    """Each part of what was read, where the subject stands for several: an approval covers these, and no others."""
 
     @property
     def identity(self) -> tuple[str, str]:
-        """Key that identifies the same finding in different checks; numbers in the sentence can differ."""
+        """Key that identifies the same finding in different checks; numbers in the sentence can differ. Whether it was
+        approved, `find_new` decides."""
         return (self.code, self.subject)
 
     def __str__(self) -> str:
         """One line without invisible characters, for a log or a terminal. The remedy is never cut."""
         line = escape_invisible(f"[{self.severity}] {self.code} ({self.subject}): {self.sentence}")
         return f"{line} {escape_invisible(self.remedy, limit=REMEDY_LIMIT)}".rstrip()
+
+
+class Approvable(Protocol):
+    """What an approver reads."""
+
+    @property
+    def identity(self) -> tuple[str, str]:
+        """Key of the object."""
+
+    @property
+    def covers(self) -> tuple[str, ...]:
+        """The parts of it that were read; empty if the key says all."""
+
+
+A = TypeVar("A", bound=Approvable)
+
+
+def find_new(found: Iterable[A], approved: Iterable[A]) -> tuple[A, ...]:
+    """Return what no approver has read: another object, or the same one with a part that was not there."""
+    read: dict[tuple[str, str], set[str]] = {}
+    for one in approved:
+        read.setdefault(one.identity, set()).update(one.covers)
+    return tuple(one for one in found if one.identity not in read or not read[one.identity].issuperset(one.covers))
 
 
 @dataclass(frozen=True, slots=True)
@@ -76,14 +102,27 @@ class FindingCode:
         return (self.may_be,) if isinstance(self.may_be, Severity) else self.may_be
 
     def found(
-        self, subject: str, sentence: str, remedy: str | None = None, *, severity: Severity | None = None
+        self,
+        subject: str,
+        sentence: str,
+        remedy: str | None = None,
+        *,
+        severity: Severity | None = None,
+        covers: Iterable[str] = (),
     ) -> Finding:
         """Return a finding. `severity`: default the usual one. Raises ValueError for one that the code cannot have."""
         chosen = severity or self.severities[0]
         if chosen not in self.severities:
             raise ValueError(f"{self.text} cannot be {chosen}")
         remedy = self.remedy if remedy is None else remedy
-        return Finding(code=self.code, severity=chosen, subject=subject, sentence=sentence, remedy=remedy)
+        return Finding(
+            code=self.code,
+            severity=chosen,
+            subject=subject,
+            sentence=sentence,
+            remedy=remedy,
+            covers=tuple(sorted(set(covers))),
+        )
 
 
 NOT_OBSERVABLE = FindingCode(
@@ -397,8 +436,7 @@ class Verdict:
 
     def new_blockers_since(self, approved: Iterable[Finding]) -> tuple[Finding, ...]:
         """Return the blockers that are not among the approved findings. Such blockers invalidate the approval."""
-        seen = {finding.identity for finding in approved}
-        return tuple(f for f in self.blockers if f.identity not in seen)
+        return find_new(self.blockers, approved)
 
 
 _SHOWN = 5

@@ -337,6 +337,7 @@ def _path_findings(
         yield LOGS_IGNORED_IN_PART.found(
             f"{release}, topic {topic}",
             f"{release} loads {topic} and ignores {ignored} records of unknown types (KIP-915).",
+            covers=() if gated is None else _ignored(scan, gated, release, topic),
         )
         return
     unused = all(verdict.verdict is LoadVerdict.NOT_LOADED for verdict in verdicts)
@@ -344,6 +345,16 @@ def _path_findings(
         yield LOGS_NOT_READ.found(
             f"{release}, topic {topic}", f"{release} has no coordinator for {topic} and does not read it."
         )
+
+
+def _ignored(scan: ScanResult, catalogue: Catalogue, release: Release, topic: str) -> frozenset[str]:
+    """Return the record kinds that a release ignores, and their owners, if the scan lists all of them."""
+    records = find_incompatible_records(scan, catalogue, release)
+    kinds = {(one.key_version, one.value_version) for one in records if one.topic == topic and not one.stops}
+    owners = [] if scan.owners_left_out else [one for one in scan.owners if one.topic == topic]
+    return frozenset(f"record {key} {value}" for key, value in kinds) | {
+        f"{one.owner} {one.name}" for one in owners if (one.key_version, one.value_version) in kinds
+    }
 
 
 def _is_resolved_at_gate(scan: ScanResult, catalogue: Catalogue, source: Release, release: Release) -> bool:

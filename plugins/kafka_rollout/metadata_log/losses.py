@@ -44,6 +44,8 @@ class Loss:
     """The object."""
     sentence: str
     """Both with the values."""
+    covers: tuple[str, ...] = ()
+    """As in `Finding`: each decision of an ACCESS."""
 
     @property
     def identity(self) -> tuple[str, str]:

@@ -140,6 +140,16 @@ class AccessChange:
     causes: tuple[Acl, ...]
     """The ACLs about the principal and these resources."""
 
+    @property
+    def decisions(self) -> tuple[str, ...]:
+        """Each decision as text, with its direction: what an approver of the difference approves."""
+        verb = "gains" if self.more else "loses"
+        return tuple(
+            f"{self.principal} {verb} {action} from {address}"
+            for action, addresses in self.actions.items()
+            for address in addresses
+        )
+
 
 def describe_access(change: AccessChange, before: Release, after: Release) -> str:
     """Return the difference as a sentence. `before`, `after`: the releases whose authorizers decided."""

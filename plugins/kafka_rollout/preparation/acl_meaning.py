@@ -78,9 +78,13 @@ def access_differences(run: ReadRun, acls: Sequence[Acl], configs: NodeConfigs) 
         return (Difference("unknown", "access", f"{_NOT_COMPARED}: {error.sentence}"),)
     approved = access_of(run.plan.findings)
     return tuple(
-        Difference("access", subject, describe_access(one, source, target), foretold=subject in approved)
+        Difference(
+            "access",
+            access_subject(target, one),
+            describe_access(one, source, target),
+            foretold=approved.issuperset(one.decisions),
+        )
         for one in found[target].changes
-        for subject in [access_subject(target, one)]
     )
 
 

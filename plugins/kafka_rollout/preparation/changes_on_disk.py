@@ -7,7 +7,7 @@ from dataclasses import replace
 from typing import TypeVar
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.base.findings import Checked, Severity, UnknownValue, unknown, unknown_by
+from kafka_rollout.base.findings import Checked, Severity, UnknownValue, find_new, unknown, unknown_by
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -51,16 +51,13 @@ def unapproved_changes(run: ReadRun, node: NodeSpec, state: ClusterState) -> Che
         return PENDING_CHECK.ran(unknown=unknown("files", f"The runtime {run.cluster.runtime} sees no files."))
     config, why = _read(node, lambda: run.ports.runtime.config(node), "lines of the file")
     seen, unread = _observe(run, [node], {} if config is None else {node.node_id: config}, state)
-    approved = {finding.identity for finding in run.plan.findings}
+    approved = run.plan.findings
     if config is not None and run.history.load_fingerprints().get(node.node_id) == fingerprint(config):
         seen = replace(seen, files={})
-        approved = {without_time(identity) for identity in approved}
+        approved = tuple(map(without_time, approved))
+    found = (one for one in pending_findings({node.node_id}, seen) if one.code in NEEDS_APPROVAL)
     return PENDING_CHECK.ran(
-        (
-            replace(finding, severity=Severity.BLOCKER)
-            for finding in pending_findings({node.node_id}, seen)
-            if finding.code in NEEDS_APPROVAL and finding.identity not in approved
-        ),
+        (replace(one, severity=Severity.BLOCKER) for one in find_new(found, approved)),
         unknown=(*why, *unread),
     )
 

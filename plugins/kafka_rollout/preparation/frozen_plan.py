@@ -11,7 +11,7 @@ from dataclasses import replace
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings
+from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings, find_new
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
@@ -206,11 +206,11 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
     began = run.ports.clock.monotonic()
     cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in run.plan.findings)
     now = run.ports.logs.scan_new_records(scanned, complete=cleaned)
-    approved = {finding.identity for finding in run.plan.findings if finding.code != CLEANED_AT_GATE.code}
+    approved = [finding for finding in run.plan.findings if finding.code != CLEANED_AT_GATE.code]
+    shown = [finding for finding in logs_findings(run, now) if finding.severity is not Severity.INFO]
     new = tuple(
         replace(finding, remedy=f"{finding.remedy} Then start a new run, which plans from the current state.")
-        for finding in logs_findings(run, now)
-        if finding.severity is not Severity.INFO and finding.identity not in approved
+        for finding in find_new(shown, approved)
     )
     run.history.record(
         IncrementalScan(

@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RolloutError
-from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings, unknown_by
+from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings, find_new, unknown_by
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.model.plan import Direction, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -75,8 +75,7 @@ def refuse_new_losses(run: Run) -> None:
     if run.plan.direction is not Direction.DOWNGRADE or not run.plan.changes_release:
         return
     report = _losses(run)
-    known = {finding.identity for finding in run.plan.findings}
-    settings = (finding for finding in _settings(run) if finding.identity not in known)
+    settings = find_new(_settings(run), run.plan.findings)
     new = replace(report, losses=find_new_losses(run.ports, report.losses))
     lost = loss_findings(replace(run.plan, findings=()), new)
     again = "Remove it. Or start a new run, whose approvers read what is lost."
@@ -95,8 +94,7 @@ def refuse_new_in_metadata(run: Run) -> None:
     if plan.direction is not Direction.UPGRADE or not plan.changes_release:
         return
     checked = (check_acls(run, node_configs(run.ports)), check_replay(run))
-    known = {finding.identity for finding in plan.findings}
-    blockers = [one for one in all_findings(checked) if one.severity is Severity.BLOCKER and one.identity not in known]
+    blockers = find_new((one for one in all_findings(checked) if one.severity is Severity.BLOCKER), plan.findings)
     if blockers:
         refuse_as_invalid(run, blockers)
     judged(plan, checked)
@@ -105,8 +103,7 @@ def refuse_new_in_metadata(run: Run) -> None:
 def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:
     """Return the losses that the report of the run does not have."""
     report: LossReport | None = ports.run.attachment(LOSSES, LossReport)
-    known = {loss.identity for loss in report.losses} if report is not None else set()
-    return tuple(loss for loss in losses if loss.identity not in known)
+    return find_new(losses, report.losses if report is not None else ())
 
 
 def _settings(run: ReadRun) -> tuple[Finding, ...]:

@@ -8,7 +8,7 @@ from itertools import groupby
 from typing import Any
 
 from kafka_rollout.base.durations import duration
-from kafka_rollout.base.findings import Finding, Verdict, group_by_kind
+from kafka_rollout.base.findings import Finding, Verdict, find_new, group_by_kind
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
 from kafka_rollout.control.approval import refuse_blockers
@@ -156,8 +156,7 @@ def _trims(ports: ClusterPorts) -> list[str]:
 
 
 def _all(plan: Plan, support: tuple[Finding, ...]) -> tuple[Finding, ...]:
-    known = {finding.identity for finding in plan.findings}
-    return (*plan.findings, *(finding for finding in support if finding.identity not in known))
+    return (*plan.findings, *find_new(support, plan.findings))
 
 
 def _foot(plan: Plan, sentence: str) -> str:

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.findings import Finding, Severity, codes_of
+from kafka_rollout.base.findings import Finding, Severity, codes_of, find_new
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, check_rollback, path_findings
 from kafka_rollout.coordinator_logs.scan import (
@@ -15,6 +15,7 @@ from kafka_rollout.coordinator_logs.scan import (
     Failure,
     LoadVerdict,
     LogSize,
+    OwnerRecords,
     ReleaseVerdict,
     ScanResult,
 )
@@ -150,6 +151,39 @@ def test_ignored_records_warn_and_stop_nothing() -> None:
     assert findings_of(*LOADS[:2], verdict(TARGET, LoadVerdict.LOADS_IGNORING)) == {
         "LOGS-IGNORED-IN-PART": Severity.WARNING
     }
+
+
+def ignoring(*groups: str, key_version: int = 3) -> tuple[Finding, ...]:
+    """A log with records of new types of some groups, which 3.4.1 ignores."""
+    kinds = (
+        RecordKind(
+            topic=OFFSETS, partition=0, key_version=key_version, value_version=0, count=len(groups), first_offset=0
+        ),
+    )
+    owners = tuple(
+        OwnerRecords(
+            topic=OFFSETS,
+            partition=0,
+            owner="group",
+            name=group,
+            key_version=key_version,
+            value_version=0,
+            count=1,
+            first_offset=0,
+        )
+        for group in groups
+    )
+    verdicts = evaluate_records(CATALOGUE, kinds, [VIA])
+    scan = ScanResult(cluster="orders", scanned_at=0.0, logs=(LOG,), classes=kinds, verdicts=verdicts, owners=owners)
+    found = path_findings(scan, EMITTING, (VIA,), gated=CATALOGUE)
+    assert [one.code for one in found] == ["LOGS-IGNORED-IN-PART"]
+    return found
+
+
+def test_an_approval_of_ignored_records_covers_their_kinds_and_groups_and_no_others() -> None:
+    assert find_new(ignoring("a"), ignoring("a", "b")) == ()
+    assert find_new(ignoring("a", "b"), ignoring("a")) != ()
+    assert find_new(ignoring("a", key_version=5), ignoring("a")) != ()
 
 
 def test_a_log_without_a_coordinator_warns_only_when_something_is_in_it() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -96,3 +97,17 @@ def test_the_comparison_after_a_run_needs_an_approver_for_decisions_that_the_pla
     cluster.acl_differences[R431] = AclDifferences(changes=(LESS,))
     assert compared(ports, plan) == [("4.3.1, User:bob", True)]
     assert compared(ports, plan_upgrade(ports, R431, finalize=False)) == [("4.3.1, User:bob", False)]
+
+
+@pytest.mark.parametrize(
+    "other",
+    [replace(LESS, more=True), replace(LESS, actions={**LESS.actions, Action(4, 2, "orders"): ("10.0.0.0",)})],
+    ids=["another direction", "one action more"],
+)
+def test_an_approved_difference_of_a_principal_does_not_cover_another_one(tmp_path: Path, other: AccessChange) -> None:
+    cluster = cluster_with()
+    ports = fake_ports(cluster, tmp_path)
+    cluster.acl_differences[R431] = AclDifferences(changes=(LESS,))
+    plan = plan_upgrade(ports, R431, finalize=False)
+    cluster.acl_differences[R431] = AclDifferences(changes=(other,))
+    assert compared(ports, plan) == [("4.3.1, User:bob", True)]

@@ -78,6 +78,23 @@ def test_no_node_is_stopped_for_an_older_release_while_something_new_would_be_lo
     assert cluster.release_of(11) == R391
 
 
+def test_an_accepted_group_configuration_and_an_accepted_decision_cover_no_others(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [Loss(ACCESS, "User:bob", "bob loses READ.", ("User:bob loses READ on topic orders from *",))]
+    cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    refuse_new_losses(Run(ports, plan))
+    more = {**GROUPS, "later": GROUPS["billing"]}
+    cluster.group_configs, cluster.dynamic_configs = more, DynamicConfigs(groups=more)
+    with pytest.raises(RefusedError, match=r"SETTINGS-NOT-KEPT.*later"):
+        refuse_new_losses(Run(ports, plan))
+    cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
+    cluster.losses = [Loss(ACCESS, "User:bob", "bob gains ALTER.", ("User:bob gains ALTER on topic orders from *",))]
+    with pytest.raises(RefusedError, match="bob gains ALTER"):
+        refuse_new_losses(Run(ports, plan))
+
+
 def test_a_controller_of_the_newer_release_is_not_the_last_one_while_something_new_would_be_lost(
     tmp_path: Path,
 ) -> None:

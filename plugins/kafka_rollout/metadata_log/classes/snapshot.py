@@ -336,7 +336,7 @@ def _access_losses(
     questions = questions_of(acls)
     before, after = (decide(classes.jvm, acls, questions, settings) for classes in (running, reader))
     return tuple(
-        Loss(ACCESS, change.principal, describe_access(change, running.release, reader.release))
+        Loss(ACCESS, change.principal, describe_access(change, running.release, reader.release), change.decisions)
         for change in compare_answers(acls, questions, before, after)
     )
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import few
@@ -83,6 +83,7 @@ def acl_findings(
             yield ACL_NOT_KEPT.found(
                 f"{release}, ACLs",
                 f"Kafka {release} does not know a value of {len(found.unknown)} ACLs: {few(found.unknown)}.",
+                covers=map(str, found.unknown),
                 severity=BLOCKER if down and not accepted else WARNING,
             )
         new = [one for one in found.changes if (one.principal, one.more, str(one.actions)) not in seen]
@@ -91,10 +92,20 @@ def acl_findings(
             severity = _severity(more=more, down=down, accepted=accepted)
             changes = [one for one in new if one.more is more]
             for one in changes[:_NAMED]:
-                yield code.found(access_subject(release, one), describe_access(one, source, release), severity=severity)
+                yield code.found(
+                    access_subject(release, one),
+                    describe_access(one, source, release),
+                    severity=severity,
+                    covers=one.decisions,
+                )
             if rest := changes[_NAMED:]:
                 others = few(one.principal for one in rest)
-                yield code.found(f"{release}, further principals", f"{others} as well.", severity=severity)
+                yield code.found(
+                    f"{release}, further principals",
+                    f"{others} as well.",
+                    severity=severity,
+                    covers=(what for one in rest for what in one.decisions),
+                )
 
 
 def _severity(*, more: bool, down: bool, accepted: bool) -> Severity:
@@ -105,7 +116,7 @@ def access_subject(release: Release, change: AccessChange) -> str:
     return f"{release}, {'every principal' if change.principal == ANYBODY else change.principal}"
 
 
-def access_of(findings: Iterable[Finding]) -> Collection[str]:
-    """Return the subjects of the findings about other decisions, which an approver has read."""
+def access_of(findings: Iterable[Finding]) -> frozenset[str]:
+    """Return each decision of the findings about other decisions, which an approver has read."""
     codes = (ACL_MEANS_MORE.code, ACL_MEANS_LESS.code)
-    return frozenset(finding.subject for finding in findings if finding.code in codes)
+    return frozenset(what for finding in findings if finding.code in codes for what in finding.covers)

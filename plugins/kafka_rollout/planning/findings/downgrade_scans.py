@@ -266,6 +266,7 @@ def settings_findings(
             if accepted
             else f"Save these settings and delete them{accept}.",
             severity=WARNING if accepted else BLOCKER,
+            covers=settings[part],
         )
         for part, release in lacking.items()
         if settings[part]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import NamedTuple
 
 from kafka_rollout.base.durations import iso
@@ -183,10 +183,9 @@ def pending_findings(restarted: Collection[int], seen: SinceStart) -> Iterator[F
     yield from _files(restarted, seen, changed)
 
 
-def without_time(identity: tuple[str, str]) -> tuple[str, str]:
-    """Return the identity of a finding without the time by which a secret is compared: for a file of known content."""
-    code, subject = identity
-    return code, _AT.sub("", subject)
+def without_time(finding: Finding) -> Finding:
+    """Return a finding without the time by which a secret is compared: for a file of known content."""
+    return replace(finding, subject=_AT.sub("", finding.subject))
 
 
 def _sentence(change: _Change, node_ids: Collection[int]) -> str:
