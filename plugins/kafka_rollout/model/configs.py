@@ -142,6 +142,7 @@ class ConfigCheck(StrEnum):
     TOGETHER = "together"  # the class accepts each value, but not all of them together
     STARTUP = "startup"  # the broker checks its defaults for logs before it loads any log, and rejects them
     UPDATE = "update"  # the topic is loaded, and rejected when the node applies it: tiered storage is disabled
+    REMOTE = "remote"  # as UPDATE, and the topic can have records that are only in remote storage
     NAME = "name"  # the release does not have the setting
     DROPPED = "dropped"  # a node of the release drops the setting when it loads the metadata
     MISSING = "missing"  # no check: the release does not have the class, or has changed it

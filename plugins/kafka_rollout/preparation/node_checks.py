@@ -528,7 +528,7 @@ def _dynamic_findings(
 ) -> tuple[Finding, ...]:
     catalogue, bootstrap = run.ports.catalogue, run.cluster.bootstrap_servers
     return (
-        *dynamic_config_findings(catalogue, release, problems, dynamic, bootstrap),
+        *dynamic_config_findings(catalogue, release, problems, dynamic, bootstrap, source=run.plan.source),
         *tiered_storage_findings(run.plan.path, release, dynamic),
     )
 

@@ -93,7 +93,7 @@ def predict(cluster: LocalCluster, source: Release, target: Release, cache: Rele
         *JvmKafkaClasses(cache).dynamic_config_problems(target, files, dynamic),
         *find_removed_settings(catalogue, source, target, dynamic),
     )
-    return dynamic_config_findings(catalogue, target, problems, dynamic, cluster.spec.bootstrap_servers)
+    return dynamic_config_findings(catalogue, target, problems, dynamic, cluster.spec.bootstrap_servers, source=source)
 
 
 def restart_on(cluster: LocalCluster, release: Release, *, within_s: float = 180.0) -> Started:

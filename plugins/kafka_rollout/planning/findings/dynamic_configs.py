@@ -10,6 +10,7 @@ from __future__ import annotations
 import shlex
 from collections import defaultdict
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.findings import (
     BLOCKER,
@@ -24,7 +25,7 @@ from kafka_rollout.base.findings import (
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.counters import IGNORED_CONFIG
-from kafka_rollout.gates.remote_storage import SINCE
+from kafka_rollout.gates.remote_storage import SINCE, SYSTEM_ENABLE
 from kafka_rollout.model.configs import (
     HIDDEN,
     RESOURCE_TYPES,
@@ -69,9 +70,13 @@ OBSERVED: Mapping[tuple[ConfigKind, ConfigCheck], tuple[Severity, str]] = {
     # (LogLoader.load): the RemoteLogManager of a later start deletes what is before it.
     (ConfigKind.TOPIC, ConfigCheck.UPDATE): (
         Severity.WARNING,
-        "The release starts, logs an error and serves the topic without tiered storage, and rejects every later change "
-        "of its configuration. Records that are only in remote storage cannot be read, and are deleted there when "
-        "brokers with tiered storage lead again",
+        "The release starts, logs an error and serves the topic without tiered storage, but rejects every later change "
+        "of its configuration",
+    ),
+    (ConfigKind.TOPIC, ConfigCheck.REMOTE): (
+        Severity.BLOCKER,
+        "A broker starts without tiered storage: records that are only in remote storage cannot be read while it is "
+        "the leader, and are deleted there when brokers with tiered storage lead again",
     ),
     # LogConfig ignores names that it does not define. LogConfig.validateNames rejects them, in the controller.
     (ConfigKind.TOPIC, ConfigCheck.NAME): (Severity.WARNING, f"{_REJECTS_CHANGES} topic's configuration"),
@@ -126,10 +131,7 @@ DYNAMIC_CONFIG_UNKNOWN = FindingCode(
 TIERED_STORAGE_LOST = FindingCode(
     "TIERED-STORAGE-LOST",
     BLOCKER,
-    "Topics have tiered storage, and a release of the path serves only their local records.",
-    "Choose a target release of 3.6.0 or later. Below it, no release keeps what is only in remote storage: to give it "
-    "up, delete these topics, or, on 3.9 or later, set remote.storage.enable=false and "
-    "remote.log.delete.on.disable=true for them.",
+    "Topics have tiered storage, and a broker would start without it.",
 )
 # Only what is IGNORED can be counted as a metadata error of a node (gates/counters.py).
 _WARNINGS = {ConfigCheck.DROPPED: DYNAMIC_CONFIG_DROPPED, ConfigCheck.NAME: DYNAMIC_CONFIG_UNKNOWN}
@@ -158,11 +160,17 @@ def dynamic_config_findings(
     problems: Iterable[ConfigProblem],
     dynamic: DynamicConfigs,
     bootstrap: str,
+    *,
+    source: Release,
 ) -> tuple[Finding, ...]:
-    """Return the findings of one release on the path. `bootstrap`: addresses for Kafka's commands."""
+    """Return the findings of one release on the path. `bootstrap`: addresses for Kafka's commands. `source`: of the
+    plan.
+    """
     resources = catalogue.get(release).config_resources
     alike: defaultdict[tuple[object, ...], list[ConfigProblem]] = defaultdict(list)
-    for problem in problems:
+    for found in problems:
+        is_remote = found.check is ConfigCheck.UPDATE and source >= SINCE
+        problem = replace(found, check=ConfigCheck.REMOTE) if is_remote else found
         # A release without this type of resource has its own finding (SETTINGS-NOT-KEPT).
         if problem.check is ConfigCheck.MISSING and RESOURCE_TYPES.get(problem.kind, "TOPIC") not in resources:
             continue
@@ -187,6 +195,12 @@ def _loses_limit(problem: ConfigProblem, dynamic: DynamicConfigs) -> bool:
     )
 
 
+_GIVE_UP = (
+    "To give up what is only in remote storage, delete these topics, or, on 3.9 or later, set "
+    "remote.storage.enable=false and remote.log.delete.on.disable=true for them."
+)
+
+
 def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: DynamicConfigs) -> tuple[Finding, ...]:
     """Return the blocker for topics whose remote records a release of the path does not know.
 
@@ -203,6 +217,7 @@ def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: 
             f"{count(len(tiered), 'topic')} {'has' if len(tiered) == 1 else 'have'} tiered storage "
             f"({few(map(_shown, tiered))}), which Kafka {release} does not serve: records that are only in remote "
             "storage cannot be read, and are deleted there when brokers of a later release lead again.",
+            f"Choose a target release of {SINCE} or later. {_GIVE_UP}",
         ),
     )
 
@@ -264,6 +279,8 @@ def _findings(
     if lost:
         severity, effect = Severity.BLOCKER, f"Without {_LIMIT}, its brokers would accept records that are older"
     code = DYNAMIC_CONFIG_REJECTED if severity is Severity.BLOCKER else _WARNINGS.get(first.check, IGNORED_CONFIG)
+    if first.check is ConfigCheck.REMOTE:
+        code = TIERED_STORAGE_LOST
     for problem in problems[:NAMED]:
         subject = _subject(problem)
         yield code.found(
@@ -300,6 +317,8 @@ def _remedy(problem: ConfigProblem, dynamic: DynamicConfigs, bootstrap: str) -> 
         )
     if problem.kind in RESOURCE_TYPES and all(value == HIDDEN for _, value in problem.settings):
         return f"The release that runs does not have {the_settings} either. Remove {the_settings} with `{delete}`."
+    if problem.check is ConfigCheck.REMOTE:
+        return f"Set {SYSTEM_ENABLE}=true in the file of every broker, and in no release_overrides false. {_GIVE_UP}"
     if problem.check is ConfigCheck.DROPPED:
         return (
             f"Note the values, then remove the settings with `{delete}` before the roll. Set them again after "

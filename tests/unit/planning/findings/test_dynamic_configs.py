@@ -18,6 +18,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     find_removed_settings,
     unread_config_finding,
 )
+from kafka_rollout.releases.facts import Release
 from tests.unit.builders import R341, R391, R431, catalogue
 
 TOO_SMALL = "Invalid value 14000 for configuration segment.bytes: Value must be at least 1048576"
@@ -30,10 +31,14 @@ def problem(kind: ConfigKind, name: str, check: ConfigCheck = ConfigCheck.VALUE,
 
 
 def findings(
-    *problems: ConfigProblem, dynamic: DynamicConfigs | None = None, release: object = R431
+    *problems: ConfigProblem,
+    dynamic: DynamicConfigs | None = None,
+    release: Release = R431,
+    source: Release = R391,
 ) -> tuple[Finding, ...]:
-    assert release in (R341, R431)
-    return dynamic_config_findings(catalogue(), release, problems, dynamic or DynamicConfigs(), BOOTSTRAP)  # type: ignore[arg-type]
+    return dynamic_config_findings(
+        catalogue(), release, problems, dynamic or DynamicConfigs(), BOOTSTRAP, source=source
+    )
 
 
 def command_of(finding: Finding) -> str:
@@ -123,17 +128,27 @@ def test_a_hidden_setting_of_a_broker_is_a_secret_that_the_running_release_has()
 
 def test_metadata_errors_are_expected_of_what_is_ignored_and_not_of_unknown_names() -> None:
     """LogConfig ignores a name that it does not define, without an error."""
-    kind = ConfigKind.TOPIC
-    for check, expected in ((ConfigCheck.UPDATE, ("topic orders",)), (ConfigCheck.NAME, ()), (ConfigCheck.DROPPED, ())):
-        plan: Any = SimpleNamespace(findings=findings(problem(kind, "orders", check, a="1")))
-        assert expected_errors(plan, R431) == expected, check
+    for check in (ConfigCheck.NAME, ConfigCheck.DROPPED):
+        plan: Any = SimpleNamespace(findings=findings(problem(ConfigKind.TOPIC, "orders", check, a="1")))
+        assert expected_errors(plan, R431) == (), check
+    kind = ConfigKind.CLIENT_METRICS
+    plan = SimpleNamespace(findings=findings(problem(kind, "latency", ConfigCheck.VALUE, a="1")))
+    assert expected_errors(plan, R431) == ("client metrics latency",)
     plan = SimpleNamespace(
-        findings=findings(*(problem(kind, f"t{n}", ConfigCheck.UPDATE, a="1") for n in range(NAMED + 1)))
+        findings=findings(*(problem(kind, f"s{n}", ConfigCheck.VALUE, a="1") for n in range(NAMED + 1)))
     )
     assert expected_errors(plan, R431)[-1] == OTHERS
-    subscription = findings(problem(ConfigKind.CLIENT_METRICS, "latency", ConfigCheck.VALUE, a="1"))
-    plan = SimpleNamespace(findings=subscription)
-    assert expected_errors(plan, R431) == ("client metrics latency",)
+
+
+def test_a_broker_that_would_start_without_tiered_storage_blocks() -> None:
+    """Its log begins with the first local segment, and the next leader deletes what is before it."""
+    tiered = problem(ConfigKind.TOPIC, "orders", ConfigCheck.UPDATE, remote_storage_enable="true")
+    (found,) = findings(tiered)
+    assert (found.severity, found.code) == (Severity.BLOCKER, "TIERED-STORAGE-LOST")
+    assert found.remedy.startswith("Set remote.log.storage.system.enable=true in the file of every broker")
+    assert "--delete-config" not in found.remedy
+    (found,) = findings(tiered, source=R341)  # which has no remote records
+    assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-IGNORED")
 
 
 def test_only_dropped_settings_are_collected_for_the_comparison() -> None:
