@@ -251,8 +251,8 @@ class FakeHost:
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
             return done_with(0, "".join(map(self._stat, chain)), "") if path in self.files else done_with(1, "", "")
-        if line.startswith("readlink -f"):
-            return done_with(0, self.java, "")
+        if line.startswith("for java in "):
+            return done_with(0, self.java.removesuffix(" (deleted)"), "")
         if line.startswith("cat /"):
             return done_with(0, self.files[line.split()[1]], "")
         if line.startswith("date "):

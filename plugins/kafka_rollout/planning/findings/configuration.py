@@ -57,6 +57,10 @@ CONFIGURATION_CHECK = Check(
     needs=(Need.CONFIGS,),
     examines=Examined.CONFIGS,
 )
+_REMOVED_JAVA = (
+    " If an update has removed the Java of the process, restart the node with the new one (`kafka-rollout restart`). "
+    "`kafka-rollout inventory check` names the cause."
+)
 JAVA_UNKNOWN = FindingCode("JAVA-UNKNOWN", BLOCKER, "The Java version of a node is unknown.")
 JAVA_TOO_OLD = FindingCode("JAVA-TOO-OLD", BLOCKER, "A release of the path requires a newer Java than a node has.")
 JAVA_TOO_NEW = FindingCode(
@@ -253,7 +257,7 @@ def java_findings(
             (JAVA_UNKNOWN if has is None else JAVA_TOO_OLD).found(
                 f"node {node.node_id}",
                 f"Kafka {release} requires Java {needed}. {found}",
-                f"Install Java {needed} or newer on this host.",
+                f"Install Java {needed} or newer on this host." + (_REMOVED_JAVA if has is None else ""),
             )
         )
     return tuple(findings)

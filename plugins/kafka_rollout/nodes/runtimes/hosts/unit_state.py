@@ -59,6 +59,8 @@ _PROPERTIES = (
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 _ASKED = "asked"
+_DELETED = " (deleted)"  # the end of /proc/PID/exe
+_SYSTEMD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # without PATH in a unit
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
@@ -649,15 +651,52 @@ def _words(text: str) -> list[str]:
 
 
 def find_java(commands: HostCommands, node: NodeSpec, pid: int | None) -> str:
-    """Return the path of the node's Java: of the running process, or of `java` in PATH if there is none."""
-    if pid is None:
-        return commands.run(node, 'readlink -f "$(command -v java)"').out.strip()
-    java = commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
-    return java.removesuffix(" (deleted)")  # replaced since: the next start runs the new file
+    """Return the path of the Java of the node's next start, without links; empty if there is none.
+
+    kafka-run-class.sh starts $JAVA_HOME/bin/java, and without JAVA_HOME `java` in PATH. A start script can set
+    JAVA_HOME too, so without one in the unit the Java of the running process counts, unless it was removed from the
+    host. Raises NotObservableError if JAVA_HOME of the unit has no Java, and for a removed one if it is unknown whether
+    the unit has a JAVA_HOME.
+    """
+    service = service_of(node)
+    unit = read_unit_options(commands, node)
+    home = unit.variables.get("JAVA_HOME", "").rstrip("/")
+    if home.startswith("/"):
+        java = _first_program(commands, node, [f"{home}/bin/java"])
+        if not java:
+            raise NotObservableError(
+                f"JAVA_HOME of {service.unit} on host {service.host} is {home}, where the SSH user finds no bin/java.",
+                remedy="Correct JAVA_HOME of the unit, or let the SSH user enter this folder.",
+            )
+        return java
+    found = "" if pid is None else commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
+    if found and not found.endswith(_DELETED):
+        return found
+    folders = unit.variables.get("PATH", _SYSTEMD_PATH).split(":")
+    in_path = [f"{folder}/java" for folder in folders if folder.startswith("/")]
+    if not found:
+        return _first_program(commands, node, in_path, otherwise="$(command -v java)")
+    java = found.removesuffix(_DELETED)  # it can have been replaced: the next start runs the new file
+    if not unit.is_whole:
+        in_path = []
+    if next_java := _first_program(commands, node, [java, *in_path]):
+        return next_java
+    raise NotObservableError(
+        f"The Java of the process of node {node.name} was removed from host {service.host} ({java}), such as by an "
+        "update, and the Java of its next start is unknown.",
+        remedy="Restart the node with its new Java (`kafka-rollout restart`), or set JAVA_HOME in the unit.",
+    )
+
+
+def _first_program(commands: HostCommands, node: NodeSpec, paths: Sequence[str], *, otherwise: str = "") -> str:
+    """Return the first of the programs that exists, without links; else what a word of the shell is, if any."""
+    words = " ".join([*map(shlex.quote, paths), *([f'"{otherwise}"'] if otherwise else [])])
+    line = f'for java in {words}; do if test -x "$java"; then readlink -f "$java"; break; fi; done'
+    return commands.run(node, line).out.strip()
 
 
 def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -> int:
-    """Return the feature version: of the running process, or of `java` in PATH if there is none.
+    """Return the feature version of `find_java`.
 
     Raises UserError if the user of the node can change the file, and NotObservableError without a file.
     """
