@@ -1,4 +1,4 @@
-"""The main job through Airflow: three brokers and three controllers from 3.9.1 to 4.3.1, finalized in the same run.
+"""The main job through Airflow: a cluster from 3.9.1 to 4.3.1, finalized in the same run.
 
 A person triggers, reads and approves it in Chromium: form, graph, approval, and the page of our own.
 """
@@ -51,10 +51,12 @@ pytestmark = [pytest.mark.integration, pytest.mark.browser, pytest.mark.timeout(
 METADATA_VERSION_4_3 = 30
 
 
-def test_three_brokers_and_controllers_reach_the_target_with_every_level_finalized(
-    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path
+@pytest.mark.parametrize("layout", ["combined", pytest.param("separate", marks=pytest.mark.full)])
+def test_every_node_reaches_the_target_and_every_level_is_finalized(
+    airflow: PrivateAirflow, make_cluster: MakeCluster, page: Page, tmp_path: Path, layout: str
 ) -> None:
-    cluster = make_cluster("3.9.1", name="orders", extra_config=QUICK_SNAPSHOTS)
+    """On three nodes with both roles, and with the larger matrix on six nodes."""
+    cluster = make_cluster("3.9.1", name=f"orders-{layout}", layout=layout, extra_config=QUICK_SNAPSHOTS)
     dag_id = airflow.add(cluster)
     before = leadership(cluster)
     sign_in(page, airflow, APPROVER)
@@ -62,6 +64,7 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     trigger_by_the_form(page, tmp_path)
     page.wait_for_url(re.compile(r"/runs/manual__"))
     run = Run(airflow=airflow, cluster=cluster, dag_id=dag_id, run_id=run_of(page.url), client=airflow.client())
+    page.goto("about:blank")  # an open page asks for news all the time
 
     run.wait_for_question("approve_plan")
     with pytest.raises(UserError, match="403"):
@@ -69,13 +72,15 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     assert "approve_plan" in run.client.questions(run.dag_id, run.run_id), "the wrong person's answer counted"
     planned_run = run.store.load_plan()
     active = planned_last(planned_run, cluster, before)
-    the_run_waits(page, airflow)
-    approve_the_plan(page, planned_run, tmp_path)
+    the_run_waits(page, run)
+    approve_the_plan(page, run, planned_run, tmp_path)
     run.note_answer("approve_plan", "Approve", "a quiet evening")
     run.wait_for_task("approve_plan")
     expect(box(page, "approve_plan")).to_contain_text("success", timeout=TASKS_MS)
-    the_roll_goes_on(page, airflow, run, tmp_path)
-    finalize_on_the_page(page, airflow, run, tmp_path)
+    page.goto("about:blank")
+    run.wait_for_task("batches")
+    the_roll_goes_on(page, run, tmp_path)
+    finalize_on_the_page(page, run, tmp_path)
     run.wait_success()
 
     all_run(cluster, "4.3.1")
@@ -101,13 +106,17 @@ def test_three_brokers_and_controllers_reach_the_target_with_every_level_finaliz
     min_isr = KafkaAdmin(cluster.spec).setting("min.insync.replicas")
     assert (min_isr.default, set(min_isr.brokers.values())) == ("2", {"2"}), "finalizing changed the durability"
 
-    copies = list((airflow.home / "private").rglob("*.checkpoint"))
+    the_snapshots_are_private(airflow.home)
+    no_lock_left(airflow, cluster)
+
+
+def the_snapshots_are_private(home: Path) -> None:
+    copies = list((home / "private").rglob("*.checkpoint"))
     assert copies
     for path in copies:
         assert path.stat().st_mode & 0o777 == 0o600
         assert path.parent.stat().st_mode & 0o777 == 0o700
-    assert not list((airflow.home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
-    no_lock_left(airflow, cluster)
+    assert not list((home / "runs").rglob("*.checkpoint")), "the documents hold a snapshot"
 
 
 def the_report_has_all_of_it(run: Run) -> None:
@@ -159,22 +168,23 @@ def trigger_by_the_form(page: Page, tmp_path: Path) -> None:
     form.get_by_role("button", name="Trigger").click()
 
 
-def the_run_waits(page: Page, airflow: PrivateAirflow) -> None:
+def the_run_waits(page: Page, run: Run) -> None:
     """In the graph, and on the page of our own, which leads to the question."""
+    page.goto(f"{run.airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     page.get_by_role("button", name="Show Graph").click()
     expect(box(page, "approve_plan")).to_contain_text("awaiting_input")
     for task in ("observe", "plan"):
         expect(box(page, task)).to_contain_text("success")
-    own = console(page, airflow, "orders")
+    own = console(page, run.airflow, run.cluster.spec.name)
     needed = own.get_by_role("region", name="What needs a human")
-    expect(needed.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?", exact=True)).to_be_visible()
+    expect(needed.get_by_text(f"Upgrade {run.cluster.spec.name} from 3.9.1 to 4.3.1?", exact=True)).to_be_visible()
     needed.get_by_role("link", name="Airflow's form").click()
     page.wait_for_url(re.compile(r"/tasks/approve_plan/required_actions"))
 
 
-def approve_the_plan(page: Page, plan: Plan, tmp_path: Path) -> None:
+def approve_the_plan(page: Page, run: Run, plan: Plan, tmp_path: Path) -> None:
     """What is decided on stands in front of the person, as text and tables and not as Markdown's source."""
-    expect(page.get_by_text("Upgrade orders from 3.9.1 to 4.3.1?")).to_be_visible()
+    expect(page.get_by_text(f"Upgrade {run.cluster.spec.name} from 3.9.1 to 4.3.1?")).to_be_visible()
     widen_the_panel(page)
     expect(page.get_by_role("heading", name="3.9.1 → 4.3.1, one node at a time")).to_be_visible()
     expect(page.get_by_role("listitem").filter(has_text="active controller")).to_have_count(1)
@@ -197,14 +207,15 @@ def approve_the_plan(page: Page, plan: Plan, tmp_path: Path) -> None:
     button.click()
 
 
-def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Path) -> None:
+def finalize_on_the_page(page: Page, run: Run, tmp_path: Path) -> None:
     """The approver answers in the console, through Airflow's own API and in Airflow's frame."""
     run.wait_for_question("approve_finalize")
-    own = console(page, airflow, "orders")
+    own = console(page, run.airflow, run.cluster.spec.name)
     needed = own.get_by_role("region", name="What needs a human")
     expect(needed.get_by_text("This is the point of no return.").first).to_be_visible()
     expect(needed.get_by_role("heading", name=re.compile("^Findings"))).to_be_visible()  # of Airflow's own text
-    expect(own.get_by_text("6 of 6 nodes done")).to_be_visible()
+    nodes = len(run.cluster.spec.nodes)
+    expect(own.get_by_text(f"{nodes} of {nodes} nodes done")).to_be_visible()
     needed.get_by_role("radio", name="Approve:").check()
     needed.get_by_role("textbox", name="Reason").fill("No error for a week.")
     page.screenshot(path=tmp_path / "console-approval.png")
@@ -214,9 +225,9 @@ def finalize_on_the_page(page: Page, airflow: PrivateAirflow, run: Run, tmp_path
     page.goto("about:blank")
 
 
-def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Path) -> None:
+def the_roll_goes_on(page: Page, run: Run, tmp_path: Path) -> None:
     """The first node step begins: in the graph, and on the page of our own."""
-    page.goto(f"{airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
+    page.goto(f"{run.airflow.server.url}/dags/{run.dag_id}/runs/{run.run_id}")
     box(page, "roll").get_by_role("button", name="Tasks").click()
     page.mouse.move(0, 0)  # no tooltip in the way of what comes next
     expect(box(page, "batches")).to_contain_text("success", timeout=TASKS_MS)
@@ -233,7 +244,7 @@ def the_roll_goes_on(page: Page, airflow: PrivateAirflow, run: Run, tmp_path: Pa
     settled(box(page, "roll"))
     page.screenshot(path=tmp_path / "graph.png")
 
-    own = console(page, airflow, "orders")
+    own = console(page, run.airflow, run.cluster.spec.name)
     expect(own.get_by_text("Upgrade 3.9.1 → 4.3.1", exact=True)).to_be_visible()
     working = own.get_by_role("row", name=re.compile("stopping|stopped|starting|catching up"))
     expect(working.first).to_be_visible(timeout=TASKS_MS)
