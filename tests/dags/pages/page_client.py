@@ -5,10 +5,14 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from fastapi import FastAPI
 
 PREFIX = "/kafka-rollout"
 VIEWER: Mapping[str, str] = {"anna": "viewer"}
@@ -20,7 +24,7 @@ def serve_page(
 ) -> Iterator[Any]:
     """A test client of the server. `dags`: ids of the DAGs that users may read; all of them without it. `users`: name →
     role."""
-    from airflow.api_fastapi.app import create_app, purge_cached_app
+    from airflow.api_fastapi.app import init_auth_manager, purge_cached_app
     from fastapi.testclient import TestClient
 
     from tests.dags.pages.rights import READABLE
@@ -34,10 +38,21 @@ def serve_page(
     monkeypatch.setenv("AIRFLOW__CORE__AUTH_MANAGER", "tests.dags.pages.rights.RightsPerDag")
     if dags is not None:
         monkeypatch.setenv(READABLE, dags)
+    app = _create_app()
     purge_cached_app()
-    with TestClient(create_app(apps="core")) as client:
+    app.state.auth_manager = init_auth_manager()
+    with TestClient(app) as client:
         yield client
     purge_cached_app()
+
+
+@cache
+def _create_app() -> FastAPI:
+    """Once: it takes longer than most tests of a page. Users, passwords and rights are read at each request."""
+    from airflow.api_fastapi.app import create_app, purge_cached_app
+
+    purge_cached_app()
+    return create_app(apps="core")
 
 
 def sign_in(client: Any, user: str = "anna") -> dict[str, str]:
