@@ -244,7 +244,7 @@ def begin_in_the_triggerer(task: Any, context: Any) -> Any:
 
 
 def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
-    """Stand in for the brokers, the Spark job and the approver."""
+    """Stand in for the brokers, the Spark job, the approver and the picture of a report."""
     from kafka_rollout.airflow.common import cluster_hook as kafka_cluster
     from kafka_rollout.airflow.operators import spark_scan
     from kafka_rollout.feature_updates import levels as features
@@ -276,4 +276,6 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
+    # The pictures of reports are drawn in tests/unit/report: each takes as long as planning.
+    monkeypatch.setattr("kafka_rollout.report.page.pages.traffic_plot", lambda *_, **__: "")
     monkeypatch.setattr("os.fsync", lambda descriptor: None)

@@ -18,6 +18,12 @@ def _no_group_monitor(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(f"kafka_rollout.traffic.processes.of_run.{name}", lambda *_, **__: None)
 
 
+@pytest.fixture(autouse=True)
+def _no_picture(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The pictures of reports are drawn in tests/unit/report: each takes as long as planning."""
+    monkeypatch.setattr("kafka_rollout.report.page.pages.traffic_plot", lambda *_, **__: "")
+
+
 @pytest.fixture
 def home(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """The home of a project with one cluster, `fake`, that nobody runs."""
