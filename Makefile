@@ -13,9 +13,9 @@ MINUTES ?= 10
 SEED ?= 1
 RUNTIME ?= local
 ARGS ?=
-# Three workers for two cores: a third of the time, a test waits for brokers. tests/scheduling.py decides which file runs where
+# Four workers for two cores: half of the time, a test waits for brokers. tests/scheduling.py decides which file runs where
 # and in which order.
-WORKERS ?= -n 3 --dist loadfile --no-loadscope-reorder
+WORKERS ?= -n 4 --dist loadfile --no-loadscope-reorder
 
 help: ## show this list
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-16s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
