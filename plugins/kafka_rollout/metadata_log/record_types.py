@@ -81,6 +81,7 @@ class MetadataLogFacts:
 
 
 # ZkMigrationState: NONE and POST_MIGRATION. PRE_MIGRATION and MIGRATION are 2 and 1, in 3.4 the other way round.
+_ZK_BEGUN = frozenset({1, 2, 3})  # PRE_MIGRATION, MIGRATION, POST_MIGRATION
 _ZK_CLOSED = frozenset({0, 3})
 
 
@@ -96,6 +97,13 @@ class MetadataRegistrations:
     """Registered in ZooKeeper mode."""
     zk_migration: int = 0
     """The newest ZkMigrationStateRecord, 0 without one."""
+
+    @property
+    def was_migrated(self) -> bool | None:
+        """Whether the cluster was migrated from ZooKeeper, or this has begun; None if the state does not say so."""
+        if self.migrating_brokers or self.zk_migration in _ZK_BEGUN:
+            return True
+        return False if self.zk_migration == 0 else None
 
     @property
     def migrates_from_zookeeper(self) -> bool:

@@ -131,6 +131,7 @@ def _check_advisories(
         state=state,
         configs=planned,
         java=observed.java,
+        registrations=observed.registrations,
         dynamic=None if isinstance(observed.dynamic, Finding) else observed.dynamic,
         unknown=unknown_responses(cluster, state),
     )

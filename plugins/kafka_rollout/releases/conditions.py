@@ -126,6 +126,13 @@ class TransactionsCondition:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class MigratedCondition:
+    """The cluster was migrated from ZooKeeper, or a migration has begun (ZkMigrationStateRecord)."""
+
+    kind: Literal["migrated"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class RoleCondition:
     """A node has exactly these roles."""
 
@@ -159,6 +166,7 @@ AdvisoryCondition = (
     | JavaCondition
     | GroupsCondition
     | TransactionsCondition
+    | MigratedCondition
     | RoleCondition
     | AnyCondition
     | UnobservableCondition

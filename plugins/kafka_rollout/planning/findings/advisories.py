@@ -14,6 +14,7 @@ from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, Examined, Finding, FindingCode, Need, Severity
 from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.configs import DynamicConfigs, NodeConfigs, is_reference
 from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.state import ClusterState
@@ -25,6 +26,7 @@ from kafka_rollout.releases.conditions import (
     JavaCondition,
     LevelCondition,
     MechanismCondition,
+    MigratedCondition,
     ProtocolCondition,
     RoleCondition,
     SettingCondition,
@@ -116,6 +118,8 @@ class AdvisoryFacts:
     """Node id → feature version."""
     dynamic: DynamicConfigs | None = None
     """None: unknown."""
+    registrations: MetadataRegistrations | None = None
+    """In the metadata log; None: it was not read."""
     unknown: Mapping[Need, str] = field(default_factory=dict)
     """As in `unknown_responses`; a missing need was observed completely."""
 
@@ -201,6 +205,10 @@ def _answer(condition: AdvisoryCondition, release: Release, of: ReleaseFacts | N
             return _seen(found, facts, Need.GROUPS, f"groups of type {few(condition.any_of)}")
         case TransactionsCondition():
             return _seen(bool(facts.state and facts.state.transactions), facts, Need.GROUPS, "transactional ids")
+        case MigratedCondition():
+            migrated = facts.registrations.was_migrated if facts.registrations else None
+            unknown = Answered(Applicability.UNKNOWN, ("whether the cluster was migrated from ZooKeeper",))
+            return unknown if migrated is None else _YES if migrated else _NO
         case RoleCondition():
             wanted = frozenset(Role(role) for role in condition.roles.split(","))
             ids = tuple(node.node_id for node in facts.cluster.nodes if node.roles == wanted)

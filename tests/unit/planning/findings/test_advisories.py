@@ -12,6 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Finding, Need, Severity
+from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.state import ClientSoftware, ClusterState, GroupState, NodeMetrics, TransactionState
 from kafka_rollout.planning.findings.advisories import (
@@ -270,6 +271,25 @@ def test_the_note_says_until_when_the_list_was_reviewed_and_what_does_not_apply(
     assert note.startswith("upgrade notes read for 3.3.0 to 4.2.1 and 4.3.0 to 4.3.1, until 2026-11-28; CVE list read")
     assert "fixed blocker and critical issues not read" in note
     assert "does not apply: " in note
+
+
+@pytest.mark.parametrize(
+    ("registrations", "expected"),
+    [
+        (None, Applicability.UNKNOWN),
+        (MetadataRegistrations(), Applicability.NO),
+        (MetadataRegistrations(zk_migration=3), Applicability.YES),
+        (MetadataRegistrations(zk_migration=1), Applicability.YES),
+        (MetadataRegistrations(zk_migration=4), Applicability.UNKNOWN),  # UNINITIALIZED
+        (MetadataRegistrations(migrating_brokers=frozenset({4})), Applicability.YES),
+    ],
+)
+def test_a_migration_from_zookeeper_is_read_in_the_metadata_log(
+    registrations: MetadataRegistrations | None, expected: Applicability
+) -> None:
+    path = path_of("3.4.1", "3.5.1")
+    judged = judge_advisories(released(), path, replace(facts(path, config={}), registrations=registrations))
+    assert {one.advisory.id: one.answered.answer for one in judged}["KAFKA-15552"] is expected
 
 
 def test_every_advisory_concerns_a_release_of_the_catalogue() -> None:
