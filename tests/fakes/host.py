@@ -71,6 +71,7 @@ class FakeHost:
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
+    home_is_writable: bool = True
     uptime: int = 5000
     on_command: Callable[[str], None] = lambda line: None
     start: str = ""
@@ -246,7 +247,8 @@ class FakeHost:
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
             free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
-            return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free]), "")
+            records = ["records"] if self.home_is_writable else []
+            return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free, *records]), "")
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]

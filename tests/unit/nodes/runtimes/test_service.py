@@ -676,7 +676,7 @@ def test_a_configuration_that_did_not_arrive_whole_does_not_replace_the_file() -
     assert host.link == "/opt/kafka_2.13-4.2.1"
 
 
-STARTS = ".kafka-rollout/starts-kafka.service.jsonl"
+STARTS = ".kafka-rollout/starts-far-1.jsonl"
 
 
 @pytest.mark.parametrize("torn", ['{"release": "4.3', "\0" * 40, '{"release": 4}', "[1]", '{"release": "x", "pid": 1}'])

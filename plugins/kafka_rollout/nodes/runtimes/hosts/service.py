@@ -68,6 +68,7 @@ from kafka_rollout.nodes.runtimes.hosts.release_folders import (
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
+    RECORDS,
     UnitState,
     look,
     parse_unit,
@@ -230,7 +231,7 @@ class SshServiceRuntime(HostCommands):
         if service.managed_elsewhere:
             after = server_properties.set_properties(before, str(release), lines)
         else:
-            written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
+            written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
             read_copy = partial(self._copy_of, node, release)
             after = configuration_for(before, release, lines, written=written, read_copy=read_copy)
         if after != before:
@@ -309,7 +310,7 @@ class SshServiceRuntime(HostCommands):
         return self.shell.short_timeouts()
 
     def starts(self, node: NodeSpec) -> tuple[StartRecord, ...]:
-        return parse_starts(self._read_record(node, _starts(node)))
+        return parse_starts(self._read_record(node, _starts(self.cluster, node)))
 
     def log_tail(self, node: NodeSpec, lines: int = 40, *, own: bool = False) -> tuple[str, ...]:
         """The last lines of the log file; without one, those of the unit in the journal."""
@@ -497,12 +498,12 @@ class SshServiceRuntime(HostCommands):
                 remedy="Check the disk of the host, then repeat the step.",
             )
         self.act(node, rights.sync)
-        self._write_record(node, _written(node), change.dump().encode())
+        self._write_record(node, _written(self.cluster, node), change.dump().encode())
         self.change(node, rights.switch_configuration)
 
     def _keep_configuration(self, node: NodeSpec, left: Release, release: Release, content: bytes) -> None:
         """Record the file, and copy it to its draft, before a package is installed, which can replace the file."""
-        written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
+        written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
         if written is None or written.written != sha256(content).hexdigest():
             self.write_configuration(node, left, release, content, content)
         self.change(node, rights_of(node).draft_configuration)
@@ -511,7 +512,7 @@ class SshServiceRuntime(HostCommands):
     def _refuse_replaced_configuration(self, node: NodeSpec, content: bytes) -> None:
         """Raise RefusedError if a call ended while a package was installed, and the file differs from what it kept."""
         rights, service = rights_of(node), service_of(node)
-        written = load_record(WrittenConfiguration, self._read_record(node, _written(node)))
+        written = load_record(WrittenConfiguration, self._read_record(node, _written(self.cluster, node)))
         if written is None or sha256(content).hexdigest() in (written.written, written.copied):
             return
         done = self.sudo(node, rights.digest)
@@ -532,9 +533,9 @@ class SshServiceRuntime(HostCommands):
         if unit.last_pid is None or unit.started_at is None:
             return
         start = StartRecord(release=release, started_at=unit.started_at, pid=unit.last_pid, log_place=place)
-        content = add_start(self._read_record(node, _starts(node)), start)
+        content = add_start(self._read_record(node, _starts(self.cluster, node)), start)
         if content is not None:
-            self._write_record(node, _starts(node), content)
+            self._write_record(node, _starts(self.cluster, node), content)
 
     def _read_record(self, node: NodeSpec, path: str) -> bytes:
         """Return a record in the home folder of the SSH user; empty without one."""
@@ -578,13 +579,13 @@ def _without_wrapper(wrapper: str, service: ServiceSpec, node: NodeSpec) -> str:
     return f"Write `exec` before kafka-server-start.sh in ExecStart {edit}."
 
 
-def _starts(node: NodeSpec) -> str:
-    """In the home folder, in which a command starts."""
-    return f".kafka-rollout/starts-{service_of(node).unit}.jsonl"
+def _starts(cluster: ClusterSpec, node: NodeSpec) -> str:
+    """In the home folder, in which a command starts. Hosts can share it (NFS), so units of one name are not enough."""
+    return f"{RECORDS}/starts-{cluster.name}-{node.node_id}.jsonl"
 
 
-def _written(node: NodeSpec) -> str:
-    return f".kafka-rollout/configuration-{service_of(node).unit}.json"
+def _written(cluster: ClusterSpec, node: NodeSpec) -> str:
+    return f"{RECORDS}/configuration-{cluster.name}-{node.node_id}.json"
 
 
 def _release_in(service: ServiceSpec, folder: str) -> Release | None:

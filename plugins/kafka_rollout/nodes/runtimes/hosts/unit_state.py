@@ -58,6 +58,8 @@ _PROPERTIES = (
     "UnitFileState,ExecStop"
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
+RECORDS = ".kafka-rollout"
+"""Folder in the home of the SSH user."""
 _ASKED = "asked"
 _DELETED = " (deleted)"  # the end of /proc/PID/exe
 _SYSTEMD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # without PATH in a unit
@@ -226,6 +228,7 @@ def read_host(
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
+        f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -368,7 +371,7 @@ def _parent(path: str) -> str:
 
 
 def look(commands: HostCommands, node: NodeSpec) -> list[str]:
-    """Return lines that say whether the symlink can be switched and the SSH user can unpack, and free bytes."""
+    """Return lines that say whether the symlink can be switched, and the SSH user can unpack and record; free bytes."""
     service = service_of(node)
     # Paths of an inventory have no character that a shell treats specially.
     link = f"if test -L {service.symlink} || ! test -e {service.symlink}; then echo link; fi"
@@ -376,7 +379,8 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
     version = "echo sudo $(sudo -V | head -n 1)"
-    return commands.run(node, f"{link}; {unpack}; {free}; {version}").out.splitlines()
+    records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
+    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}").out.splitlines()
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
