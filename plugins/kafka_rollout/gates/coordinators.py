@@ -21,10 +21,10 @@ from dataclasses import dataclass
 from itertools import count as count_up
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, GROUPS_TOPIC, SHARE_TOPIC, TRANSACTIONS_TOPIC
-from kafka_rollout.base.wording import count, few
-from kafka_rollout.gates.gate import BeforeStop, GateCondition, doubtful
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.gates.gate import BeforeStop, GateCondition, doubtful, layout_doubt
 from kafka_rollout.model.counters import COORDINATOR_COUNTERS
-from kafka_rollout.model.node_log import SeenLog
+from kafka_rollout.model.node_log import UNKNOWN_LAYOUT, SeenLog
 from kafka_rollout.model.state import PartitionState
 
 CONDITION = "coordinators loaded"
@@ -88,13 +88,15 @@ def coordinators_condition(
     *,
     counters: Mapping[str, float] | None = None,
     accepted: Mapping[str, str] | None = None,
+    brokers: Sequence[int] = (),
 ) -> GateCondition:
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
-    name in COUNTERS. `accepted`: doubt → who accepted it. Without the ids from before the stop, and without a log that
-    would show an error, the load of every partition with such an id must be shown. An id that is gone was deleted,
-    expired, or is of no interest to the release (KIP-915) if its partition has finished loading without an error.
+    name in COUNTERS. `accepted`: doubt → who accepted it. `brokers`: all of the cluster, for one acceptance of a layout
+    that no gate can read. Without the ids from before the stop, and without a log that would show an error, the load of
+    every partition with such an id must be shown. An id that is gone was deleted, expired, or is of no interest to the
+    release (KIP-915) if its partition has finished loading without an error.
     """
     led = led_partitions(partitions, node_id)
     if not led:
@@ -127,6 +129,9 @@ def coordinators_condition(
         doubts = [_doubt(node_id, seen, f"does not show the load of {name}") for name in unshown]
         why = "the node's log cannot be read" if seen is None else f"the log {seen.why_unknown or 'is whole'}"
         evidence = f"the log does not show the load of {few(unshown)} ({why}){gone}"
+        if len(brokers) > 1 and seen is not None and seen.problem == UNKNOWN_LAYOUT:
+            doubts = [layout_doubt(brokers, "the load of coordinator partitions")]
+            evidence += f"; an acceptance counts for such logs of {nodes(brokers)}"
         return doubtful(CONDITION, evidence, doubts, accepted)
     loaded = Counter(p.topic for p in led)
     evidence = (

@@ -13,7 +13,8 @@ from enum import StrEnum
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.base.wording import count, few
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.node_log import UNKNOWN_LAYOUT
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -61,6 +62,14 @@ def doubtful(
         return GateCondition(name=name, is_met=False, evidence=evidence, doubts=left)
     by = few(dict.fromkeys((accepted or {})[one] for one in doubts))
     return GateCondition(name=name, is_met=True, evidence=f"{evidence}; accepted by {by}")
+
+
+def layout_doubt(brokers: Sequence[int], what: str) -> str:
+    """Return what an approver accepts once for a run: the log of each of these brokers, if its layout is unknown.
+
+    `what`: that such a log does not show. Another cause, and an error that a log shows, are other doubts.
+    """
+    return f"{nodes(brokers)}: a log that {UNKNOWN_LAYOUT} does not show {what}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

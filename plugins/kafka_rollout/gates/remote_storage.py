@@ -8,15 +8,15 @@ A broker that cannot reach the remote storage, for example with wrong credential
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 
 from kafka_rollout.base.findings import WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import nodes
 from kafka_rollout.gates.counters import REMOTE_REQUESTS, Unchecked, remote_requests_succeed
-from kafka_rollout.gates.gate import GateCondition, doubtful
+from kafka_rollout.gates.gate import GateCondition, doubtful, layout_doubt
 from kafka_rollout.model.configs import is_reference
 from kafka_rollout.model.counters import REMOTE_ERROR_RATES
-from kafka_rollout.model.node_log import REMOTE_LOG_MANAGER, SeenLog
+from kafka_rollout.model.node_log import REMOTE_LOG_MANAGER, UNKNOWN_LAYOUT, SeenLog
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.releases.facts import Release
@@ -68,12 +68,15 @@ def check_tiered_storage(
     release: Release,
     seen: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
+    *,
+    brokers: Sequence[int] = (),
 ) -> GateCondition | None:
     """Return the condition for a broker with tiered storage, None for another one.
 
-    `seen`: the log of the node's process; None if the runtime cannot read it. `accepted`: doubt → who accepted it. What
-    no log can show is named as not checked, as the plan announces. Kafka 3.6 to 4.1 also log that the manager has
-    initialised after an error with which it refuses every call, so a success removes no error.
+    `seen`: the log of the node's process; None if the runtime cannot read it. `accepted`: doubt → who accepted it.
+    `brokers`: all of the cluster, for one acceptance of a layout that no gate can read. What no log can show is named
+    as not checked, as the plan announces. Kafka 3.6 to 4.1 also log that the manager has initialised after an error
+    with which it refuses every call, so a success removes no error.
     """
     if release < SINCE or not uses_tiered_storage(config):
         return None
@@ -93,6 +96,8 @@ def check_tiered_storage(
     if seen is None or seen.why_unknown:
         why = "cannot be read" if seen is None else seen.why_unknown
         doubt = f"{of_process}: the log does not show that {_short(manager)} has initialised"
+        if len(brokers) > 1 and seen is not None and seen.problem == UNKNOWN_LAYOUT:
+            doubt = layout_doubt(brokers, f"that {_short(manager)} has initialised")
         return doubtful(CONDITION, f"the log of {who}, which shows this, {why}", (doubt,), accepted)
     evidence = f"{who} has not initialised {_short(manager)} since its start: it serves no remote data"
     return GateCondition(name=CONDITION, is_met=False, evidence=evidence)

@@ -84,6 +84,9 @@ class LogPart:
     are."""
 
 
+UNKNOWN_LAYOUT = "is in a layout or at a level that is not known"
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class SeenLog:
     """What the log of one process has shown so far."""
@@ -171,7 +174,7 @@ def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> Se
         if number in starts:
             return replace(seen, layout=starts[number])
         lines += not line.startswith(_OF_VALUES)
-    problem = "" if lines < _FIRST_LINES else "is in a layout or at a level that is not known"
+    problem = "" if lines < _FIRST_LINES else UNKNOWN_LAYOUT
     return replace(seen, lines=lines, problem=problem)
 
 

@@ -240,7 +240,14 @@ def check_coordinators(
     observed = state.nodes.get(node.node_id)
     counters = observed.metrics.counters if observed and observed.metrics else {}
     return coordinators_condition(
-        state.partitions, node.node_id, answers, before, log, counters=counters, accepted=accepted
+        state.partitions,
+        node.node_id,
+        answers,
+        before,
+        log,
+        counters=counters,
+        accepted=accepted,
+        brokers=_brokers(ports),
     )
 
 
@@ -264,6 +271,10 @@ def check_written_lines(at: NodeRun, state: ClusterState, before: BeforeStop | N
     return (written_lines_condition(at.node, lines, file, in_use),)
 
 
+def _brokers(ports: ReadPorts) -> tuple[int, ...]:
+    return tuple(sorted(node.node_id for node in ports.cluster.brokers))
+
+
 def check_remote_storage(
     ports: ReadPorts,
     state: ClusterState,
@@ -281,6 +292,6 @@ def check_remote_storage(
     config = ports.runtime.config(node)
     if not uses_tiered_storage(config):
         return ()
-    initialised = check_tiered_storage(node, config, release, log, accepted)
+    initialised = check_tiered_storage(node, config, release, log, accepted, brokers=_brokers(ports))
     requests = check_remote_requests(node, config, release, state, unchecked)
     return tuple(condition for condition in (initialised, requests) if condition is not None)

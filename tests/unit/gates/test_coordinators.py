@@ -14,7 +14,7 @@ from kafka_rollout.gates.coordinators import (
 )
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.model.counters import GROUPS_ACTIVE, GROUPS_FAILED, GROUPS_LOADING
-from kafka_rollout.model.node_log import LogPart, SeenLog, read_part
+from kafka_rollout.model.node_log import UNKNOWN_LAYOUT, LogPart, SeenLog, read_part
 from tests.unit.builders import partition
 
 PARTITIONS = (
@@ -84,9 +84,12 @@ def check(
     log: tuple[str, ...] | SeenLog | None = (STARTED,),
     counters: dict[str, float] | None = None,
     accepted: dict[str, str] | None = None,
+    brokers: tuple[int, ...] = (),
 ) -> GateCondition:
     seen = seen_in(*log) if isinstance(log, tuple) else log
-    return coordinators_condition(PARTITIONS, 4, answers, before, seen, counters=counters, accepted=accepted)
+    return coordinators_condition(
+        PARTITIONS, 4, answers, before, seen, counters=counters, accepted=accepted, brokers=brokers
+    )
 
 
 @pytest.mark.parametrize(
@@ -257,6 +260,24 @@ def test_an_approver_can_accept_a_doubt_of_this_process_and_no_other() -> None:
     assert more.doubts == (f"node 4 (process 77): the log shows a failed load of {LED[1]}",)
     again = read_part(None, LogPart(pid=78, started_at=2.0, lines=(STARTED, FAILED), is_first=True))
     assert not check(log=again, accepted=accepted).is_met
+
+
+def test_a_layout_that_no_gate_can_read_is_accepted_once_for_the_brokers_that_it_names() -> None:
+    def of_process(pid: int, problem: str = UNKNOWN_LAYOUT, lines: tuple[str, ...] = ("plain",)) -> SeenLog:
+        seen = read_part(None, LogPart(pid=pid, started_at=1.0, lines=lines, is_first=True))
+        return replace(seen, problem=problem)
+
+    held = check(before=KNOWN, log=of_process(77), brokers=(4, 5, 6))
+    assert held.doubts == (
+        "nodes 4, 5, 6: a log that is in a layout or at a level that is not known does not show the load of "
+        "coordinator partitions",
+    )
+    assert held.evidence.endswith("; an acceptance counts for such logs of nodes 4, 5, 6")
+    accepted = dict.fromkeys(held.doubts, "alice (our own layout)")
+    assert check(before=KNOWN, log=of_process(78), brokers=(4, 5, 6), accepted=accepted).is_met, "the next broker"
+    assert not check(before=KNOWN, log=of_process(78), brokers=(4, 5, 6, 7), accepted=accepted).is_met
+    for other in (of_process(78, "lacks lines"), None, of_process(78, lines=(STARTED, FAILED))):
+        assert not check(before=KNOWN, log=other, brokers=(4, 5, 6), accepted=accepted).is_met, "another cause"
 
 
 def test_a_broker_that_answers_so_cannot_be_accepted() -> None:

@@ -56,7 +56,8 @@ _MEANINGS = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
     Decision.ACCEPT: (
         "Accept what the log of a node shows, or does not show, if the gate waits for nothing else. Read the log "
-        "first: a client can write lines that look like errors."
+        "first: a client can write lines that look like errors. A layout that gates cannot read is accepted once for "
+        "all brokers."
     ),
     Decision.RETRY: "Start the node again, then keep checking the gate.",
     Decision.ROLL_BACK: (

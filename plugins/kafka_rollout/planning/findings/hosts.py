@@ -287,7 +287,7 @@ LOG_CONFIG_UNREADABLE = FindingCode(
 LOG_LAYOUT_UNKNOWN = FindingCode(
     "LOG-LAYOUT-UNKNOWN",
     WARNING,
-    "The log of a node is in a layout that gates cannot read, so each gate that needs it waits, then asks an approver.",
+    "The log of a node is in a layout that gates cannot read: the first gate that needs it asks an approver, once.",
 )
 CONFIGURATION_NOT_READ = FindingCode(
     "CONFIGURATION-NOT-READ",

@@ -94,7 +94,8 @@ def newest_comparison(events: Sequence[Event], after: ComparedAfter) -> Contents
 def find_acceptances(events: Sequence[Event], plan_hash: str) -> Mapping[str, Approval]:
     """Return doubt → the newest acceptance, of the doubts about logs that an approver has accepted.
 
-    A doubt is about one process, so an acceptance ends with it. One that Airflow does not confirm does not count.
+    A doubt is about one process, so an acceptance ends with it, or about a layout that no gate can read, in the logs of
+    all brokers. One that Airflow does not confirm does not count.
     """
     accepted: dict[str, Approval] = {}
     for event in events:
