@@ -402,23 +402,31 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
     )
 
 
-def recheck_dynamic_configs(run: Run, release: Release) -> tuple[Finding, ...]:
-    """Return the findings for a release if the dynamic configuration changed since it was checked last."""
+def recheck_dynamic_configs(run: Run, release: Release, *, files: NodeConfigs | None = None) -> tuple[Finding, ...]:
+    """Return the findings for a release if the dynamic configuration changed since it was checked last.
+
+    `files`: those of the nodes whose hosts respond; default those of all brokers.
+    """
     dynamic = read_dynamic(run.ports)
     if isinstance(dynamic, Finding):
         return (dynamic,)
     checked = dict(run.history.attachment(_CHECKED) or {})
     if checked.get(str(release)) == _dynamic_fingerprint(dynamic):
         return ()
-    files = {node.node_id: run.ports.runtime.config(node) for node in run.cluster.brokers}
-    planned = planned_configs(run.plan.path, files, run.plan.config_changes)
-    brokers = replace(run.cluster, nodes=run.cluster.brokers)
+    known = {
+        node.node_id: run.ports.runtime.config(node) if files is None else files[node.node_id]
+        for node in run.cluster.brokers
+        if files is None or node.node_id in files
+    }
+    planned = planned_configs(run.plan.path, known, run.plan.config_changes)
+    brokers = replace(run.cluster, nodes=tuple(node for node in run.cluster.brokers if node.node_id in known))
     facts = AdvisoryFacts(cluster=brokers, finalized={}, configs=planned, dynamic=dynamic)
     found = (
         *_dynamic_findings(run, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
         *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
     )
-    if not any(finding.severity is Severity.BLOCKER for finding in found):
+    is_whole = len(known) == len(run.cluster.brokers)
+    if is_whole and not any(finding.severity is Severity.BLOCKER for finding in found):
         run.history.attach(_CHECKED, {**checked, str(release): _dynamic_fingerprint(dynamic)})
     return found
 

@@ -237,7 +237,7 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     _refuse_found(run.ports, release_step, all_findings(unkept))
     _record_unread(run, release_step, (*unread, *(what for one in unkept for what in one.unknown)))
     java = check_java(run.ports, release_step.to_release, files)
-    configs = recheck_dynamic_configs(run, release_step.to_release)
+    configs = recheck_dynamic_configs(run, release_step.to_release, files=files)
     _refuse_found(run.ports, release_step, [found for found in (*java, *configs) if found.severity is Severity.BLOCKER])
     if closing := _closing(run, release_step):
         _refuse_unloadable(run, release_step, closing)
