@@ -26,6 +26,7 @@ from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
+from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.procedure.kinds import continue_words
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure
@@ -79,6 +80,7 @@ def roll_back_run(
         else f"**Roll back cluster {plan.cluster} to {plan.source}**\n\nThrough the same gates, from the node where "
         "the run stopped."
     )
+    body = "\n\n".join([body, *rollback_part(Run(ports, plan))])
     with _runner(procedure, ports, request, answers, services) as runner:
         done = runner.roll_back(body)
     return 0 if done else _stopped(ports)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
+from datetime import UTC, datetime
 from itertools import groupby
 from typing import Any
 
@@ -11,13 +12,13 @@ from kafka_rollout.base.durations import duration
 from kafka_rollout.base.findings import Finding, Verdict, find_new, group_by_kind
 from kafka_rollout.base.outside_text import REMEDY_LIMIT, escape_markdown, quote_markdown
 from kafka_rollout.base.wording import count, nodes
-from kafka_rollout.control.approval import refuse_blockers
+from kafka_rollout.control.approval import refuse_blockers, shown_once
 from kafka_rollout.feature_updates import levels
 from kafka_rollout.feature_updates.update import requires_approval
 from kafka_rollout.lowering.outage_facts import shown_facts, shown_level_undos, shown_live_facts
 from kafka_rollout.model.plan import FeatureChange, Lowering, NodeStep, Plan, ReleaseStep, RunTerms, Undo
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.observation.run import Run
+from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import NODE_S, expected_s
 from kafka_rollout.planning.lowering import LevelUndo
 from kafka_rollout.planning.request import ApprovalPolicy
@@ -26,6 +27,7 @@ from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
 from kafka_rollout.procedure.step import ApprovalRequest, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
+from kafka_rollout.roll.stop import unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims
@@ -249,6 +251,21 @@ def _unknown_part(plan: Plan) -> list[str]:
     lines = [f"- **{escape_markdown(one.check)}**: {escape_markdown(one.unknown)}" for one in checks]
     accepted = "Approve only if you know these facts from elsewhere. Or remove the cause, and start a new run."
     return [heading(f"Not checked completely: {len(checks)}"), "\n".join(lines), accepted]
+
+
+def rollback_part(run: ReadRun) -> list[str]:
+    """Return what a rollback could not compare now, for its approver; empty if it compares everything."""
+    if not (sentences := unread_of_rollback(run)):
+        return []
+    at = datetime.fromtimestamp(run.ports.clock.now(), UTC)
+    lines = "\n".join(f"- {escape_markdown(one)}" for one in sentences)
+    after = "A rollback must stay possible, so it goes on without these comparisons, and can lose what they would show."
+    return [heading(f"A rollback cannot compare (at {at:%H:%M} UTC): {len(sentences)}"), lines, after]
+
+
+def kept_rollback_part(run: Run, what: ApprovalOf) -> list[str]:
+    """Return the part as it was for the first request: Airflow compares the text of an approval."""
+    return list(shown_once(run, f"approvals/rollback-{what}.json", lambda: {"parts": rollback_part(run)})["parts"])
 
 
 def release_steps_part(plan: Plan) -> list[str]:

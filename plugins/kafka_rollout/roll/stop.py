@@ -6,20 +6,20 @@ from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
 
-from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.base.findings import Finding, Severity, UnknownValue, all_findings
+from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
+from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, all_findings, unknown_by
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
-from kafka_rollout.model.plan import ReleaseStep
+from kafka_rollout.model.plan import Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, run_commands_before_stop
-from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
 from kafka_rollout.planning.findings.pending import APPROVE
@@ -270,6 +270,38 @@ def _record_unread(run: Run, release_step: ReleaseStep, unread: Sequence[Unknown
     new = [what.sentence for what in unread if what.sentence not in known]
     if new:
         run.history.record(RollbackUnread(release_step=release_step.key, sentences=tuple(dict.fromkeys(new))))
+
+
+def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
+    """Return what a rollback of the nodes that were stopped could not compare now, as sentences for its approver.
+
+    It only reads, and raises nothing of the tool. The rollback reads again, and records what it did not compare.
+    """
+    stopped = events_of(run.history.events(), Stopping)
+    steps = [one for one in run.plan.release_steps if any(each.release_step == one.key for each in stopped)]
+    if not steps or run.plan.lowering is Lowering.OFFLINE:
+        return ()
+    files, unread = readable_configs(run.ports, run.cluster.nodes)
+    found = [*unread]
+
+    def add(check: Callable[[], Checked]) -> None:
+        try:
+            found.extend(check().unknown)
+        except RolloutError as error:
+            found.extend(unknown_by(error, "rollback"))
+
+    for step in (one.reversed() for one in steps):
+        add(partial(unkept_acls, run.ports, step.from_release, step.to_release, files))
+        add(partial(unkept_metadata, run, step))
+    nodes = [run.cluster.node(node_id) for node_id in dict.fromkeys(each.node_id for each in stopped)]
+    try:
+        state = observe(run.ports)
+    except RolloutError as error:
+        found.extend(unknown_by(error, "rollback"))
+    else:
+        for node in nodes:
+            add(partial(unapproved_changes, run, node, state))
+    return tuple(dict.fromkeys(one.sentence for one in found))
 
 
 def _refuse_settings(ports: ClusterPorts, release_step: ReleaseStep) -> None:

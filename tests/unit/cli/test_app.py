@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import signal
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +12,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, StoppedError, TransientError, UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import app as cli
 from kafka_rollout.cli import run as cli_run
@@ -20,13 +20,21 @@ from kafka_rollout.cli import show
 from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
 from kafka_rollout.cli.commands import cluster as cluster_commands
 from kafka_rollout.cli.options import new_run_id
-from kafka_rollout.cli.run import ShellServices, accept_logs, run_procedure, start_node_again, stop_signal
+from kafka_rollout.cli.run import (
+    ShellServices,
+    accept_logs,
+    roll_back_run,
+    run_procedure,
+    start_node_again,
+    stop_signal,
+)
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.kinds import UPGRADE
@@ -36,6 +44,7 @@ from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.runs import read_status
 from tests.fakes.cluster import R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 from tests.records import change_lock
 
@@ -274,6 +283,32 @@ def test_a_node_that_was_mended_is_started_once_more_and_the_roll_goes_on(
     assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert {node.running for node in cluster.nodes.values()} == {R431}
+
+
+def test_the_approval_of_a_rollback_lists_what_it_cannot_compare(
+    home: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    cluster = FakeCluster()
+    ports = fake_ports(cluster, home)
+    plan_upgrade(ports, R431, finalize=False)
+    cluster.cannot_start.add((3, R431))
+    with pytest.raises(RefusedError, match="after node 3 failed"):
+        roll(ports)
+    capsys.readouterr()
+    read = FakeRuntime.config
+
+    def config(runtime: FakeRuntime, node: NodeSpec) -> Mapping[str, str]:
+        if node.node_id == 13:
+            raise TransientError("The host does not respond.")
+        return read(runtime, node)
+
+    monkeypatch.setattr(FakeRuntime, "config", config)
+    services = ShellServices(ports, Settings.from_environment(), None)
+    assert roll_back_run(UPGRADE, ports, Request(soak_s=0.0, checks=1), answers_of(ports), services) == 0
+    said = "The file of node 13 is unknown: The host does not respond."
+    assert said in " ".join(capsys.readouterr().out.split())
+    (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what == "roll-back"]
+    assert said in given.text
 
 
 def test_ctrl_c_at_once_says_which_node_is_stopped_and_how_to_continue(

@@ -30,10 +30,11 @@ from kafka_rollout.preparation.frozen_plan import recheck
 from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata
 from kafka_rollout.preparation.plan_making import rehearse_plan
 from kafka_rollout.preparation.replayed_metadata import unkept_metadata
-from kafka_rollout.procedure.approval_requests import approval_body
+from kafka_rollout.procedure.approval_requests import approval_body, kept_rollback_part, rollback_part
 from kafka_rollout.report.check_registry import verify
 from kafka_rollout.roll.stop import prepare_stop, refuse_closed
-from kafka_rollout.run.events import RollbackUnread, events_of
+from kafka_rollout.run.events import ApprovalOf, RollbackUnread, events_of
+from kafka_rollout.run.step_events import Stopping
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.metadata_logs import FakeMetadataLogs
@@ -179,10 +180,19 @@ def test_a_rollback_stays_possible_without_the_hosts_and_records_what_it_did_not
 
     for name in ("config", "java_version", "metadata_log_dir"):
         monkeypatch.setattr(FakeRuntime, name, of_host(getattr(FakeRuntime, name)))
+    assert rollback_part(run) == [], "no node was stopped"
+    ports.run.record(Stopping(at=ports.clock.now(), node_id=12, release_step=run.plan.release_steps[0].key))
+    (title, listed, _) = rollback_part(run)
+    assert title.startswith("### A rollback cannot compare")
+    lines = listed.splitlines()
+    assert [line for line in lines if "node 1 is unknown: The host does not respond." in line]
+    assert len(lines) == len(silent) + (len(silent) > 1)
+    kept = kept_rollback_part(run, ApprovalOf.FINALIZE)
     refuse_closed(run, back, reads_again=True)
     acquire_lock(ports, "test")
     with ports.lock.acting(cluster.spec.name, ports.run_id, "Replacing node 12"):
         prepare_stop(NodeRun(run, back, ports.cluster.node(12)))
+    assert kept_rollback_part(run, ApprovalOf.FINALIZE) == kept
     recorded = [event.sentences for event in events_of(ports.run.events(), RollbackUnread)]
     unread = [f"The file of node {number} is unknown: The host does not respond." for number in sorted(silent)]
     assert recorded == [(*unread, *["The host does not respond."][: len(silent) - 1])]

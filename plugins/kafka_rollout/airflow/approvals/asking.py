@@ -34,6 +34,8 @@ from kafka_rollout.base.time_limits import LEASE_S
 from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
+from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -220,6 +222,7 @@ def ask_how_to_continue(
         f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
         *((note,) if note else ()),
         "\n".join(f"- **{option}**: {texts[option]}" for option in options),
+        *(rollback_part(Run(ports, ports.run.load_plan())) if Decision.ROLL_BACK in options else ()),
         "Airflow does not update this text. For the current state, see the task log, the task state store (key "
         "`waits_for`) or the page *Kafka rollout*.",
     )

@@ -37,6 +37,7 @@ from kafka_rollout.lowering import offline
 from kafka_rollout.model.plan import BatchStep, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
+from kafka_rollout.procedure.approval_requests import kept_rollback_part
 from kafka_rollout.procedure.step import ApprovalRequest, Reaction, Step, StepCall
 from kafka_rollout.roll import loop
 from kafka_rollout.roll.loop import Roll
@@ -206,10 +207,11 @@ class BatchTask(RolloutOperator):
             Decision.STOP_HERE: "End the run. Nothing is undone.",
         }
         listed = "\n".join(f"- **{option.label}**: {meant[option]}" for option in options)
+        unread = kept_rollback_part(Run(ports, plan), what) if Decision.ROLL_BACK in options else []
         question = Question(
             what=what,
             subject=request.subject(plan),
-            body=f"{request.body(call)}\n\n{listed}",
+            body="\n\n".join([request.body(call), listed, *unread]),
             options=options,
             users=approvers(context, ports),
         )

@@ -27,6 +27,8 @@ from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.observation.run import Run
+from kafka_rollout.procedure.approval_requests import kept_rollback_part
 from kafka_rollout.procedure.step import ApprovalStep, StepCall
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.ports import Question
@@ -117,6 +119,7 @@ class ApprovalOperator(RolloutOperator):
             body += f"\n\n**{Decision.ROLL_BACK.label}** rolls back every node to {plan.source} instead."
             if self.what is ApprovalOf.FINALIZE:
                 body += " A rollback is not possible after this approval."
+            body = "\n\n".join([body, *kept_rollback_part(Run(ports, plan), self.what)])
         return body
 
     def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
