@@ -144,5 +144,9 @@ class FakeRuntime:
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         return self._cluster.formats
 
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        self._refuse_unreachable(node)
+        return {"/data": tuple(self._cluster.log_folders.get(node.node_id, ("orders-0",)))}
+
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         return None if node.node_id in self._cluster.unseen else Path(f"/nowhere/metadata/{node.node_id}")

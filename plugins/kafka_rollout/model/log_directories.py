@@ -6,6 +6,7 @@ this module alone reads the settings that name them.
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 
 from kafka_rollout.base.host_paths import one_spelling
@@ -13,6 +14,10 @@ from kafka_rollout.model.configs import is_reference
 
 DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
+
+
+PARTITION = re.compile(r"(.+)-(\d+)")
+"""Name of a partition's folder. Those of deleted, moving and stray partitions have a further ending."""
 
 
 def named_directories(config: Mapping[str, str], key: str) -> tuple[str, ...]:

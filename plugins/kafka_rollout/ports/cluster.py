@@ -260,6 +260,10 @@ class NodeQueries(Protocol):
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Path → format of each directory that a configuration names. None if the runtime cannot read one of them."""
 
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        """Path → names of the folders in each log directory of a configuration. Raises TransientError or RefusedError
+        if they are unknown."""
+
     def metadata_log_dir(self, node: NodeSpec) -> Path | None:
         """The node's metadata.log.dir (by default the first of its log.dirs), as a path on its host. None if the
         runtime cannot read files there, or if a config provider has the path."""

@@ -27,7 +27,12 @@ from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.lowering import OF_ROLLS
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.changes_on_disk import unapproved_changes
-from kafka_rollout.preparation.node_checks import host_findings, recheck_agreement, recheck_dynamic_configs
+from kafka_rollout.preparation.node_checks import (
+    check_log_folders_again,
+    host_findings,
+    recheck_agreement,
+    recheck_dynamic_configs,
+)
 from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Voided
@@ -120,7 +125,7 @@ def recheck(
             *host,
             *host_findings(run, *stop),
             *recheck_dynamic_configs(run, stop[0].to_release),
-            *judged(run.plan, [unapproved_changes(run, stop[1], state)]),
+            *judged(run.plan, [unapproved_changes(run, stop[1], state), check_log_folders_again(run.ports, *stop)]),
         )
     found = (
         *all_findings(now),

@@ -19,6 +19,7 @@ from kafka_rollout.base.wording import count, few
 from kafka_rollout.control.holds import find_outside
 from kafka_rollout.model.configs import ConfigProblem, ConfigSource, DynamicConfigs, NodeConfigs, with_inventory_values
 from kafka_rollout.model.host_state import DirectoryIdentity, HostState
+from kafka_rollout.model.log_directories import DEFAULTS, data_directories
 from kafka_rollout.model.plan import ConfigChange, Lowering, ReleaseStep
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import RIGHT_MISSING, find_rights_of_runs
@@ -71,6 +72,12 @@ from kafka_rollout.planning.findings.jvm_properties import (
     jvm_findings,
     jvm_option_findings,
     needs_jvm_arguments,
+)
+from kafka_rollout.planning.findings.log_folders import (
+    LOG_FOLDERS_CHECK,
+    NAME_DIRECTORIES,
+    can_refuse_folders,
+    log_folder_findings,
 )
 from kafka_rollout.planning.findings.new_settings import (
     NEW_SETTINGS_CHECK,
@@ -223,6 +230,38 @@ def check_start_paths(run: ReadRun, release: Release, node: NodeSpec) -> tuple[F
     codes = {code.text for code in (*START_PATH_CODES, *JVM_OPTION_CODES)}
     found = judged(run.plan, [check_hosts(run.ports, (release,), (node,))])
     return tuple(one for one in found if one.code in codes)
+
+
+def check_log_folders(ports: ReadPorts, path: Sequence[Release], configs: NodeConfigs) -> Checked:
+    """Check the folders in the log directories of brokers for the releases of a path, which begins with the running
+    one. They are read only if one of the releases is older than what makes them."""
+    if len(path) < 2 or not can_refuse_folders(path[0], path[1:]):
+        return LOG_FOLDERS_CHECK.ran(unless="Each release starts with the folders that the running one makes.")
+    brokers = [node for node in ports.cluster.brokers if node.node_id in configs]
+
+    def read(node: NodeSpec) -> Mapping[str, Sequence[str]] | RolloutError:
+        config = {**DEFAULTS, **configs[node.node_id]}
+        try:
+            if not data_directories(config):
+                raise RefusedError(f"The log directories of node {node.node_id} are unknown.", remedy=NAME_DIRECTORIES)
+            return ports.runtime.log_folders(node, config)
+        except RolloutError as error:
+            return error
+
+    found: list[Finding] = []
+    unread: list[UnknownValue] = []
+    for node, answer in zip(brokers, at_once(read, brokers), strict=True):
+        if isinstance(answer, RolloutError):
+            unread += unknown_by(answer, f"node {node.node_id}", f"The folders of node {node.node_id} are unknown")
+        else:
+            found += log_folder_findings(node, answer, path[1:])
+    return LOG_FOLDERS_CHECK.ran(found, unknown=unread)
+
+
+def check_log_folders_again(ports: ReadPorts, step: ReleaseStep, node: NodeSpec) -> Checked:
+    """Read them before a stop: a topic that was deleted while a broker was down leaves one."""
+    configs = {node.node_id: ports.runtime.config(node)} if node.is_broker else {}
+    return check_log_folders(ports, (step.from_release, step.to_release), configs)
 
 
 def check_jvm(

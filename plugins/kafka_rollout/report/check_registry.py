@@ -77,6 +77,7 @@ from kafka_rollout.planning.findings.downgrade_scans import LOSSES_CHECK, METADA
 from kafka_rollout.planning.findings.dynamic_configs import DYNAMIC_CONFIGURATION_CHECK
 from kafka_rollout.planning.findings.hosts import HOSTS_CHECK, REACHABLE_CHECK
 from kafka_rollout.planning.findings.jvm_properties import JVM_PROPERTIES_CHECK
+from kafka_rollout.planning.findings.log_folders import LOG_FOLDERS_CHECK
 from kafka_rollout.planning.findings.new_settings import NEW_SETTINGS_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.pending import PENDING_CHECK
@@ -153,6 +154,7 @@ CHECKS: tuple[Check, ...] = (
     DYNAMIC_CONFIGURATION_CHECK,
     CHANGED_SETTINGS_CHECK,
     JVM_PROPERTIES_CHECK,
+    LOG_FOLDERS_CHECK,
     AUTHENTICATION_CHECK,
     NEW_SETTINGS_CHECK,
     ADVISORIES_CHECK,
@@ -376,6 +378,7 @@ _OF_NODES = frozenset(
         "java_version",
         "jvm_arguments",
         "jvm_problems",
+        "log_folders",
         "named_files",
         "find_classes",
         "host",

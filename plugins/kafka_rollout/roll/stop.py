@@ -30,6 +30,7 @@ from kafka_rollout.preparation.frozen_plan import refuse_new_blockers, refuse_ne
 from kafka_rollout.preparation.lost_metadata import refuse_new_in_metadata, refuse_new_losses
 from kafka_rollout.preparation.node_checks import (
     check_java,
+    check_log_folders_again,
     check_start_paths,
     readable_configs,
     recheck_agreement,
@@ -249,13 +250,15 @@ def _refuse_disagreement(at: NodeRun) -> None:
     files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
     files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
     changes = unapproved_changes(at.run, at.node, state)
+    folders = check_log_folders_again(at.ports, at.release_step, at.node)
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
         *changes.findings,
+        *folders.findings,
         *check_start_paths(at.run, at.release_step.to_release, at.node),
     )
     # A node that hangs on the newer release can be rolled back.
-    _record_unread(at.run, at.release_step, (*unread, *changes.unknown))
+    _record_unread(at.run, at.release_step, (*unread, *changes.unknown, *folders.unknown))
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "

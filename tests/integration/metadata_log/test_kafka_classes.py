@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
+from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.formats.files import server_properties
@@ -20,6 +21,7 @@ from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
 from kafka_rollout.planning.findings.configuration import config_findings
+from kafka_rollout.planning.findings.log_folders import refuses_folder
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary
@@ -290,3 +292,27 @@ def snapshots(below: Path, *, within_s: float) -> Iterator[Path]:
         yield from sorted(new)
         time.sleep(0.5)
     raise AssertionError(f"no snapshot with the topics appeared below {below}")
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize(
+    "release",
+    [
+        str(OLD),
+        str(MIDDLE),
+        *(pytest.param(one, marks=pytest.mark.full) for one in ("3.3.2", "3.5.2", "3.6.0", "3.6.1", "3.7.0", "4.3.1")),
+    ],
+)
+def test_the_folders_that_a_release_refuses_are_known(release_cache: ReleaseCache, release: str) -> None:
+    """LogManager.loadLogs gives the name of each folder to this method, and a broker ends when it throws."""
+    stray = "orders-0.0b5f8c1f5d6a4f1c8f6e0f7a3c1d2e3f-stray"
+    refused = [name for name in (stray, "orders-0") if refuses_folder(Release.parse(release), name)]
+    found = []
+    with run_jvm(release_cache.libs(Release.parse(release))) as jvm:
+        logs = jvm.moved("kafka.log.UnifiedLog", "org.apache.kafka.storage.internals.log.UnifiedLog")
+        for name in (stray, "orders-0"):
+            try:
+                logs.parseTopicPartitionName(jvm.packages.java.io.File(f"/data/{name}"))
+            except Py4JJavaError:
+                found.append(name)
+    assert found == refused

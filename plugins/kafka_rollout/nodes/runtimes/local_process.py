@@ -51,7 +51,7 @@ from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
-from kafka_rollout.model.log_directories import metadata_directory
+from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import MAIN_CLASS, ClassPlaces, NamedFile, PluginClass
@@ -334,6 +334,13 @@ class LocalProcessRuntime:
         return server_properties.directory_formats(
             config, lambda path: server_properties.local_format(_home(node) / path)
         )
+
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for path in data_directories(config):
+            with reading(_home(node) / path), os.scandir(_home(node) / path) as entries:
+                found[path] = tuple(entry.name for entry in entries if entry.is_dir())
+        return found
 
     def copy_checkpoint(self, checkpoint: CheckpointFile, to: Path) -> None:
         """With mode 0600 from the first byte on: a snapshot contains verifiers of SCRAM credentials."""

@@ -62,6 +62,9 @@ class NoRuntime:
     def log_directories(self, node: NodeSpec) -> Mapping[str, str]:
         return {}
 
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        self._not_observable(node, "log directory")
+
     def _not_observable(self, node: NodeSpec, what: str) -> NoReturn:
         raise NotObservableError(
             f"The {what} of node {node.name} is not observable: the cluster has runtime {self.cluster.runtime}.",

@@ -27,9 +27,10 @@ from kafka_rollout.formats.log_files import CLEANED, SWAP
 from kafka_rollout.metadata_log.disk.folder import META, QUORUM_STATE, checkpoint_of
 from kafka_rollout.model.configs import unresolved_settings
 from kafka_rollout.model.host_state import BOOTSTRAP
-from kafka_rollout.model.log_directories import log_directories, obeyed_keys
+from kafka_rollout.model.log_directories import PARTITION, log_directories, obeyed_keys
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
+    LIST_S,
     MISSING,
     HostCommands,
     limit_sink,
@@ -40,7 +41,6 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight, MetadataRights, RehearsalRights
 
 CONFIG = "server.properties"
-PARTITION = re.compile(r"(.+)-(\d+)")  # folders of deleted, moving and stray partitions have a further ending
 PARTITION_METADATA = "partition.metadata"
 _ALWAYS = (PARTITION_METADATA, LEADER_EPOCHS)
 _SEGMENTS = (".log", f".log{SWAP}", f".log{CLEANED}")
@@ -278,10 +278,6 @@ def _write(target: Path, content: bytes) -> None:
 
 
 _ENTRY = re.compile(r"([df])/(\d+)/([^/]+)(?:/([^/]+))?")
-_LIST_S = 300.0  # a directory with many partitions on a slow disk
-_UNREAD = re.compile(
-    r"\S*find: .(?P<path>.*?/(?P<name>[^/]+)).: (?:(?P<is_gone>No such file or directory)|Permission denied)"
-)
 _NO_MATCH, _VANISHED = 1, 2  # exit codes of grep: no file has a topic id; a file disappeared
 MORE_BYTES = (
     "Set KAFKA_ROLLOUT_REHEARSE_GIB to a higher number, rehearse from a backup (rehearse --backup), or continue "
@@ -329,11 +325,8 @@ class HostFiles:
     """Shared by all nodes."""
 
     def folders(self, directory: Path) -> Mapping[str, Mapping[str, int]]:
-        done = self.commands.sudo(self.node, self._rights(directory).list, within_s=_LIST_S)
-        unread = [match for match in map(_UNREAD.fullmatch, done.err.splitlines()) if match]
-        # A file disappeared while its folder was read, or another folder than Kafka's is closed, such as lost+found.
-        if not unread or not all(one["is_gone"] or PARTITION.fullmatch(one["name"]) is None for one in unread):
-            self.commands.expect(self.node, self._rights(directory).list, done)
+        right = self._rights(directory).list
+        done = self.commands.expect_listed(self.node, right, self.commands.sudo(self.node, right, within_s=LIST_S))
         listed = [match.groups() for match in map(_ENTRY.fullmatch, done.out.split("|")) if match]
         if not any((kind, name, file) == ("f", META, None) for kind, _, name, file in listed):
             raise TransientError(
@@ -354,7 +347,7 @@ class HostFiles:
     def partition_metadata(self, directory: Path, folders: Collection[str]) -> Mapping[str, bytes]:
         """Return what Kafka writes (PartitionMetadataFile): the version 0 and the topic id."""
         right = self._rights(directory).topic_ids
-        done = self.commands.sudo(self.node, right, within_s=_LIST_S)
+        done = self.commands.sudo(self.node, right, within_s=LIST_S)
         if done.code not in (_NO_MATCH, _VANISHED):
             self.commands.expect(self.node, right, done)
         self.commands.refuse_missing_right(self.node, right, done)

@@ -30,13 +30,14 @@ from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord, how_to_install
-from kafka_rollout.model.log_directories import metadata_directory
+from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart, hide_credentials
 from kafka_rollout.model.plan import ConfigChange, changed_lines
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
+    LIST_S,
     MISSING,
     HostCommands,
     HostDirectory,
@@ -65,7 +66,7 @@ from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ReleaseFolder,
     read_release_folders,
 )
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, RehearsalRights
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     RECORDS,
@@ -91,6 +92,7 @@ from kafka_rollout.nodes.runtimes.properties import (
 )
 from kafka_rollout.releases.facts import Release
 
+_FOLDER = re.compile(r"d/\d+/([^/]+)")
 _POLL_S = 0.3
 _START_S = 10.0
 
@@ -375,6 +377,14 @@ class SshServiceRuntime(HostCommands):
             return done.content if done.code == 0 else None
 
         return server_properties.directory_ids(self.config(node), read)
+
+    def log_folders(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, tuple[str, ...]]:
+        found: dict[str, tuple[str, ...]] = {}
+        for directory in data_directories(config):
+            right = RehearsalRights(service_of(node).user, directory).list
+            listed = self.expect_listed(node, right, self.sudo(node, right, within_s=LIST_S))
+            found[directory] = tuple(match[1] for match in map(_FOLDER.fullmatch, listed.out.split("|")) if match)
+        return found
 
     def directory_formats(self, node: NodeSpec, config: Mapping[str, str]) -> Mapping[str, DirectoryFormat] | None:
         """Without bootstrap.checkpoint. A directory that cannot be read, for example because the run adds it and sudo
