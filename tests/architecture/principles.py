@@ -60,6 +60,25 @@ PRINCIPLES = (
     ),
     _of(
         ABSENCE,
+        "What is approved is what was read, part by part. An answer that was given before the text existed accepts "
+        "nothing that can hide a blocker.",
+        "base/findings.py:find_new cli/answers.py:TerminalAnswers model/plan.py:Plan",
+        "architecture/test_approved.py unit/cli/test_upgrade.py",
+    ),
+    _of(
+        ABSENCE,
+        "What a rollback leaves out is read before its approval.",
+        "roll/stop.py:unread_of_rollback procedure/approval_requests.py:rollback_part",
+        "unit/preparation/test_unknowns.py unit/cli/test_app.py",
+    ),
+    _of(
+        ABSENCE,
+        "An error that no repetition cures is refused with its remedy. What is tried again passes by itself.",
+        "nodes/runtimes/hosts/commands.py:unusable base/system/http.py:can_pass client/requests.py:TRANSIENT_ERRORS",
+        "architecture/test_transient.py",
+    ),
+    _of(
+        ABSENCE,
         "An error that was seen stays in the history. A doubtful one becomes the decision of an approver.",
         "run/step_events.py:LogSeen gates/gate.py:GateCondition",
         "unit/observation/test_node_logs.py",
@@ -159,6 +178,20 @@ PRINCIPLES = (
     ),
     _of(
         MEANING,
+        "A defect of topics, and what a release does with their remote records, is decided by the values in effect, "
+        "again before each stop.",
+        "planning/findings/advisories.py:topic_defects planning/findings/dynamic_configs.py:tiered_storage_findings "
+        "preparation/node_checks.py:recheck_dynamic_configs",
+        "unit/planning/findings/test_advisories.py unit/preparation/test_dynamic_configs.py",
+    ),
+    _of(
+        MEANING,
+        "A remedy is a command that Kafka offers in this state.",
+        "lowering/ordered_start.py",
+        "integration/downgrade/test_value_without_brokers.py",
+    ),
+    _of(
+        MEANING,
         "A path on a host has one spelling in inventory, sudoers file, check and command.",
         "base/host_paths.py:one_spelling model/log_directories.py",
         "architecture/test_log_directories.py unit/nodes/runtimes/test_spellings.py",
@@ -240,6 +273,12 @@ PRINCIPLES = (
         "unit/features/test_rules.py unit/feature_updates/test_update.py",
     ),
     _of(
+        START,
+        "A folder that the older release takes for a partition is found before a broker stops for that release.",
+        "planning/findings/log_folders.py:KNOWN_SINCE preparation/node_checks.py:check_log_folders",
+        "unit/preparation/test_log_folders.py integration/metadata_log/test_kafka_classes.py",
+    ),
+    _of(
         BETWEEN,
         "A value that must agree between nodes is compared between nodes, or has a reason why not. An address is wrong "
         "only where another controller is.",
@@ -258,6 +297,18 @@ PRINCIPLES = (
         "Voters, not a level, show whether a quorum is dynamic. A vote counts by node id and directory id.",
         "model/state.py:QuorumState metadata_log/log_choice.py",
         "unit/planning/findings/test_agreement.py unit/metadata_log/test_log_choice.py",
+    ),
+    _of(
+        BETWEEN,
+        "An address of a voter is proved by another than its owner.",
+        "planning/findings/agreement.py:agreement_findings",
+        "unit/planning/findings/test_agreement.py",
+    ),
+    _of(
+        BETWEEN,
+        "Of several inventory files for one cluster, none is used.",
+        "clusters/inventory.py:list_readable_clusters",
+        "unit/clusters/test_inventory.py",
     ),
     _of(
         BETWEEN,
@@ -312,5 +363,11 @@ PRINCIPLES = (
         "A right on a host that the tool did not print is excess.",
         "nodes/runtimes/hosts/rights.py:excess_rights",
         "unit/nodes/runtimes/test_host_rights.py",
+    ),
+    _of(
+        TRUST,
+        "A command that the inventory names contains no credential, and no error quotes it.",
+        "clusters/entries.py:find_credential_argument",
+        "unit/clusters/test_condition_entries.py unit/nodes/runtimes/test_service.py",
     ),
 )
