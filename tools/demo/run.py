@@ -163,11 +163,12 @@ def run_demo(
     below: Path = DEMOS,
     create: CreateCluster = create_cluster,
     opened: Callable[[int], None] = lambda port: None,
+    accepts: Sequence[str] = (),
 ) -> int:
     """Run the demo; return 0 if the run finished and the traffic check passed. An older `target` is a downgrade.
 
     Stops everything it started, unless `keep`. The last line on standard output is the path of the report (JSON).
-    `opened` gets the port of Airflow.
+    `opened` gets the port of Airflow. `accepts`: as in Approver.
     """
     _check(source, target, Settings.from_environment())
     folder = DemoFolder.create(below)
@@ -181,6 +182,7 @@ def run_demo(
         began=time.monotonic(),
         create=create,
         opened=opened,
+        accepts=accepts,
     )
     with interrupt_on_sigterm():
         try:
@@ -244,6 +246,7 @@ class _Demo:
     began: float
     create: CreateCluster
     opened: Callable[[int], None]
+    accepts: Sequence[str]
 
     @property
     def is_downgrade(self) -> bool:
@@ -280,6 +283,7 @@ class _Demo:
             self.say(f"triggered {self.dag_id} to {self.target}: {page}")
             approver = Approver(
                 how=self.approve,
+                accepts=self.accepts,
                 user=APPROVER,
                 client=server.client(APPROVER),
                 console=self.console,

@@ -10,8 +10,10 @@ from kafka_rollout.model.counters import COUNTERS, METADATA_ERROR_COUNTERS
 from kafka_rollout.model.topology import NodeSpec
 from tools.faults.plan import Procedure, Round, Scenario, Stand
 from tools.faults.tool import Call
+from tools.testbed.bed import UNSEEN
 
 APPROVED = ("--as", "alice", "--reason", "a campaign of faults", "--yes")
+PLANNED = (*APPROVED, *(word for one in UNSEEN for word in ("--accept-unknown", one)))
 # The nodes of a cluster have min.insync.replicas in the brokers' files only: its plans refuse to lower it.
 PINNED = ("--pin-min-insync-replicas",)
 GATES = ("--soak", "0", "--checks", "2", "--interval", "0.5", "--gate-timeout", "90")
@@ -35,24 +37,24 @@ class Commands:
         traffic = ["--traffic"] if self.scenario.traffic else []
         match self.scenario.procedure:
             case Procedure.UPGRADE:
-                return ["upgrade", *name, "--to", to, "--no-scan", *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", to, "--no-scan", *traffic, *GATES, *PLANNED]
             case Procedure.ROLL_BACK:
-                return ["upgrade", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", self.of.newer, "--no-scan", *traffic, *GATES, *PLANNED]
             case Procedure.UPGRADE_AND_FINALIZE:
                 levels = ["--finalize", "after-approval", "--snapshot-interval", "5", *PINNED]
-                return ["upgrade", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *APPROVED]
+                return ["upgrade", *name, "--to", to, "--no-scan", *levels, *traffic, *GATES, *PLANNED]
             case Procedure.DOWNGRADE:
-                return ["downgrade", *name, "--to", to, *traffic, *GATES, *APPROVED]
+                return ["downgrade", *name, "--to", to, *traffic, *GATES, *PLANNED]
             case Procedure.LIVE_DOWNGRADE:
-                return ["downgrade", *name, "--to", to, "--lowering", "live", *traffic, *GATES, *APPROVED]
+                return ["downgrade", *name, "--to", to, "--lowering", "live", *traffic, *GATES, *PLANNED]
             case Procedure.OFFLINE_DOWNGRADE:
-                return ["downgrade", *name, "--to", to, "--lowering", "offline", *traffic, *GATES, *APPROVED]
+                return ["downgrade", *name, "--to", to, "--lowering", "offline", *traffic, *GATES, *PLANNED]
             case Procedure.RAISE_LEVELS:
-                return ["features", "upgrade-all", *name, *PINNED, *APPROVED]
+                return ["features", "upgrade-all", *name, *PINNED, *PLANNED]
             case Procedure.LOWER_FEATURE:
-                return ["features", "update", *name, "--downgrade", f"{_FEATURE}:0", *APPROVED]
+                return ["features", "update", *name, "--downgrade", f"{_FEATURE}:0", *PLANNED]
             case _:
-                return ["features", "update", *name, "--upgrade", f"{_FEATURE}:1", *APPROVED]
+                return ["features", "update", *name, "--upgrade", f"{_FEATURE}:1", *PLANNED]
 
     def again(self, run_id: str) -> list[str]:
         """The command that continues the run."""

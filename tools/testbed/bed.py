@@ -43,6 +43,9 @@ _SEPARATE_FROM = 6  # hosts; fewer are brokers and controllers at the same time
 _CONTROLLERS = 3
 _IN_SERVICE_S = 240.0
 DATA = "/var/lib/kafka/data"
+UNSEEN = ("jvm-properties=*", "hidden-partitions=metrics", "error-counters=metrics")
+"""What a plan cannot see here, as --accept-unknown has it: an environment file that the SSH user cannot read, and the
+metrics of the hosts without an agent."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

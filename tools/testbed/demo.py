@@ -18,7 +18,7 @@ from tools.demo.approvals import Approve
 from tools.demo.cluster import NAME, SNAPSHOT_INTERVAL, create_topics
 from tools.demo.folder import DemoFolder
 from tools.demo.run import run_demo
-from tools.testbed.bed import missing, up
+from tools.testbed.bed import UNSEEN, missing, up
 from tools.testbed.machine import TestbedError
 
 _LOOPBACK = "127.0.0.1"
@@ -102,7 +102,7 @@ def _run(source: Release, target: Release, approve: Approve) -> int:
             create_topics(spec)
             return spec
 
-        return run_demo(source, target, approve=approve, create=create, opened=doorway.open)
+        return run_demo(source, target, approve=approve, create=create, opened=doorway.open, accepts=UNSEEN)
 
 
 if __name__ == "__main__":

@@ -12,8 +12,10 @@ from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import run_history, run_ids
 from tools.demo.folder import PROJECT_ROOT
 from tools.demo.local_cluster import LocalCluster
+from tools.testbed.bed import UNSEEN
 
 APPROVED = ("--as", "alice", "--reason", "a test", "--yes")
+PLANNED_ON_HOSTS = (*APPROVED, *(word for one in UNSEEN for word in ("--accept-unknown", one)))
 QUICK = ("--soak", "0", "--checks", "2", "--interval", "0.5")
 _CALL_S = 900.0  # one call on a busy machine
 

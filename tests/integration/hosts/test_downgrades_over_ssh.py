@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import LiveLowered, OfflineInstalled
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 
@@ -21,7 +21,7 @@ LEVEL = {"3.9.1": 21, "4.2.1": 29, "4.3.1": 30}
 
 def change(shell: Shell, command: str, target: str, *options: str) -> dict[str, Any]:
     """Change the release; return the report of the run."""
-    done = shell(command, "--cluster", "testbed", "--to", target, *QUICK, *APPROVED, *options)
+    done = shell(command, "--cluster", "testbed", "--to", target, *QUICK, *PLANNED_ON_HOSTS, *options)
     assert done.returncode == 0, done.stdout + done.stderr
     report: dict[str, Any] = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
     assert report["outcome"] == "finished", report["sentence"]

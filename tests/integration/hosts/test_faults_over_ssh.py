@@ -17,7 +17,7 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import OfflineInstalled
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import DATA, Bed
 from tools.testbed.hosts import Host
@@ -98,7 +98,7 @@ def upgrade(
         *QUICK,
         "--gate-timeout",
         "90",
-        *APPROVED,
+        *PLANNED_ON_HOSTS,
         "--no-scan",
         "--traffic",
     ]
@@ -206,7 +206,7 @@ def test_the_disk_of_a_host_is_full_when_its_node_starts(shell: Shell, bed: Bed)
 def test_the_connection_breaks_while_snapshots_are_copied_and_installed(shell: Shell, bed: Bed, tmp_path: Path) -> None:
     """The level is lowered offline: the metadata logs of all nodes are copied to the worker, and replaced."""
     upgrade(shell, bed, options=("--finalize", "after-approval", "--snapshot-interval", "5"))
-    words = ["downgrade", "--cluster", "testbed", "--to", OLD, "--lowering", "offline", *QUICK, *APPROVED]
+    words = ["downgrade", "--cluster", "testbed", "--to", OLD, "--lowering", "offline", *QUICK, *PLANNED_ON_HOSTS]
     commands = (f"cat {DATA}/__cluster_metadata-0", *(f"{name} {DATA}" for name in ("cp -pT", "tee", "mv -T", "rm -f")))
     cuts = cutting(tmp_path / "cuts", bed.hosts[1], *(f"sudo -n -u kafka /usr/bin/{each}" for each in commands))
     report = completed(shell, [*words, "--traffic"], beforehand=cuts, calls=2 * len(commands))

@@ -13,7 +13,7 @@ from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Stopping
 from tests.integration.harness.acks import error_with_acks_all
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.integration.hosts.losing import host_of
 from tests.testbeds import MakeBed
 
@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(180
 
 SETTING = "min.insync.replicas"
 FINALIZES = ("--no-scan", "--finalize", "after-approval")
-ROLL = ("upgrade", "--cluster", "testbed", "--to", "4.3.1", *FINALIZES, *QUICK, *APPROVED)
+ROLL = ("upgrade", "--cluster", "testbed", "--to", "4.3.1", *FINALIZES, *QUICK, *PLANNED_ON_HOSTS)
 
 
 def test_a_topic_keeps_its_min_isr_and_without_the_pin_nothing_is_stopped(make_bed: MakeBed, tmp_path: Path) -> None:

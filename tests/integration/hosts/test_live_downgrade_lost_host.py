@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.run.events import has
 from kafka_rollout.run.step_events import LiveKept, LiveLowered, OfflineStopping
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,
     all_run,
@@ -27,7 +27,7 @@ from tools.testbed.bed import Bed
 
 pytestmark = [pytest.mark.full, pytest.mark.integration, pytest.mark.timeout(2400)]
 
-WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--lowering", "live", *QUICK, *APPROVED)
+WORDS = ("downgrade", "--cluster", "testbed", "--to", "4.2.1", "--lowering", "live", *QUICK, *PLANNED_ON_HOSTS)
 # The controllers whose hosts are lost before, during and after the switch.
 LOSS_ORDERS = ((103, 101, 102), (101, 102, 103), (102, 103, 101))
 # The connection is lost some seconds after the controllers are started, or when they serve; once for each word of the

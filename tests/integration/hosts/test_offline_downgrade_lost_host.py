@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.run.step_events import OfflineLogChosen
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.integration.hosts.losing import (
     Loss,
     all_run,
@@ -33,7 +33,7 @@ WORDS = (
     "--lowering",
     "offline",
     *QUICK,
-    *APPROVED,
+    *PLANNED_ON_HOSTS,
     "--traffic",
 )
 

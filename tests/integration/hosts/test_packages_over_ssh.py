@@ -9,7 +9,7 @@ from subprocess import Popen
 
 import pytest
 
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import APPROVED, PLANNED_ON_HOSTS, QUICK, Shell
 from tests.testbeds import MakeBed
 from tests.waiting import wait_until
 from tools.testbed.hosts import Host
@@ -30,7 +30,7 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
     order = [bed.spec.node(step["node_id"]) for step in planned["plan"]["release_steps"][0]["order"]]
     first, second, _ = map(bed.host_of, order)
     run = ("--cluster", "testbed", "--run", planned["run"])
-    upgrade = ("upgrade", *run, "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
+    upgrade = ("upgrade", *run, "--to", "4.3.1", *QUICK, *PLANNED_ON_HOSTS, "--no-scan")
 
     def begin(host: Host) -> Popen[bytes]:
         """Return the call, while the scripts of the package run on the host."""

@@ -9,7 +9,7 @@ import pytest
 
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.step_events import Started
-from tests.integration.harness.shell import APPROVED, QUICK, Shell
+from tests.integration.harness.shell import PLANNED_ON_HOSTS, QUICK, Shell
 from tests.testbeds import MakeBed
 from tools.testbed.bed import Bed
 from tools.testbed.hosts import Host
@@ -33,7 +33,7 @@ def test_an_upgrade_over_ssh_switches_the_release_and_leaves_the_rest_to_the_ope
         "--to",
         "4.3.1",
         *QUICK,
-        *APPROVED,
+        *PLANNED_ON_HOSTS,
         "--no-scan",
         "--finalize",
         "after-approval",
@@ -71,7 +71,7 @@ def restart_node_two(shell: Shell, bed: Bed) -> None:
     files = ("/etc/kafka/server.properties", "/etc/kafka/kafka.env", "/etc/systemd/system/kafka.service")
     before, old = host.run("cat", *files), main_pid(host)
 
-    done = shell("restart", "--cluster", "testbed", "--node", "2", *QUICK, *APPROVED)
+    done = shell("restart", "--cluster", "testbed", "--node", "2", *QUICK, *PLANNED_ON_HOSTS)
 
     assert done.returncode == 0, done.stdout + done.stderr
     report = json.loads(Path(done.stdout.splitlines()[-1]).read_text())
