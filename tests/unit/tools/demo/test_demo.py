@@ -106,6 +106,15 @@ def test_an_unattended_demo_rejects_blockers_and_what_it_does_not_know(seen: Pla
     assert client.answers[0][1] == "Reject"
 
 
+@pytest.mark.parametrize(("accepts", "answer"), [(("acls=*",), "Approve"), (("jvm-properties=*",), "Reject")])
+def test_an_unattended_demo_accepts_what_its_cluster_is_known_to_hide(accepts: tuple[str, ...], answer: str) -> None:
+    client = Client()
+    answering, _ = approver("auto", client)
+    answering.accepts = accepts
+    answering.handle("dag", "run", {"approve_plan": question("Approve", "Reject")}, replace(plan(), checks=(HIDES,)))
+    assert client.answers[0][1] == answer
+
+
 def test_an_unattended_demo_rolls_back_when_a_gate_failed_and_gives_up_where_it_cannot() -> None:
     client = Client()
     answering, _ = approver("auto", client)
