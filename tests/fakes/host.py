@@ -79,6 +79,7 @@ class FakeHost:
     command: str = ""  # lines `exec` (of the unit) and `arg` (of its process)
     # unit → what systemd shows of it; None: it shows nothing
     depends: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
+    services: str = "Id=kafka.service\n"  # the commands of all units
     jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
@@ -219,6 +220,8 @@ class FakeHost:
             return done_with(0, "\n".join([*options, *modes]), "")
         if line.startswith("walk() {"):
             return done_with(0, self._walk(line, (text or "").splitlines()), "")
+        if line.startswith("systemctl show --property=Id,Names,ExecStart,"):
+            return done_with(0, self.services, "")
         if line.startswith("systemctl show --property=Id,Names,"):
             shown = [self._depends(unit) for unit in shlex.split(line)[4:]]
             return done_with(0, "\n".join(filter(None, shown)), "")

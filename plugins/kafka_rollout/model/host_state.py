@@ -194,6 +194,8 @@ class HostState:
     """The words of each ExecStop= of the unit."""
     stopped_units: tuple[StoppedUnit, ...] = ()
     """Those that systemd stops with the unit, nearest first."""
+    link_users: tuple[str, ...] = ()
+    """Other units that start through the link."""
     filters_stops: bool = True
     """The installed release has a kafka-server-stop.sh with filters (KIP-979)."""
     runs_as_root: bool = False

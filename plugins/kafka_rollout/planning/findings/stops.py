@@ -1,4 +1,5 @@
-"""Findings about what else stops with the unit of a node, outside every gate: by its own command, or by systemd."""
+"""Findings about what else stops with the unit of a node, outside every gate: by its own command, by systemd, or
+through the link."""
 
 from __future__ import annotations
 
@@ -28,14 +29,29 @@ STOP_REACHES_UNITS = FindingCode(
     WARNING,
     "systemd stops other units of the host together with the unit of a node, because they depend on it.",
 )
-STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS)
+LINK_SHARED = FindingCode(
+    "LINK-SHARED",
+    WARNING,
+    "Other units of the host start through the link that the run switches.",
+)
+STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, LINK_SHARED)
 
 
 def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
-    """Yield what stops with the unit of a node on this host."""
+    """Yield what stops with the unit of a node on this host, or changes its release with it."""
     others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
     yield from _by_command(node, host, others)
     yield from _by_systemd(node, host, others)
+    if host.link_users:
+        names = ", ".join(host.link_users)
+        yield LINK_SHARED.found(
+            f"node {node.node_id}, {names}",
+            f"On host {host.name}, {names} {'starts' if len(host.link_users) == 1 else 'start'} through {host.symlink} "
+            "too. After the switch, the next start of each is on the other release, and a process that runs can miss "
+            "classes that it has not loaded yet.",
+            "Give each of them a link of its own, then run `systemctl daemon-reload`. Otherwise stop them before the "
+            "step of the node, and start them after it.",
+        )
 
 
 def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:

@@ -418,7 +418,13 @@ def test_what_a_host_does_not_report_is_unknown() -> None:
     ("command", "unknown"),
     [
         ("sudo -n -u kafka /usr/bin/stat", (f"owner and mode of /, /etc, /etc/kafka, {CONFIGURATION}, /opt",)),
-        ("systemctl show", ("the units that systemd stops with kafka.service (`systemctl show`)",)),
+        (
+            "systemctl show",
+            (
+                "the units that systemd stops with kafka.service (`systemctl show`)",
+                "which other units start through /opt/kafka (`systemctl show`)",
+            ),
+        ),
         ("sudo -n -u kafka /usr/bin/ls", ("the jars that the process has opened",)),
         ("echo free", ("the command line of the process", "the free space for a release")),
     ],

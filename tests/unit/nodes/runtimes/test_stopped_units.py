@@ -54,7 +54,7 @@ def test_a_stop_passes_from_unit_to_unit_and_each_is_read_once() -> None:
         ("x\\x2dy.service",): ("a.service", "StopPropagatedFrom"),
         ("controller.service", "kafka-2.service"): ("kafka.target", "PartOf"),
     }
-    assert [line.partition(" -- ")[2] for line in asked if "Names" in line] == [
+    assert [line.partition(" -- ")[2] for line in asked if "RequiredBy" in line] == [
         "kafka.service",
         "a.service kafka.target",
         "'x\\x2dy.service' controller.service",

@@ -42,6 +42,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
 )
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
@@ -213,6 +214,7 @@ def read_host(
     paths = parse_paths(seen.out)
     leads = _read_leads(commands, node, service, paths)
     stopped_units = read_stopped_units(commands, node)
+    link_users = read_link_users(commands, node)
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
@@ -225,6 +227,7 @@ def read_host(
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
+        f"which other units start through {service.symlink} (`systemctl show`)": link_users is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
@@ -250,6 +253,7 @@ def read_host(
         stop_timeout_s=unit.stop_s,
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
+        link_users=link_users or (),
         filters_stops=installed is not None and installed >= FIRST_WITH_FILTERS,
         runs_as_root=unit.is_root,
         denied=denied,

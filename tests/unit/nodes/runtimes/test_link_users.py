@@ -1,0 +1,55 @@
+"""Units of others that start through the link of a node, as `systemctl show` names them."""
+
+from __future__ import annotations
+
+import pytest
+
+from kafka_rollout.model.host_state import HostState
+from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.planning.findings.stops import stop_findings
+from kafka_rollout.releases.facts import Release
+from tests.fakes.host import FakeHost
+from tests.unit.nodes.runtimes.test_service import NODE, runtime_on
+
+OWN = "Id=kafka.service\nNames=kafka.service\nExecStart={ path=/opt/kafka/bin/kafka-server-start.sh ; argv[]=x }"
+UNKNOWN = "which other units start through /opt/kafka (`systemctl show`)"
+
+
+def read(*shown: str) -> HostState:
+    return runtime_on(FakeHost(services="\n\n".join(shown) + "\n")).host(NODE, [Release(4, 3, 1)])
+
+
+@pytest.mark.parametrize(
+    ("line", "is_user"),
+    [
+        (
+            "ExecStart={ path=/opt/kafka/bin/connect-distributed.sh ; argv[]=/opt/kafka/bin/connect-distributed.sh }",
+            True,
+        ),
+        ("ExecStart={ path=/bin/sh ; argv[]=/bin/sh -c exec /opt/kafka/bin/kafka-mirror-maker.sh ; ignore=no }", True),
+        ("ExecStartPre={ path=/bin/cp ; argv[]=/bin/cp /opt/kafka/libs/x.jar /tmp ; ignore=no }", True),
+        ("WorkingDirectory=/opt/kafka", True),
+        ("Environment=KAFKA_HOME=/opt/kafka LANG=C", True),
+        ("ExecStart={ path=/opt/kafka-exporter/run ; argv[]=/opt/kafka-exporter/run ; ignore=no }", False),
+        ("ExecStart={ path=/opt/kafka_2.13-3.9.1/bin/connect-distributed.sh ; argv[]=x }", False),
+        ("ExecStart={ path=/srv/opt/kafka/run ; argv[]=x }", False),
+    ],
+)
+def test_a_unit_uses_the_link_if_its_command_folder_or_environment_names_it(line: str, is_user: bool) -> None:
+    state = read(f"Id=connect.service\nNames=connect.service\n{line}", OWN)
+    assert (state.link_users, UNKNOWN in state.unknown) == (("connect.service",) if is_user else (), False)
+
+
+def test_without_the_unit_of_the_node_the_others_are_unknown() -> None:
+    assert UNKNOWN in read("Id=connect.service\nExecStart={ path=/opt/kafka/bin/connect-distributed.sh }").unknown
+    assert UNKNOWN in read("").unknown
+
+
+def test_they_are_named_with_the_way_out() -> None:
+    state = read(
+        OWN, "Id=connect.service\nWorkingDirectory=/opt/kafka", "Id=mm2.service\nWorkingDirectory=/opt/kafka/bin"
+    )
+    (found,) = stop_findings(ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE,)), NODE, state)
+    assert (found.code, found.severity.value) == ("LINK-SHARED", "warning")
+    assert "connect.service, mm2.service start through /opt/kafka too" in found.sentence
+    assert "a link of its own" in found.remedy
