@@ -45,7 +45,10 @@ _FINISHED = {
     _TRANSACTIONS: re.compile(rf"Finished loading \d+ transaction metadata from {_PARTITION} in \d+ milliseconds.*"),
     _RUNTIME: re.compile(rf"Finished loading of metadata from {_PARTITION} with epoch \d+ in \d+ms.*"),
 }
-_SIGNAL_HANDLER = "org.apache.kafka.common.utils.LoggingSignalHandler"
+_SIGNAL_HANDLERS = {
+    "org.apache.kafka.common.utils.LoggingSignalHandler",
+    "org.apache.kafka.common.utils.internals.LoggingSignalHandler",  # from 4.4.0 on
+}
 _STARTED = re.compile(r"Registered signal handlers for [A-Z]+(, [A-Z]+)*")
 # Agents and the JVM can write before Kafka does, 3.x its MBean, and metrics reporters their clients' values (logAll of
 # AbstractConfig), which are not counted. No port is open before this line.
@@ -165,7 +168,7 @@ def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> Se
     starts = {
         event.number: event.layout
         for event in events
-        if event.logger == _SIGNAL_HANDLER and event.level == "INFO" and _STARTED.fullmatch(event.text)
+        if event.logger in _SIGNAL_HANDLERS and event.level == "INFO" and _STARTED.fullmatch(event.text)
     }
     lines = seen.lines
     for number, line in enumerate(part.lines):
@@ -332,6 +335,17 @@ def hide_credentials(line: str) -> str:
     return _SECRET.sub(r"\1[hidden]", _OPTION.sub(r"\1[hidden]", _SCHEME.sub(r"\1[hidden]", line)))
 
 
+LOGGED = {
+    _TRANSACTIONS: ("Error loading transactions from transaction log", "Finished loading "),
+    _RUNTIME: ("Failed to load metadata from ", "Finished loading of metadata from "),
+    "LoggingSignalHandler": ("Registered signal handlers for ",),
+    _LIFECYCLE: ("Successfully registered broker ",),
+    "LoggingFaultHandler": ("Encountered {} fault: {}",),
+    "TopicBasedRemoteLogMetadataManager": (_INITIALISED,),
+}
+"""Simple name of a class → what each release from 4.0 on has in it, of the expressions above."""
+LOGGERS = (_SIGNAL_HANDLERS, {_FAULTS}, {REMOTE_LOG_MANAGER})
+"""Classes of which each release has one, under one of these names."""
 _REQUEST = "Completed request:"
 _REQUEST_LOGGER = "kafka.request.logger"
 # Local and remote address with port, then one or more numbers.

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import hashlib
 import os
+import re
 import subprocess
 import time
+import zipfile
 from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from pathlib import Path
@@ -19,15 +21,18 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model.host_state import DirectoryFormat
+from kafka_rollout.model.node_log import LOGGED, LOGGERS
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
 from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.planning.findings.log_folders import refuses_folder
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.releases.jvm.java import java_binary
 from kafka_rollout.releases.jvm.jvm import run_jvm
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.start_checks import rejected
+from tools.demo.folder import PROJECT_ROOT
 
 CONTROLLER = {
     "process.roles": "broker,controller",
@@ -38,6 +43,7 @@ CONTROLLER = {
     "log.dirs": "/nowhere",
 }
 OLD, MIDDLE, NEW = Release(3, 4, 1), Release(3, 9, 1), Release(4, 3, 1)
+NEWEST = max(load_catalogue(PROJECT_ROOT / "include").releases)
 
 
 @pytest.fixture(scope="module")
@@ -316,3 +322,18 @@ def test_the_folders_that_a_release_refuses_are_known(release_cache: ReleaseCach
             except Py4JJavaError:
                 found.append(name)
     assert found == refused
+
+
+@pytest.mark.parametrize("release", [NEW, NEWEST], ids=str)
+def test_what_is_concluded_from_a_log_is_what_the_classes_log(release_cache: ReleaseCache, release: Release) -> None:
+    """A class that a release has moved, or a text that it has changed, would let every gate wait."""
+    found: dict[str, bytes] = {}
+    for jar in sorted(release_cache.libs(release).glob("kafka*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            found |= {name: archive.read(name) for name in archive.namelist() if name.endswith(".class")}
+    for names in LOGGERS:
+        assert any(f"{name.replace('.', '/')}.class" in found for name in names), names
+    for simple_name, texts in LOGGED.items():
+        of_class = re.compile(rf".*/{simple_name}(\$.*)?\.class")
+        content = b"".join(data for name, data in found.items() if of_class.fullmatch(name))
+        assert [text for text in texts if text.encode() not in content] == [], simple_name

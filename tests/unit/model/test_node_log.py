@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -34,6 +35,9 @@ MANAGER = node_log.REMOTE_LOG_MANAGER
 LIFECYCLE = "kafka.server.BrokerLifecycleManager"
 
 
+SIGNAL_HANDLER = min(node_log._SIGNAL_HANDLERS, key=len)
+
+
 def of_grammar(expressions: dict[str, re.Pattern[str]]) -> st.SearchStrategy[tuple[str, str]]:
     """(message, logger) of each class, as the expressions of the parser describe them; often about one partition."""
     each = [
@@ -47,7 +51,7 @@ def of_grammar(expressions: dict[str, re.Pattern[str]]) -> st.SearchStrategy[tup
 
 SUCCESSES = st.one_of(
     of_grammar(node_log._FINISHED),
-    st.just(("Registered signal handlers for TERM, INT, HUP", node_log._SIGNAL_HANDLER)),
+    st.just(("Registered signal handlers for TERM, INT, HUP", SIGNAL_HANDLER)),
     st.just((node_log._INITIALISED, MANAGER)),
     st.just(("Successfully registered broker 1 with broker epoch 9", LIFECYCLE)),
 )
@@ -81,7 +85,7 @@ def logs(draw: st.DrawFn) -> tuple[str, ...]:
     return tuple("\n".join(lines).split("\n")) if lines else ()
 
 
-STARTED = f"[2026-11-28 07:00:00,000] INFO Registered signal handlers for TERM, INT, HUP ({node_log._SIGNAL_HANDLER})"
+STARTED = f"[2026-11-28 07:00:00,000] INFO Registered signal handlers for TERM, INT, HUP ({SIGNAL_HANDLER})"
 FAILED = (
     "[2026-11-28 07:00:01,000] ERROR [GroupMetadataManager brokerId=1] Error loading offsets from "
     f"{LOST} (kafka.coordinator.group.GroupMetadataManager)"
@@ -164,6 +168,15 @@ def test_the_events_of_these_texts_are_those_of_the_parser(line: str) -> None:
     (event,) = parse_events([line])
     assert event.level == "INFO"
     assert event.is_of_kafka
+
+
+@pytest.mark.parametrize("package", ["org.apache.kafka.common.utils", "org.apache.kafka.common.utils.internals"])
+def test_the_start_is_known_in_each_package_that_the_class_has_had(package: str) -> None:
+    line = (
+        f"[2026-11-23 02:00:01,000] INFO Registered signal handlers for TERM, INT, HUP ({package}.LoggingSignalHandler)"
+    )
+    assert read((line,)).layout is not None
+    assert read((line.replace(package, f"com.acme.{package}"),)).layout is None
 
 
 def test_the_same_lines_of_the_broker_itself_are_evidence() -> None:
