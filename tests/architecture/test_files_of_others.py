@@ -12,6 +12,7 @@ ROOMS = ("nodes", "metadata_log", "base/system", "rehearsal")
 WRITES = re.compile(r"""os\.open\(|\.open\(\s*["'][wax+]|(?<![.\w])open\([^)]*["'][wax]b?["']|\.write_(text|bytes)\(""")
 # Each creates a file that was not there (O_EXCL), writes into a folder that this process has just made, or only reads.
 OTHERS = {
+    "base/system/own_folders.py",
     "base/system/files.py",
     "metadata_log/changes/places.py",
     "metadata_log/changes/trimmer.py",

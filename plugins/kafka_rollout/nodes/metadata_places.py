@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shutil
 import tempfile
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import AbstractContextManager, contextmanager
@@ -18,6 +17,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import sha256_of
+from kafka_rollout.base.system.own_folders import remove_files_of
 from kafka_rollout.metadata_log.changes.places import (
     COPY_TRIES,
     MANIFEST,
@@ -164,7 +164,12 @@ class HostDiskChanges(DiskChanges):
             folders=[path.parent],
         )
         self.synced.discard(path)
-        shutil.rmtree(path)
+        descriptor = os.open(path, os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW | os.O_CLOEXEC)
+        try:
+            remove_files_of(descriptor)
+        finally:
+            os.close(descriptor)
+        path.rmdir()
 
     def sync(self, folder: Path) -> None:
         """Nothing to do after a change by this object. An interrupted one before can have left a folder unsynced."""

@@ -15,6 +15,7 @@ import os
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
@@ -22,7 +23,7 @@ from pathlib import Path
 from threading import Thread
 from types import FrameType
 
-from kafka_rollout.base.errors import FatalError, RolloutError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.python import python_process
@@ -36,6 +37,7 @@ from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.wiring.cluster_ports import open_cluster_ports
 
 _RUN_ID = "rehearsal"
+_OWNER_TRIES, _OWNER_PAUSE_S = 40, 0.25
 
 
 def main() -> int:
@@ -45,8 +47,7 @@ def main() -> int:
     arguments = parser.parse_args()
     sandbox = Sandbox(arguments.folder)
     if arguments.remove:
-        sandbox.end()
-        return 0
+        return remove_after_owner(sandbox)
     asked = False
 
     def on_signal(_number: int, _frame: FrameType | None) -> None:
@@ -66,6 +67,18 @@ def main() -> int:
         _say(f"Unexpected error: {type(error).__name__}: {error}")
         return FatalError.exit_code
     return 0
+
+
+def remove_after_owner(sandbox: Sandbox) -> int:
+    """Remove a sandbox whose owner is ending: the kernel releases its lock a moment after its pipe. Exit code."""
+    for _ in range(_OWNER_TRIES):
+        if not sandbox.path.exists():
+            return 0
+        with suppress(RefusedError):
+            sandbox.end_leftover()
+            return 0
+        time.sleep(_OWNER_PAUSE_S)
+    return RefusedError.exit_code
 
 
 def run_in_sandbox(sandbox: Sandbox, say: Callable[[str], None], stop_asked: Callable[[], bool]) -> None:

@@ -9,15 +9,16 @@ from __future__ import annotations
 import hashlib
 import json
 import os
-import shutil
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable, Mapping
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import sha256_of
+from kafka_rollout.base.system.own_folders import new_own_folder, remove_own_folder
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES
 from kafka_rollout.formats.documents.definitions import COORDINATOR_MESSAGES, DEFINITIONS, METADATA_RECORDS
@@ -132,9 +133,11 @@ def _others(settings: Settings, release: Release) -> Catalogue:
 def _write(folder: Path, files: dict[str, str], facts: ReleaseFacts) -> None:
     """Move the files into the folder after they were written and read back."""
     for stale in folder.glob(".new-*"):  # of a killed command; this process has the lock
-        shutil.rmtree(stale, ignore_errors=True)
-    with tempfile.TemporaryDirectory(prefix=".new-", dir=folder) as name:
-        new = Path(name)
+        with suppress(RefusedError):
+            remove_own_folder(stale)
+    new = folder / f".new-{secrets.token_hex(4)}"
+    with new_own_folder(new), ExitStack() as stack:
+        stack.callback(remove_own_folder, new)
         for path, text in files.items():
             (new / path).parent.mkdir(parents=True, exist_ok=True)
             (new / path).write_text(text)

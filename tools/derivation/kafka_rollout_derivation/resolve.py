@@ -7,15 +7,16 @@ Dependencies are read from the POMs. Of two versions of a module the newer one i
 from __future__ import annotations
 
 import re
-import shutil
-import tempfile
+import secrets
 from collections.abc import Callable, Iterable
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from xml.etree import ElementTree
 from xml.etree.ElementTree import Element
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
+from kafka_rollout.base.system.own_folders import new_own_folder, remove_own_folder
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache, sha256_of_jar
 from kafka_rollout.releases.jars.maven import Module, ModulesMissingError, Repository, open_repository
@@ -65,7 +66,9 @@ def resolve_release(
         )
     kafka = cache.cache / "kafka"
     kafka.mkdir(parents=True, exist_ok=True)
-    draft = Path(tempfile.mkdtemp(prefix=f".{release}-", dir=kafka))
+    draft = kafka / f".{release}-{secrets.token_hex(4)}"
+    with new_own_folder(draft):
+        pass
     jars = 0
 
     def count_jar(name: str) -> None:
@@ -85,7 +88,8 @@ def resolve_release(
             remedy="Choose a release of https://kafka.apache.org/downloads.",
         ) from None
     finally:
-        shutil.rmtree(draft, ignore_errors=True)
+        with suppress(RefusedError):  # it is in the cache now
+            remove_own_folder(draft)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

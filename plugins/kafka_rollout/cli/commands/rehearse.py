@@ -81,11 +81,18 @@ def rehearse(
 def rehearse_clean(
     folder: Annotated[Path | None, typer.Option(help="Folder of the copies; default: in the home.")] = None,
 ) -> None:
-    """Remove the copies that killed rehearsals left, with their processes."""
+    """Remove the copies that killed rehearsals left, with their processes.
+
+    It removes only what kafka-rollout made, which a marker in the folder proves, and what no rehearsal uses.
+    """
     from kafka_rollout.rehearsal.machine.sandbox import rehearsal_folder, remove_leftovers
 
-    removed = remove_leftovers(folder or rehearsal_folder(Settings.from_environment()))
-    show.say(f"removed {removed} copies")
+    found = remove_leftovers(folder or rehearsal_folder(Settings.from_environment()))
+    for path in found.removed:
+        show.say(f"removed {path}")
+    for sentence in found.left:
+        show.say(sentence)
+    show.say(f"removed {len(found.removed)} copies")
 
 
 def print_result(result: RehearsalResult, *, as_json: bool) -> None:

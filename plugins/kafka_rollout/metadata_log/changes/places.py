@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -21,6 +22,7 @@ from typing import Any, BinaryIO, Protocol, Self, TypeVar, cast
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import give_to_owner, open_regular, reading, sha256_of, sync_folder, take_rights
+from kafka_rollout.base.system.own_folders import remove_files_of
 from kafka_rollout.metadata_log.disk.folder import META, MetadataFolder, open_folder, stopped_node
 from kafka_rollout.metadata_log.metadata_scan import space_for_backup
 from kafka_rollout.model.host_state import BOOTSTRAP
@@ -28,6 +30,7 @@ from kafka_rollout.model.topology import NodeSpec
 
 MANIFEST = "manifest.json"
 _DRAFT = ".kafka-rollout"
+_END_OF_NAME = re.compile(r"\d{20}(-\d{10})?")  # of a backup: an offset and an epoch
 _ROOT = 0
 
 
@@ -89,7 +92,9 @@ class DiskChanges:
         self.sync(path)
         self.fence()
         with _folder_of(path) as parent:
-            shutil.rmtree(path.name, dir_fd=parent)
+            with _opened_folder(path.name, parent) as folder:
+                remove_files_of(folder)
+            os.rmdir(path.name, dir_fd=parent)
 
     def sync(self, folder: Path) -> None:
         sync_folder(folder)
@@ -310,13 +315,18 @@ def changing(folder: Path) -> Iterator[None]:
         ) from error
 
 
+def _backups(log: Path, prefix: str) -> list[Path]:
+    """Return the folders with exactly the name of a backup, in the order of their names: others are the operator's."""
+    return [path for path in sorted(log.glob(f"{prefix}*")) if _END_OF_NAME.fullmatch(path.name.removeprefix(prefix))]
+
+
 def remove_remains(log: Path, prefix: str, files: DiskChanges) -> bool:
     """Remove drafts and incomplete backups of an interrupted call; return whether there were any.
 
     `prefix`: of the backups' names.
     """
     drafts = [*log.glob(f"*{_DRAFT}"), *log.parent.glob(f"*{_DRAFT}")]
-    backups = [path for path in log.glob(f"{prefix}*") if not (path / MANIFEST).exists()]
+    backups = [path for path in _backups(log, prefix) if not (path / MANIFEST).exists()]
     files.remove_all(drafts)
     for path in backups:
         files.remove_folder(path)
@@ -339,9 +349,11 @@ class Backup:
     def all(cls, log: Path, prefix: str) -> list[Self]:
         """Return the backups in the folder of the log, in the order of their names. `prefix`: of their names."""
         found = []
-        for manifest in sorted(log.glob(f"{prefix}*/{MANIFEST}")):
-            data = json.loads(manifest.read_text())
-            one = cls(folder=manifest.parent, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
+        for folder in _backups(log, prefix):
+            if not (folder / MANIFEST).exists():
+                continue
+            data = json.loads((folder / MANIFEST).read_text())
+            one = cls(folder=folder, state=data.pop("state"), sha256=data.pop("sha256"), details=data)
             found.append(one)
         return found
 

@@ -437,9 +437,17 @@ def _properties_of(process: psutil.Process) -> Path | None:
     """Return the server.properties of a node's process; None for any other process."""
     with suppress(psutil.Error):  # it exited, is a zombie, or is not readable for this user
         command = process.cmdline()
-        if len(command) > 2 and command[-2] == MAIN_CLASS:
+        if len(command) > 2 and command[-2] == MAIN_CLASS and not _is_of_another_namespace(process.pid):
             return Path(command[-1])
     return None
+
+
+def _is_of_another_namespace(pid: int) -> bool:
+    """Return whether a process is seen in another process namespace: the path in its command line is that of a file in
+    a container."""
+    with suppress(OSError):  # of another user: it is found, and the kernel refuses a signal
+        return Path(f"/proc/{pid}/ns/pid").stat().st_ino != Path("/proc/self/ns/pid").stat().st_ino
+    return False
 
 
 # server.properties → process that was found last. A look at every process of the machine takes milliseconds.

@@ -102,12 +102,20 @@ class LocalRehearsals:
         self._refuse_disabled()
         files = [backup_files(node, backup) for node in self.cluster.nodes]
         job = replace(job, nodes=tuple(one.node.node_id for one in files))
-        return self._carry_out(job, files, None, on_progress)
+        return self._carry_out(job, files, None, on_progress, backup)
 
     def _carry_out(
-        self, job: RehearsalJob, files: Sequence[NodeFiles], cluster_id: str | None, on_progress: Callable[[str], None]
+        self,
+        job: RehearsalJob,
+        files: Sequence[NodeFiles],
+        cluster_id: str | None,
+        on_progress: Callable[[str], None],
+        backup: Path | None = None,
     ) -> RehearsalResult:
         """Copy and run. `cluster_id`: of the running cluster, which is compared; None for a backup."""
+        below = self.folder or rehearsal_folder(self.settings)
+        originals = [*map(Path, real_directories(files)), *([backup] if backup else [])]
+        refuse_within(below, originals)
         if (copied := same_cluster(files)) != (real := cluster_id or copied):
             raise UserError(
                 f"The directories belong to cluster {copied}, and {self.cluster.name} is cluster {real}.",
@@ -122,7 +130,6 @@ class LocalRehearsals:
             )
         needed = estimate_copy(files)
         on_progress(needed.sentence)
-        below = self.folder or rehearsal_folder(self.settings)
         limit = self.settings.rehearse_gib << 30
         if isinstance(self.runtime, HostCommands) and needed.copied > limit:  # one connection, next to the clients
             raise RefusedError(
@@ -137,7 +144,7 @@ class LocalRehearsals:
             cache.libs(release)
         cache.agents()
         brokers = self.cluster.brokers
-        with new_sandbox(below) as sandbox:
+        with new_sandbox(below, keep=originals, say=on_progress) as sandbox:
             of_hosts = (_HOSTS,) if isinstance(self.runtime, HostCommands) else ()
             not_covered = copy_cluster(sandbox, self.cluster, files, needed, on_progress)
             timeout_s = job.request.gate_timeout_s + needed.partitions * _GATE_S_OF_REPLICA
@@ -178,6 +185,16 @@ class LocalRehearsals:
         except TransientError:
             leader = -1
         return sorted(files, key=lambda one: (one.node.is_controller, one.node.node_id == leader))
+
+
+def refuse_within(below: Path, originals: Sequence[Path]) -> None:
+    """Raise UserError if copies would be made in a directory of the cluster, or in the backup that is copied."""
+    for original in originals:
+        if below.resolve().is_relative_to(original.resolve()):
+            raise UserError(
+                f"The folder for the copy, {below}, is in {original}, which is copied.",
+                remedy="Choose another folder (--folder). Nothing was copied.",
+            )
 
 
 def read_backup_release(cluster: ClusterSpec, backup: Path) -> Release:

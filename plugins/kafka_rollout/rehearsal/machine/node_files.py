@@ -153,8 +153,9 @@ class NodeFiles:
         for _ in range(_TRIES):
             gone = set[str]()
             for name in logs:
-                shutil.rmtree(target / name, ignore_errors=True)
-                (target / name).mkdir()
+                (target / name).mkdir(exist_ok=True)
+                for copied in (target / name).iterdir():  # of the attempt before
+                    copied.unlink()
                 try:
                     for file in _copied(folders[name]):
                         self.source.fetch(directory, f"{name}/{file}", folders[name][file], target / name / file)

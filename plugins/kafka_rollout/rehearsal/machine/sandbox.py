@@ -1,17 +1,17 @@
 """The folder of a rehearsal, mode 0700. It is removed with its processes at the end.
 
-Its name contains the id and start time of the process that uses it. If that process was killed, the next rehearsal
-removes the folder.
+If the process that uses it was killed, the next rehearsal removes the folder. Its name is for the operator: the marker
+in it proves that the tool made it, and the lock of the marker that its owner has ended (own_folders).
 """
 
 from __future__ import annotations
 
+import fcntl
 import os
+import re
 import secrets
-import shutil
-import stat
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -21,6 +21,13 @@ from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.base.internal_topics import METADATA_LOG
 from kafka_rollout.base.system.files import write_whole
 from kafka_rollout.base.system.free_ports import HOST, reserved_ports
+from kafka_rollout.base.system.own_folders import (
+    new_own_folder,
+    read_own_folder,
+    refuse_named,
+    remove_own_folder,
+    taking,
+)
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import dump_cluster
 from kafka_rollout.formats.files import server_properties
@@ -43,6 +50,7 @@ from kafka_rollout.rehearsal.selection import MIB, RehearsalEstimate
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"
+_SANDBOX = re.compile(rf"{_NAME}-\d+-\d+-[0-9a-f]{{4}}")
 _PORTS_OF_NODE = 4  # two listeners, two metrics agents
 
 
@@ -55,6 +63,11 @@ class Sandbox:
     def home(self, node: NodeSpec) -> Path:
         return self.path / "nodes" / node.name
 
+    @property
+    def mark(self) -> str:
+        """JVM option of the sandbox's nodes and of no other process. Raises RefusedError without a marker."""
+        return f"-Dkafka-rollout.sandbox={read_own_folder(self.path).token}"
+
     def settings(self, of: Settings) -> Settings:
         """Return settings with an inventory and a run history of the sandbox's own."""
         return Settings(
@@ -65,10 +78,34 @@ class Sandbox:
             catalogue=of.added_releases,
         )
 
-    def end(self) -> None:
-        """Kill the sandbox's nodes by their process ids and remove the folder."""
-        end_processes(list(node_processes(self.path).values()), deadline_s=0.0)
-        shutil.rmtree(self.path, ignore_errors=True)
+    def end(self, *, keep: Collection[Path] = ()) -> None:
+        """Kill the sandbox's nodes, which carry its mark, and remove the folder.
+
+        Raises RefusedError, and removes nothing, if the tool did not make it, if it has, is or is in a path of `keep`,
+        or if a process that this one cannot see still runs on it.
+        """
+        refuse_named(self.path, keep)
+        mark = self.mark
+        end_processes([one for one in node_processes(self.path).values() if _carries(one, mark)], deadline_s=0.0)
+        if held := next(filter(_is_locked, self.path.glob("nodes/*/data/*/.lock")), None):
+            raise RefusedError(
+                f"{self.path} was not removed: a process that is not visible here uses its data ({held}).",
+                remedy="End this process, for example in its container, then repeat the command.",
+            )
+        remove_own_folder(self.path, keep=keep)
+
+    def end_leftover(self, *, keep: Collection[Path] = ()) -> None:
+        """`end` for a folder whose owner has ended, which is proved: raises RefusedError otherwise."""
+        folder = read_own_folder(self.path)
+        if not folder.is_of_this_machine:
+            raise RefusedError(
+                f"{self.path} was not removed: another machine made it.",
+                remedy="Repeat the command there, or remove the folder if that machine no longer exists.",
+            )
+        with taking(folder) as is_taken:
+            if not is_taken:
+                raise RefusedError(f"{self.path} was not removed: a rehearsal uses it.", remedy="Wait for its end.")
+            self.end(keep=keep)
 
 
 def rehearsal_folder(settings: Settings) -> Path:
@@ -76,49 +113,75 @@ def rehearsal_folder(settings: Settings) -> Path:
 
 
 @contextmanager
-def new_sandbox(below: Path) -> Iterator[Sandbox]:
+def new_sandbox(
+    below: Path, *, keep: Collection[Path] = (), say: Callable[[str], None] = lambda _: None
+) -> Iterator[Sandbox]:
     """Yield a new sandbox in a folder; nothing of it is left afterwards. First removes the leftovers of killed runs.
 
-    Raises UserError if the folder cannot be used.
+    `keep`: paths that no removal may touch. Raises UserError if the folder cannot be used.
     """
-    remove_leftovers(below)
+    found = remove_leftovers(below, keep=keep)
+    for path in found.removed:
+        say(f"removed the copy that a killed rehearsal left: {path}")
     path = below.resolve() / f"{_NAME}-{_process_name(psutil.Process())}-{secrets.token_hex(2)}"
+    with ExitStack() as stack:
+        try:
+            below.mkdir(parents=True, exist_ok=True, mode=0o700)
+            stack.enter_context(new_own_folder(path))
+        except OSError as error:
+            raise UserError(
+                f"The sandbox {path} cannot be created: {error.strerror}.", remedy="Choose another folder (--folder)."
+            ) from None
+        sandbox = Sandbox(path)
+        try:
+            yield sandbox
+        finally:
+            sandbox.end()
+
+
+@dataclass(frozen=True, slots=True)
+class Leftovers:
+    """What was found in a folder for sandboxes."""
+
+    removed: tuple[Path, ...] = ()
+    left: tuple[str, ...] = ()
+    """Sentences about folders with the name of a sandbox that were not removed."""
+
+
+def remove_leftovers(below: Path, *, keep: Collection[Path] = ()) -> Leftovers:
+    """Remove the sandboxes that the tool made and whose owner has ended, with their nodes.
+
+    `keep`: paths that no removal may touch.
+    """
+    removed, left = [], []
+    for path in sorted(below.glob(f"{_NAME}-*")):
+        if _SANDBOX.fullmatch(path.name):
+            own = Sandbox(below.resolve() / path.name)
+            try:
+                own.end_leftover(keep=keep)
+                removed.append(own.path)
+            except RefusedError as error:
+                left.append(str(error))
+    return Leftovers(tuple(removed), tuple(left))
+
+
+def _carries(process: psutil.Process, mark: str) -> bool:
+    """Return whether a node is one of a sandbox: the path in its command line can be that of another file system."""
+    with suppress(psutil.Error):
+        return mark in process.cmdline() and process.uids().real == os.getuid()
+    return False
+
+
+def _is_locked(path: Path) -> bool:
+    """Return whether a node holds the lock of its directory, also one in another process namespace."""
     try:
-        below.mkdir(parents=True, exist_ok=True, mode=0o700)
-        path.mkdir(mode=0o700)
-    except OSError as error:
-        raise UserError(
-            f"The sandbox {path} cannot be created: {error.strerror}.", remedy="Choose another folder (--folder)."
-        ) from None
-    sandbox = Sandbox(path)
-    try:
-        yield sandbox
-    finally:
-        sandbox.end()
-
-
-def remove_leftovers(below: Path) -> int:
-    """Remove the sandboxes whose process has ended, with their nodes; return their number."""
-    left = [path for path in sorted(below.glob(f"{_NAME}-*")) if _is_own_folder(path) and not _is_used(path)]
-    for path in left:
-        Sandbox(below.resolve() / path.name).end()
-    return len(left)
-
-
-def _is_own_folder(path: Path) -> bool:
-    """Return whether this is a folder of this user, not a link that another user left in a shared folder."""
-    status = path.lstat()
-    return stat.S_ISDIR(status.st_mode) and status.st_uid == os.geteuid()
-
-
-def _is_used(path: Path) -> bool:
-    name = path.name.removeprefix(f"{_NAME}-").rpartition("-")[0]
-    try:
-        return _process_name(psutil.Process(int(name.partition("-")[0]))) == name
-    except psutil.AccessDenied:
-        return True
-    except (ValueError, psutil.Error):
+        with path.open("r+b") as file:
+            fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except FileNotFoundError:
         return False
+    except OSError:
+        return True
+    return False
 
 
 def _process_name(process: psutil.Process) -> str:
@@ -148,7 +211,7 @@ def build(
         home = sandbox.home(node)
         write_whole(home / "server.properties", server_properties.to_content(rewritten.lines))
         heap = needed.heaps[node.node_id] // MIB  # all of it at once: a heap that grows is collected after each step
-        options = f"-Xms{heap}m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n"
+        options = f"-Xms{heap}m\n-Xmx{heap}m\n-XX:+UseSerialGC\n-XX:TieredStopAtLevel=1\n-Xshare:auto\n{sandbox.mark}\n"
         write_whole(home / "jvm.options", options.encode())
         not_covered.update(dict.fromkeys(rewritten.not_covered))
         for copy in {Path(path) / METADATA_LOG for path in copies[node.node_id].values()}:

@@ -14,16 +14,16 @@ import fcntl
 import hashlib
 import json
 import os
-import shutil
 import sys
 import time
 from collections.abc import Iterator, Mapping
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from kafka_rollout.base.errors import FatalError, RolloutError, TransientError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.system.files import open_regular
+from kafka_rollout.base.system.own_folders import new_own_folder, remove_own_folder
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.releases.documents.catalogue import release_files
 from kafka_rollout.releases.facts import Release
@@ -152,6 +152,9 @@ class ReleaseCache:
             repository.jars(left, draft / "libs", on_jar=count)
 
         say(f"downloading {total} jars")
+        if not draft.exists():
+            with new_own_folder(draft):
+                pass
         try:
             retrying = tenacity.Retrying(
                 retry=tenacity.retry_if_exception_type(TransientError),
@@ -164,11 +167,12 @@ class ReleaseCache:
             _verify(draft / "libs", locked, title)
             draft.chmod(0o755)
             if home.exists():  # an incomplete folder without jars
-                shutil.rmtree(home)
+                remove_own_folder(home)
             draft.rename(home)
             say(f"{total} jars downloaded and verified in {time.monotonic() - began:.0f} s")
         except FatalError:
-            shutil.rmtree(draft, ignore_errors=True)
+            with suppress(RefusedError):
+                remove_own_folder(draft)
             raise
 
 

@@ -8,7 +8,6 @@ texts of approvals: in the home folder only their owner can read them.
 from __future__ import annotations
 
 import os
-import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -16,6 +15,7 @@ from typing import Any
 
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.base.system.files import safe_name, write_whole
+from kafka_rollout.base.system.own_folders import refuse_undrawn, remove_drawn_folder
 
 
 def artifact_key(*names: str) -> str:
@@ -61,16 +61,23 @@ class Artifacts:
                 self.write(f"{key}/{path.relative_to(folder).as_posix()}", path.read_bytes())
 
     def remove(self, key: str) -> None:
-        """Remove a document or a folder with its content, if it exists."""
+        """Remove a document, if it exists."""
         with self._errors(key):
             path = self._path(key)
-            if self._folder is None:
-                if path.exists():
-                    path.fs.rm(path.path, recursive=True)
-            elif path.is_dir():
-                shutil.rmtree(path)
-            else:
+            if self._folder is not None:
                 path.unlink(missing_ok=True)
+            elif path.exists():
+                path.fs.rm(path.path)
+
+    def remove_folder(self, key: str) -> None:
+        """Remove a folder with its content, if it exists. Raises RefusedError unless its name was drawn."""
+        with self._errors(key):
+            path = self._path(key)
+            if self._folder is not None:
+                remove_drawn_folder(path)
+            elif path.exists():
+                refuse_undrawn(key)
+                path.fs.rm(path.path, recursive=True)
 
     def location(self, key: str) -> str:
         """Return the path or URL of the document, for messages."""

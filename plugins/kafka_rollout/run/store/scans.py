@@ -147,7 +147,7 @@ class SqlScanHistory:
             with self._database.begin() as connection:
                 connection.execute(delete(scans).where(scans.c.cluster == self.cluster, scans.c.name == scan.name))
             with suppress(RolloutError):  # the row is removed already; remaining documents only need space
-                self._documents.remove(scan.key(""))
+                self._documents.remove_folder(scan.key(""))
         return replace(kept, name=_name(moment))
 
     def scheduled(self) -> tuple[ScanSummary, ...]:

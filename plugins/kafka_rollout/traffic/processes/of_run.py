@@ -190,6 +190,13 @@ def life_of(process: BackgroundProcess) -> Life:
     return Life.ALIVE if process.age_s < _LATE_AFTER_S else Life.UNSURE
 
 
+def _kill(process: BackgroundProcess) -> None:
+    """Kill the process, but none that has got its id since: the host's name can also be that of another container."""
+    found = psutil.Process(process.pid)
+    if process.instance in found.cmdline():
+        found.kill()
+
+
 def _has_process(process: BackgroundProcess) -> bool:
     try:
         found = psutil.Process(process.pid)
@@ -371,7 +378,7 @@ def stop_group_monitor(cluster: str, run_id: str, *, settings: Settings | None =
         process = control.record.read(control.key)
         if process is not None and process.host == host_name():
             with suppress(psutil.Error):
-                psutil.Process(process.pid).kill()
+                _kill(process)
     if process is None or process.result is None:
         return None
     if process.state is BackgroundState.STOPPED:

@@ -12,6 +12,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RolloutError
+from kafka_rollout.base.system.own_folders import new_own_folder
 from kafka_rollout.base.system.python import python_process
 from kafka_rollout.base.system.sessions import start_session
 from kafka_rollout.base.system.settings import Settings, read_variables
@@ -44,7 +45,8 @@ def rehearse(folder: Path, _: pytest.MonkeyPatch) -> None:
 
 def remove_a_rehearsal(folder: Path, patch: pytest.MonkeyPatch) -> None:
     """The end of the parent: standard input ends."""
-    (folder / "sandbox").mkdir()
+    with new_own_folder(folder / "sandbox"):
+        pass
     started: list[subprocess.Popen[str]] = []
 
     class Ended(Exception):

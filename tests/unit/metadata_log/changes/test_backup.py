@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.control.lock import calls_of
-from kafka_rollout.metadata_log.changes.places import MANIFEST, DiskChanges
+from kafka_rollout.metadata_log.changes.places import MANIFEST, DiskChanges, remove_remains
 from kafka_rollout.metadata_log.disk.folder import MetadataFolder, stopped_node
 
 
@@ -143,3 +143,20 @@ def test_every_change_of_a_nodes_files_is_refused_by_the_fence(tmp_path: Path, c
     found = {path.relative_to(tmp_path).as_posix() for path in tmp_path.rglob("*") if path.suffix != ".kafka-rollout"}
     assert found == {"source", "backup", f"backup/{MANIFEST}"}
     assert (tmp_path / "source").read_text() == "old"
+
+
+def test_only_folders_with_the_exact_name_of_a_backup_are_remains(tmp_path: Path) -> None:
+    log = tmp_path / "__cluster_metadata-0"
+    ours = "kafka-rollout-install-00000000000000000012-0000000007"
+    for name in ("kafka-rollout-install-notes", f"{ours}-copy", ours):
+        (log / name).mkdir(parents=True)
+        (log / name / "file").write_text("")
+    assert remove_remains(log, "kafka-rollout-install-", DiskChanges())
+    assert sorted(path.name for path in log.iterdir()) == [f"{ours}-copy", "kafka-rollout-install-notes"]
+
+
+def test_a_backup_that_has_a_folder_is_not_removed_with_it(tmp_path: Path) -> None:
+    (tmp_path / "backup" / "of-the-operator").mkdir(parents=True)
+    with pytest.raises(OSError, match="directory"):
+        DiskChanges().remove_folder(tmp_path / "backup")
+    assert (tmp_path / "backup" / "of-the-operator").exists()
