@@ -226,7 +226,7 @@ def service(node: NodeSpec) -> ServiceSpec:
 def _write_sudoers(upper: Path, node: NodeSpec) -> None:
     folder = upper / "etc" / "sudoers.d"
     folder.mkdir(parents=True)
-    file = folder / "kafka-rollout"
+    file = folder / "zz-kafka-rollout"
     own = {node.node_id: NodeDirectories(metadata=DATA, log_dirs=(DATA,))}
     file.write_text("".join(sudoers_files(LOGIN, [node], own)))
     file.chmod(0o440)

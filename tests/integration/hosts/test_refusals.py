@@ -18,7 +18,7 @@ from tools.testbed.ssh_files import make_key
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(900)]
 
 REFUSED = 3
-SUDOERS = "/etc/sudoers.d/kafka-rollout"
+SUDOERS = "/etc/sudoers.d/zz-kafka-rollout"
 
 
 @pytest.fixture(scope="module")

@@ -43,7 +43,7 @@ R421, R431 = Release(4, 2, 1), Release(4, 3, 1)
 EMPTY_JAR = b"PK\x05\x06" + b"\0" * 18
 LOG = "/var/log/kafka/server.log"
 _CHROOT = shutil.which("chroot") or "chroot"
-SUDOERS = "etc/sudoers.d/kafka-rollout"
+SUDOERS = "etc/sudoers.d/zz-kafka-rollout"
 
 
 # Lines that an earlier version printed for `archive`.
@@ -273,6 +273,47 @@ def test_each_line_that_the_tool_did_not_print_is_found(machine: Machine, tmp_pa
     assert excess() == ("Defaults: no secure_path", "Defaults: !env_reset", "Defaults: setenv")
 
 
+SETTINGS = (  # each gives a command of root a variable of the SSH user
+    ('env_keep += "LD_LIBRARY_PATH"', "LD_LIBRARY_PATH", "env_keep of LD_LIBRARY_PATH"),
+    ('env_keep = "*"', "BASH_ENV", "env_keep of *"),
+    ('env_check += "PYTHONPATH"', "PYTHONPATH", "env_check of PYTHONPATH"),
+    ("!env_reset", "OTHER", "!env_reset"),
+    ("setenv", "LD_PRELOAD", "setenv"),
+)
+
+
+def test_root_gets_no_variable_of_the_ssh_user(machine: Machine, tmp_path: Path) -> None:
+    """The printed file ends what the files before it set for a user; what wins over it is found."""
+    node = node_with(tmp_path)
+    machine.permit(node)
+    site = machine.root / "etc" / "sudoers.d"
+
+    def state(variable: str) -> tuple[bool, tuple[str, ...]]:
+        done = machine.run("", f"sudo -n {variable}=x /usr/bin/mv -T /opt/kafka.kafka-rollout /opt/kafka")
+        listed = machine.run("", ["sudo", "-n", "-l"])
+        assert listed.code == 0
+        return "not allowed to set" in done.err, excess_rights(listed.out, [service_of(node)])
+
+    for setting, variable, found in SETTINGS:
+        assert state(variable) == (True, ())
+        for binding in ("", f":{LOGIN}", "@ALL"):
+            _write(site / "a-site", f"Defaults{binding} {setting}\n")
+            assert state(variable) == (True, ()), (binding, setting)
+            (site / "a-site").rename(site / "zzz-site")
+            assert state(variable) == (False, (f"Defaults: {found}",)), (binding, setting)
+            (site / "zzz-site").unlink()
+        for binding in ("!/usr/bin/mv", "!ALL", ">root"):
+            for name in ("a-site", "zzz-site"):
+                _write(site / name, f"Defaults{binding} {setting}\n")
+                # sudo lists those of a runas user without their place among the others.
+                is_ended = (binding, name) == (">root", "a-site")
+                assert state(variable) == (is_ended, (f"Defaults{binding}: {found}",)), (binding, setting, name)
+                (site / name).unlink()
+        _write(site / "zzz-site", f"Defaults:ALL,!{LOGIN} {setting}\n")  # the remedy
+        assert state(variable) == (True, ())
+        (site / "zzz-site").unlink()
+
+
 def test_root_runs_no_program_of_the_ssh_user(machine: Machine, tmp_path: Path) -> None:
     """sudo itself has no secure_path: only the line of a distribution or the printed one sets it."""
     sudoers = machine.root / "etc" / "sudoers"
@@ -286,7 +327,7 @@ def test_root_runs_no_program_of_the_ssh_user(machine: Machine, tmp_path: Path) 
     line = f"PATH=/home/{LOGIN}/bin:$PATH sudo -n /usr/local/bin/call"
     machine.permit(node, more)
     assert machine.run("", line).code == 127
-    machine.permit(node, f"{more}Defaults:{LOGIN} !secure_path\n")
+    machine.permit(node, f"{more}Defaults:{LOGIN} !secure_path, env_keep=PATH\n")
     assert machine.run("", line).out == "0\n", "the test can fail"
 
 

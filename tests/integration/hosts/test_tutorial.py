@@ -14,7 +14,7 @@ from tests.paths import ROOT
 from tests.testbeds import MakeBed
 
 pytestmark = [pytest.mark.integration, pytest.mark.full, pytest.mark.timeout(1800)]
-RIGHTS = "/etc/sudoers.d/kafka-rollout"
+RIGHTS = "/etc/sudoers.d/zz-kafka-rollout"
 
 
 def test_every_command_of_the_tutorial_runs_as_written(make_bed: MakeBed, tmp_path: Path) -> None:

@@ -111,7 +111,7 @@ def inventory_sudoers(
 
     Without --log-dir, the command reads the directories of each node from its configuration file over SSH, or from the
     node itself while sudo does not permit to read the file. A comment names the hosts of each file. Save the file of a
-    host as /etc/sudoers.d/kafka-rollout there, with mode 0440, and check it with visudo -c. It needs sudo 1.9.10 or
+    host as /etc/sudoers.d/zz-kafka-rollout there, with mode 0440, and check it with visudo -c. It needs sudo 1.9.10 or
     later.
     """
     from kafka_rollout.clusters.sudoers import list_sudoers_files, refuse_without_hosts, same_directories

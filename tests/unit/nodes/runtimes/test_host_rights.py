@@ -144,6 +144,30 @@ def test_the_lines_of_every_node_of_the_host_are_known() -> None:
         (f"{SECURE}, env_reset, !env_reset", "!env_reset"),
         (f"{SECURE}, !setenv, setenv", "setenv"),
         (f"{SECURE}, exempt_group=admins", "exempt_group=admins"),
+        (f"{SECURE}, env_keep+=LD_LIBRARY_PATH", "env_keep of LD_LIBRARY_PATH"),
+        (
+            f'{SECURE}, env_keep="COLORS LC_TIME", env_keep+="LD_PRELOAD PYTHONPATH"',
+            "env_keep of LD_PRELOAD PYTHONPATH",
+        ),
+        (f"{SECURE}, env_keep=*", "env_keep of *"),
+        (f"{SECURE}, env_keep+=HOME", "env_keep of HOME"),
+        (f"{SECURE}, !env_keep, env_keep+=BASH_ENV", "env_keep of BASH_ENV"),
+        (f"{SECURE}, env_keep+=LD_PRELOAD, !env_keep", ""),
+        (f"{SECURE}, env_keep+=LD_PRELOAD, env_keep-=LD_PRELOAD", ""),
+        (f"{SECURE}, env_keep+=TZ", "env_keep of TZ"),
+        (f"{SECURE}, env_check+=PYTHONPATH", "env_check of PYTHONPATH"),
+        (f"{SECURE}, env_check+=PYTHONPATH, env_check-=TZ, env_check=TZ, env_delete-=LD_*", ""),
+        (f"{SECURE}, env_file=/home/rollout/e", "env_file=/home/rollout/e"),
+        (f"{SECURE}, env_file=/home/rollout/e, !env_file", ""),
+        (f"{SECURE}, umask=0002, umask_override", "umask=0002"),
+        (f"{SECURE}, umask=0777", "umask=0777"),
+        (f"{SECURE}, !umask", "!umask"),
+        (f"{SECURE}, umask=0077", ""),
+        (f"{SECURE}, runchroot=*", "runchroot=*"),
+        (f"{SECURE}, stay_setuid", "stay_setuid"),
+        (f"{SECURE}, !stay_setuid", ""),
+        (f"{SECURE}, setting_of_a_later_sudo", "setting_of_a_later_sudo"),
+        (f'{SECURE}, passprompt="[sudo] password, for %p: ", mailto=a\\,b@example.com', ""),
         (f"mail_badpass, {SECURE}, use_pty", ""),
         (r"secure_path=/usr/local/sbin\:/usr/local/bin\:/usr/sbin\:/usr/bin\:/sbin\:/bin, use_pty", ""),
     ],
@@ -153,9 +177,39 @@ def test_defaults_with_which_root_runs_programs_of_the_ssh_user_are_found(defaul
     assert excess_rights(listed, [ServiceSpec(host="kafka-1")]) == ((f"Defaults: {found}",) if found else ())
 
 
+@pytest.mark.parametrize(
+    ("bound", "found"),
+    [
+        ("Defaults!/usr/bin/vim setenv, !env_reset", ""),
+        ("Defaults!/usr/bin/systemctl noexec", ""),
+        ("Defaults!/bin/systemctl setenv", "Defaults!/bin/systemctl: setenv"),
+        ("Defaults!/usr/bin/vim, ALL env_keep+=LD_PRELOAD", "Defaults!/usr/bin/vim, ALL: env_keep of LD_PRELOAD"),
+        (
+            'Defaults!/usr/bin/mv -T /a /b env_keep+="LD_PRELOAD LANG", !env_reset',
+            "Defaults!/usr/bin/mv -T /a /b: env_keep of LD_PRELOAD, !env_reset",
+        ),
+        ("Defaults!/usr/bin/ !secure_path", "Defaults!/usr/bin/: no secure_path"),
+        ("Defaults!/usr/bin/m* setenv", "Defaults!/usr/bin/m*: setenv"),
+        ("Defaults!sha256:abc /usr/bin/vim setenv", "Defaults!sha256:abc /usr/bin/vim: setenv"),
+        ("Defaults>kafka, oracle setenv", ""),
+        ("Defaults>oracle, root setenv, insults", "Defaults>oracle, root: setenv"),
+        ("Defaults>ALL env_check+=LD_PRELOAD", "Defaults>ALL: env_check of LD_PRELOAD"),
+        ("Defaults>ALL noexec", ""),
+    ],
+)
+def test_defaults_of_commands_and_of_runas_users_are_found_where_they_concern_root(bound: str, found: str) -> None:
+    listed = listed_by_sudo(ServiceSpec(host="kafka-1"))
+    head = "User rollout may run"
+    listed = listed.replace(head, f"Runas and Command-specific defaults for rollout:\n    {bound}\n\n\n{head}")
+    assert excess_rights(listed, [ServiceSpec(host="kafka-1")]) == ((found,) if found else ())
+
+
 def test_the_printed_file_sets_the_path_of_root() -> None:
     first, *_ = sudoers_file("rollout", HostRights(ServiceSpec(host="kafka-1")).all(DATA)).splitlines()
-    assert first == ('Defaults:rollout secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !setenv, !requiretty')
+    assert first == (
+        'Defaults:rollout secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !env_keep, '
+        'env_check="LANGUAGE LC_ALL", !env_file, !exempt_group, !setenv, umask=0022, !requiretty'
+    )
 
 
 @pytest.mark.parametrize("versions", [{}, {"4.3.1": "8.3.1-1", "3.9.1": "7.9.1-1"}])

@@ -11,11 +11,12 @@ can change, which a plan checks (planning/findings/hosts.py). An archive is unpa
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.sudo_defaults import OWN_DEFAULTS, excess_defaults
 
 _ROOT = "root"
 _BIN = "/usr/bin"
@@ -237,8 +238,6 @@ def _with_parents(path: str) -> Iterable[str]:
 
 
 _ENTRY = re.compile(r"\(([^)]*)\) ((?:[A-Z_]+: )*)(\S.*)")
-_SYSTEM_FOLDERS = {"/usr/local/sbin", "/usr/local/bin", "/usr/sbin", "/usr/bin", "/sbin", "/bin", "/snap/bin"}
-_DEFAULTS = 'secure_path="/usr/sbin:/usr/bin:/sbin:/bin", env_reset, !setenv, !requiretty'
 
 
 def excess_rights(listed: str, services: Iterable[ServiceSpec]) -> tuple[str, ...]:
@@ -247,10 +246,11 @@ def excess_rights(listed: str, services: Iterable[ServiceSpec]) -> tuple[str, ..
     These are the entries that can run as root and are not a line of the file, those that cannot be read, and Defaults
     with which a command of root would run programs of the SSH user. `services`: of all nodes of the host.
     """
-    rights = (right for service in services for right in HostRights(service).all(_NOWHERE))
+    rights = [right for service in services for right in HostRights(service).all(_NOWHERE)]
     printed = {f"{right.as_user} NOPASSWD: {right.sudoers()}" for right in rights if right.as_user == _ROOT}
-    defaults, entries = _sections(listed)
-    found = [*_excess_defaults(defaults)]
+    programs = {right.path for right in rights if right.as_user == _ROOT}
+    defaults, bound, entries = _sections(listed)
+    found = [*excess_defaults(defaults, bound, programs, _can_be_root)]
     for entry in entries:
         match = _ENTRY.fullmatch(entry)
         if match is None:
@@ -266,21 +266,31 @@ def excess_rights(listed: str, services: Iterable[ServiceSpec]) -> tuple[str, ..
 _NOWHERE = "/nowhere"  # directories of a node concern its own user only
 
 
-def _sections(listed: str) -> tuple[str, list[str]]:
-    """Return the Defaults, and one line for each entry: sudo can wrap long ones for a terminal."""
-    defaults, entries = "", list[str]()
-    in_entries = False
+def _sections(listed: str) -> tuple[str, list[str], list[str]]:
+    """Return the Defaults of the user, and one line for each binding of Defaults and each entry: sudo can wrap long
+    ones for a terminal."""
+    defaults, bound, entries = "", list[str](), list[str]()
+    section = ""
     for line in listed.splitlines():
+        text = line.strip()
         if line and not line[0].isspace():
-            in_entries = "may run the following commands" in line
-        elif in_entries and line.strip():
-            if line.startswith(" " * 8) and entries:
-                entries[-1] += f" {line.strip()}"
-            else:
-                entries.append(line.strip())
-        elif line.strip():
-            defaults += f"{line.strip()} "
-    return defaults, entries
+            section = line
+        elif not text:
+            continue
+        elif "may run the following commands" in section:
+            _append(entries, text, is_new=not line.startswith(" " * 8))
+        elif section.startswith("Runas and Command-specific"):
+            _append(bound, text, is_new=text.startswith("Defaults"))
+        else:
+            defaults += f"{text} "
+    return defaults, bound, entries
+
+
+def _append(lines: list[str], text: str, *, is_new: bool) -> None:
+    if is_new or not lines:
+        lines.append(text)
+    else:
+        lines[-1] += f" {text}"
 
 
 def _can_be_root(users: str) -> bool:
@@ -292,22 +302,9 @@ def _can_be_root(users: str) -> bool:
     )
 
 
-def _excess_defaults(defaults: str) -> Iterator[str]:
-    """Yield what a command of root would take from the SSH user. The last setting counts."""
-    settings = [one.strip() for one in re.split(r"(?<!\\),|\s(?=Defaults)", defaults)]
-    paths = [one.partition("=")[2].replace("\\", "").strip('"') for one in settings if "secure_path" in one]
-    if not paths or not set(paths[-1].split(":")) <= _SYSTEM_FOLDERS:
-        yield f"Defaults: {f'secure_path={paths[-1]}' if paths and paths[-1] else 'no secure_path'}"
-    for name, is_safe in (("env_reset", True), ("setenv", False)):
-        given = [not one.startswith("!") for one in settings if one.lstrip("!") == name]
-        if given and given[-1] is not is_safe:
-            yield f"Defaults: {name if not is_safe else f'!{name}'}"
-    yield from (f"Defaults: {one}" for one in settings if one.startswith(("exempt_group", "env_file")))
-
-
 def sudoers_file(login: str, rights: Iterable[HostRight]) -> str:
     """Return the sudoers file for the SSH user `login`; one line for each command."""
-    lines = [f"Defaults:{login} {_DEFAULTS}"]
+    lines = [f"Defaults:{login} {OWN_DEFAULTS}"]
     lines += dict.fromkeys(f"{login} ALL=({right.as_user}) NOPASSWD: {right.sudoers()}" for right in rights)
     return "\n".join(lines) + "\n"
 
