@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 from pathlib import Path
 
+from kafka_rollout.clusters.package_managers import trial_of
 from kafka_rollout.model.topology import PackageSpec
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
@@ -13,22 +14,24 @@ from tools.testbed.installation import UNIT, write_release
 from tools.testbed.machine import run
 
 # As in docs/packages.md.
+_INSTALL = (
+    "/usr/bin/env",
+    "DEBIAN_FRONTEND=noninteractive",
+    "APT_LISTCHANGES_FRONTEND=none",
+    "/usr/bin/apt-get",
+    "install",
+    "--yes",
+    "--allow-downgrades",
+    "--allow-change-held-packages",
+    "-o",
+    "DPkg::Lock::Timeout=300",
+    "-o",
+    "Dpkg::Options::=--force-confold",
+    "kafka={version}-1",
+)
 PACKAGE = PackageSpec(
-    install=(
-        "/usr/bin/env",
-        "DEBIAN_FRONTEND=noninteractive",
-        "APT_LISTCHANGES_FRONTEND=none",
-        "/usr/bin/apt-get",
-        "install",
-        "--yes",
-        "--allow-downgrades",
-        "-o",
-        "DPkg::Lock::Timeout=300",
-        "-o",
-        "Dpkg::Options::=--force-confold",
-        "kafka={version}-1",
-    ),
-    check=("/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", "kafka={version}-1"),
+    install=_INSTALL,
+    check=trial_of(_INSTALL),
     download=(
         "/usr/bin/apt-get",
         "install",
@@ -36,6 +39,7 @@ PACKAGE = PackageSpec(
         "--download-only",
         "--reinstall",
         "--allow-downgrades",
+        "--allow-change-held-packages",
         "kafka={version}-1",
     ),
 )

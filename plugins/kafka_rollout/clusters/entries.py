@@ -21,6 +21,7 @@ from pydantic import (
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.host_paths import one_spelling
+from kafka_rollout.clusters.package_managers import trial_of, why_not_tried
 from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
@@ -159,16 +160,17 @@ class PackageEntry(_Strict):
     check: Annotated[
         tuple[Word, ...],
         Field(
-            min_length=2,
-            description="succeeds (exit code 0) if {version} can be installed, and changes nothing; runs as the SSH "
-            "user, without sudo",
+            description="succeeds (exit code 0) if install would succeed for {version}, and changes nothing; runs as "
+            "the SSH user, without sudo. Omit it with apt-get: it is install with --simulate. That of a script must "
+            "try all that the script does",
         ),
-    ]
+    ] = ()
     download: Annotated[
         tuple[Word, ...],
         Field(
             description="downloads {version} before the stop, as root by sudo, so that the node is down for a shorter "
-            "time. It runs for the release that is installed too, for a rollback"
+            "time. It runs for the release that is installed too, for a rollback. With dnf and zypper it must be "
+            "install and --setopt=tsflags=test or --dry-run"
         ),
     ] = ()
     repair: Annotated[
@@ -216,6 +218,12 @@ class PackageEntry(_Strict):
             return {str(Release.parse(release)): version for release, version in versions.items()}
         except UserError as error:
             raise ValueError(error.sentence) from None
+
+    @model_validator(mode="after")
+    def _is_tried(self) -> PackageEntry:
+        if why := why_not_tried(self.install, self.check, self.download):
+            raise ValueError(why)
+        return self
 
     @model_validator(mode="after")
     def _names_every_file(self) -> PackageEntry:
@@ -359,7 +367,8 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
         for key in ("installation", "symlink", "archive", "install"):
             if key in given or key in commands:
                 raise ValueError(f"package and {key} exclude each other")
-        commands["package"] = PackageSpec(**given.pop("package"))
+        package = given.pop("package")
+        commands["package"] = PackageSpec(**{**package, "check": package.get("check") or trial_of(package["install"])})
     service = ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,

@@ -320,8 +320,7 @@ def test_a_configuration_in_the_folder_of_a_release_is_refused(tmp_path: Path, f
 PACKAGE = """\
   package:
     install: [/usr/bin/env, DEBIAN_FRONTEND=noninteractive, /usr/bin/apt-get, install, -o,
-      "Dpkg::Options::=--force-confold", "kafka={version}"]
-    check: [/usr/bin/apt-get, install, --simulate, "kafka={version}"]
+      "Dpkg::Options::=--force-confold", "kafka={version}", --yes, --allow-downgrades]
     versions: {4.3.1: 8.3.1-1}
 """
 PACKAGED = HOSTS.replace("  symlink: /srv/kafka\n", PACKAGE).replace(", symlink: /opt/kafka", "")
@@ -361,7 +360,7 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
     (tmp_path / "far.yaml").write_text(PACKAGED.replace("host: kafka-1", "host: kafka-9", 1))
     spec = load_cluster(tmp_path / "far.yaml")
     package = spec.nodes[0].service.package
-    assert package.install[-1] == "kafka={version}"
+    assert package.check == (*package.install[:3], "--simulate", *package.install[3:])
     assert (package.jars, package.version("4.3.1"), package.version("3.9.1")) == (
         "/usr/share/java/kafka",
         "8.3.1-1",
@@ -385,7 +384,7 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
             "env, DEBIAN",
             "env is not the absolute path of a program",
         ),
-        ('confold", "kafka={version}"]', 'confold", kafka]', "does not contain {version}"),
+        ('"kafka={version}", --yes', "kafka, --yes", "does not contain {version}"),
         ("kafka={version}", "kafka={release}", "has a placeholder other than {version}"),
         ("kafka={version}", "kafka={version};reboot", "service.package.install[6] must be a word of letters"),
         ("8.3.1-1", '"8.3.1 -y"', "service.package.versions.4.3.1 must be the version of a package"),
@@ -397,7 +396,7 @@ def test_a_package_is_read_and_written(tmp_path: Path) -> None:
             "apt-get can ask about a changed configuration file, and the answer Z starts a root shell: add -o",
         ),
         ("--force-confold", "--force-confdef", "add -o Dpkg::Options::=--force-confold"),
-        ('"kafka={version}"]', '"./kafka={version}"]', "`./kafka={version}` has a relative path or a URL"),
+        ('"kafka={version}",', '"./kafka={version}",', "`./kafka={version}` has a relative path or a URL"),
         ("-o,", "-o, Dir::Etc=etc/apt, -o,", "at service.package.install, `Dir::Etc=etc/apt` has a relative path"),
     ],
 )
