@@ -32,6 +32,7 @@ from paramiko.hostkeys import HostKeyEntry, InvalidHostKey
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.wording import size
+from kafka_rollout.nodes.runtimes.hosts.ssh_keys import PermittedKeys, is_public, public_half
 
 COMMAND_S = 30.0
 CPU_TIMES = 4  # processor time of a process of a command, as a multiple of the command's time
@@ -452,8 +453,14 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
         client.set_missing_host_key_policy(paramiko.RejectPolicy())
         proxy = proxy_command(found, options)
         identities = list(found.get("identityfile", []))
-        keys = [path for path in (Path(name).expanduser() for name in identities) if path.is_file()]
+        files_of_keys = [Path(name).expanduser() for name in identities]
+        keys = [path for path in files_of_keys if path.is_file() and not is_public(path)]
+        has_agent = found.get("identityagent") != "none"
+        permitted = {path: half for path in files_of_keys if (half := public_half(path))}
+        agent: PermittedKeys | None = None
         try:
+            if has_agent and _is_limited(found):
+                agent = client._agent = PermittedKeys(permitted.values())  # type: ignore[attr-defined]
             connection: Any = paramiko.ProxyCommand(proxy) if proxy is not None else None
             if alias is not None and connection is None:
                 connection = socket.create_connection(place, timeout=CONNECT_S)
@@ -462,7 +469,7 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
                 port=place[1] if alias is None else _PORT,
                 username=found.get("user"),
                 key_filename=[str(path) for path in keys] or None,  # type: ignore[arg-type]  # paramiko takes a list
-                allow_agent=found.get("identitiesonly", "no") != "yes" and found.get("identityagent") != "none",
+                allow_agent=has_agent,
                 look_for_keys=not identities,
                 sock=connection,
                 timeout=CONNECT_S,
@@ -472,8 +479,10 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
             )
         except BaseException as error:
             client.close()
+            if agent is not None:
+                agent.close()  # a client that has not connected does not
             if isinstance(error, paramiko.AuthenticationException) or _NO_METHODS in str(error):
-                _refuse_unused(host, found, error)
+                _refuse_unused(host, found, error, [path for path in permitted if path not in keys or _is_locked(path)])
             raise
         transport = client.get_transport()
         if transport is not None:
@@ -483,10 +492,39 @@ def connect_as_user(config: Path) -> Callable[[str], paramiko.SSHClient]:
     return connect
 
 
-def _refuse_unused(host: str, found: paramiko.SSHConfigDict, error: BaseException) -> None:
-    """Raise RefusedError if ssh would also log in with an agent or a certificate that paramiko does not use."""
+def _is_limited(found: paramiko.SSHConfigDict) -> bool:
+    return found.get("identitiesonly", "no") == "yes"
+
+
+def _is_locked(key: Path) -> bool:
+    """Return whether a private key has a passphrase."""
+    try:
+        paramiko.PKey.from_path(key)
+    except (paramiko.PasswordRequiredException, TypeError):  # TypeError: cryptography got no passphrase
+        return True
+    except (OSError, ValueError, paramiko.SSHException):
+        return False
+    return False
+
+
+def _refuse_unused(
+    host: str, found: paramiko.SSHConfigDict, error: BaseException, of_agents: Sequence[Path] = ()
+) -> None:
+    """Raise RefusedError if ssh would also log in with an agent or a certificate that paramiko does not use.
+
+    `of_agents`: files of IdentityFile whose private keys only an agent can use.
+    """
     agent, certificate = found.get("identityagent", "none"), found.get("certificatefile", "none")
     why, remedies = [], []
+    if of_agents and _is_limited(found):
+        why.append(
+            f"IdentitiesOnly permits {' and '.join(map(str, of_agents))}, and this tool needs an agent for it that has "
+            "the key"
+        )
+        remedies.append(
+            "Add the key to the agent of SSH_AUTH_SOCK (`ssh-add -L` lists its keys), or name a private key without a "
+            "passphrase."
+        )
     if agent not in ("none", "SSH_AUTH_SOCK"):
         why.append(f"ssh asks the agent {agent} (IdentityAgent), and this tool asks that of SSH_AUTH_SOCK")
         remedies.append(f"Set SSH_AUTH_SOCK={agent} for this tool.")
