@@ -41,6 +41,7 @@ from kafka_rollout.run.events import (
 )
 from kafka_rollout.run.ports import Answer, Answers, Question
 from kafka_rollout.run.projections.approvals import (
+    events_read,
     find_acceptances,
     find_invalidity,
     is_invalid,
@@ -276,6 +277,15 @@ def require_approval(run: Run, what: ApprovalOf) -> Approval:
             remedy="Ask an approver to approve it again (in a DAG: clear its approval and all downstream tasks).",
         )
     return given
+
+
+def approved_events(run: ReadRun, *of: ApprovalOf) -> Sequence[Event]:
+    """Return the history as the newest approver of one `of` these has read it; empty without an approval.
+
+    An action takes from it every fact that the text of the approval lists: what a repeated check or report records
+    later is not approved.
+    """
+    return events_read(run.history.events(), run.plan.hash, *of)
 
 
 def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:

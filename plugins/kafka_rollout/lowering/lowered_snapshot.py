@@ -125,7 +125,7 @@ def write_once(
             lost=tuple(loss.sentence for loss in lost),
         )
     )
-    if new := find_new_losses(run.ports, lost):
+    if new := find_new_losses(run, lost):
         path.unlink()
         raise RefusedError(
             f"The snapshot at metadata.version {written.to_level} would lose metadata that the approved plan "

@@ -35,11 +35,12 @@ from kafka_rollout.preparation.node_checks import (
 )
 from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Voided
+from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Voided, events_of
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 
 SCAN_BEFORE_ROLL = "scan/before-roll.json"
+_LIST_FINDINGS = frozenset({ApprovalOf.ROLL, ApprovalOf.FINALIZE})
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
 
@@ -233,9 +234,17 @@ def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
     """Return the frozen plan with the findings of this check instead of its earlier ones, so a repeated scan counts
     once.
 
-    Findings are not part of the plan's hash.
+    Findings are not part of the plan's hash. So a finding that no approver has read makes the approvals invalid, before
+    it is in the plan.
     """
-    changed = ports.run.load_plan().with_checked([checked])
+    plan = ports.run.load_plan()
+    changed = plan.with_checked([checked])
+    new = find_new((one for one in changed.findings if one.severity is not Severity.INFO), plan.findings)
+    if new and any(
+        given.decision == Decision.APPROVED and given.what in _LIST_FINDINGS and given.plan_hash == plan.hash
+        for given in events_of(ports.run.events(), Approval)
+    ):
+        ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in new)))
     ports.run.save_plan(changed)
     return changed
 

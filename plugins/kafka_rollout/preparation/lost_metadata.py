@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
+import json
 from collections.abc import Sequence
 from dataclasses import replace
 
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.findings import Checked, Finding, Severity, all_findings, find_new, unknown_by
+from kafka_rollout.base.json_forms import to_json
+from kafka_rollout.control.approval import approved_events
 from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.model.plan import Direction, Lowering, Plan
-from kafka_rollout.observation.cluster_ports import ReadPorts
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.downgrade_scans import (
     LOSSES_CHECK,
@@ -24,6 +27,7 @@ from kafka_rollout.preparation.node_checks import node_configs
 from kafka_rollout.preparation.replayed_metadata import check_replay, read_losses
 from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.step_events import LossesReported
 
 LOSSES = "metadata/losses.json"
@@ -52,9 +56,13 @@ def report_losses(run: Run) -> tuple[Plan, LossReport | None]:
         run.history.attach(LOSSES, None)
         unknown = losses_unknown(str(error), run.cluster)
         return replace_findings(run.ports, LOSSES_CHECK.ran((*unknown, *settings))), None
+    content = json.dumps(to_json(report), sort_keys=True)
+    document = f"metadata/losses-{hashlib.sha256(content.encode('utf-8', 'surrogatepass')).hexdigest()[:16]}.json"
+    run.history.attach(document, report)  # of its own: a later report does not change what an approver has read
     run.history.attach(LOSSES, report)
     run.history.record(
         LossesReported(
+            document=document,
             from_level=report.from_level,
             to_level=report.to_level,
             losses=len(report.losses),
@@ -76,7 +84,7 @@ def refuse_new_losses(run: Run) -> None:
         return
     report = _losses(run)
     settings = find_new(_settings(run), run.plan.findings)
-    new = replace(report, losses=find_new_losses(run.ports, report.losses))
+    new = replace(report, losses=find_new_losses(run, report.losses))
     lost = loss_findings(replace(run.plan, findings=()), new)
     again = "Remove it. Or start a new run, whose approvers read what is lost."
     if found := [replace(finding, remedy=again) for finding in (*lost, *settings)]:
@@ -100,9 +108,10 @@ def refuse_new_in_metadata(run: Run) -> None:
     judged(plan, checked)
 
 
-def find_new_losses(ports: ReadPorts, losses: Sequence[Loss]) -> tuple[Loss, ...]:
-    """Return the losses that the report of the run does not have."""
-    report: LossReport | None = ports.run.attachment(LOSSES, LossReport)
+def find_new_losses(run: ReadRun, losses: Sequence[Loss]) -> tuple[Loss, ...]:
+    """Return the losses that the report does not have that the newest approver has read."""
+    read = newest(approved_events(run, ApprovalOf.FINALIZE, ApprovalOf.ROLL), LossesReported)
+    report: LossReport | None = None if read is None else run.history.attachment(read.document, LossReport)
     return find_new(losses, report.losses if report is not None else ())
 
 

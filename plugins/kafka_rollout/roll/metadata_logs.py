@@ -11,6 +11,7 @@ from collections.abc import Iterable
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, unknown, unknown_by
 from kafka_rollout.base.wording import nodes
+from kafka_rollout.control.approval import approved_events
 from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.metadata_log.metadata_scan import (
     LogReadiness,
@@ -32,6 +33,7 @@ from kafka_rollout.planning.findings.downgrade_scans import (
 from kafka_rollout.preparation.frozen_plan import replace_findings
 from kafka_rollout.preparation.replayed_metadata import scan_log
 from kafka_rollout.releases.facts import METADATA_VERSION
+from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.step_events import (
     BootstrapReplaced,
@@ -111,7 +113,7 @@ def refuse_unreadable(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -
     scan = scan_log(run, node, release_step.to_release)
     needs = scan.readiness
     if needs is LogReadiness.READY or (
-        needs is LogReadiness.TRIM and node.node_id in planned_trims(run.history.events())
+        needs is LogReadiness.TRIM and node.node_id in planned_trims(approved_events(run, ApprovalOf.ROLL))
     ):
         return
     if needs is LogReadiness.SNAPSHOT:

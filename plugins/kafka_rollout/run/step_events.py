@@ -309,6 +309,8 @@ class LossesReported(Event, kind="losses"):
     unsafe: bool
     first: tuple[str, ...]
     """Sentences of at most 20 of them."""
+    document: str
+    """The name of the whole report in the run history."""
 
     def line(self, words: Words) -> str:
         lost = f"{self.losses} losses" if self.losses else "no loss"

@@ -42,6 +42,8 @@ from kafka_rollout.run.events import (
     TakenOver,
     Unknown,
     Voided,
+    find_text,
+    newest,
 )
 from kafka_rollout.run.projections.nodes import undisturbed_seconds
 from kafka_rollout.run.projections.open_batches import RollOf
@@ -388,14 +390,14 @@ class RunView:
         return undisturbed_seconds(self.events)
 
     def accepted_digests(self, plan_hash: str) -> frozenset[str]:
-        """Return the digests of the accepted differences: each decision is about the newest comparison before it."""
+        """Return the digests of the accepted differences: each decision is about the newest comparison before its
+        text."""
         accepted: set[str] = set()
-        compared = ""
-        for event in self.events:
+        for at, event in enumerate(self.events):
             match event:
-                case ContentsCompared():
-                    compared = event.digest
                 case Approval() if event.what == ApprovalOf.DIFFERENCES and event.plan_hash == plan_hash:
+                    shown = newest(self.events[: find_text(self.events, at) or 0], ContentsCompared)
+                    compared = "" if shown is None else shown.digest
                     if event.decision == Decision.APPROVED:
                         accepted.add(compared)
                     else:

@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
-from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.approval import record_approval, require_approval
 from kafka_rollout.feature_updates.levels import finalize
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.live import lower_live
@@ -139,6 +139,35 @@ def test_no_level_is_lowered_by_request_while_something_new_would_be_lost(tmp_pa
     with pytest.raises(RefusedError, match="no longer valid"):
         finalize(Run(ports, plan))
     assert cluster.finalized["metadata.version"] == 29
+
+
+def test_a_loss_that_is_reported_after_the_approval_is_not_approved_until_it_is_given_again(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.losses = [ACL]
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    cluster.losses = [ACL, LATER]
+    plan, _ = report_losses(Run(ports, plan))
+    with pytest.raises(RefusedError, match="User:eve") as refused:
+        refuse_new_losses(Run(ports, plan))
+    assert "bob" not in refused.value.sentence
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with both losses")
+    refuse_new_losses(Run(ports, plan))
+
+
+def test_a_setting_that_a_check_adds_to_the_plan_after_the_approval_makes_it_invalid(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    ports = fake_ports(cluster, tmp_path)
+    plan = approved(ports, unsafe=True)
+    plan, _ = report_losses(Run(ports, plan))
+    assert require_approval(Run(ports, plan), ApprovalOf.ROLL)
+    cluster.group_configs, cluster.dynamic_configs = GROUPS, DynamicConfigs(groups=GROUPS)
+    plan, _ = report_losses(Run(ports, plan))
+    with pytest.raises(RefusedError, match=r"is invalid: .*billing"):
+        require_approval(Run(ports, plan), ApprovalOf.ROLL)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with the setting")
+    assert require_approval(Run(ports, plan), ApprovalOf.ROLL)
+    refuse_new_losses(Run(ports, plan))
 
 
 def test_what_kafka_itself_writes_all_the_time_is_not_new(tmp_path: Path) -> None:

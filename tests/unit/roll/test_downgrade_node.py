@@ -8,13 +8,14 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.control.approval import record_approval
+from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.procedure.approval_requests import roll_body
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.roll.node import replace_node, restart_node
-from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.events import ApprovalOf, Asked, Channel, Decision, Responder, Voided
 from kafka_rollout.run.projections.observations import planned_trims
 from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
@@ -73,6 +74,54 @@ def test_a_trim_that_nobody_approved_is_refused_before_the_stop(
     with pytest.raises(RefusedError, match="needs a trim that was not approved"):
         replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     assert cluster.stops == []
+
+
+def test_a_trim_that_is_found_after_the_approval_is_not_approved_until_it_is_given_again(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    run, at = Run(ports, plan), in_step(ports, plan, RELEASE_STEP, 12)
+    cluster.unreadable.add((12, R341))
+    check_metadata_logs(run)
+    with pytest.raises(RefusedError, match="needs a trim that was not approved"):
+        replace_node(NodeRun(run, *at))
+    assert (cluster.stops, cluster.trims) == ([], [])
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with both trims")
+    assert replace_node(NodeRun(run, *at))
+    assert (cluster.trims, cluster.release_of(12)) == ([12], R341)
+
+
+def test_a_trim_that_is_found_while_the_approver_reads_is_not_approved(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    run = Run(ports, plan)
+    by = Responder(channel=Channel.AIRFLOW, user="alice", record_id="first")
+    asked = Asked(what=ApprovalOf.ROLL, task_id="approve_roll", record_id="first", text=roll_body(run), options=())
+    ports.run.record(asked)
+    cluster.unreadable.add((12, R341))
+    check_metadata_logs(run)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "one trim", responder=by, text=asked.text)
+    with pytest.raises(RefusedError, match="needs a trim that was not approved"):
+        replace_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, 12)))
+    assert (cluster.stops, cluster.trims) == ([], [])
+
+
+def test_an_approver_who_retries_at_a_gate_approves_the_trims_of_the_approval_and_no_others(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    run = Run(ports, plan)
+    cluster.unreadable.add((12, R341))
+    check_metadata_logs(run)
+    ports.run.record(Voided(plan_hash=plan.hash, blockers=("X: a node was down",)))
+    by = Responder(channel=Channel.AIRFLOW, user="alice", record_id="gate")
+    asked = Asked(what=ApprovalOf.FAILED_GATE, task_id="gate", record_id="gate", text="How to continue?", options=())
+    ports.run.record(asked)
+    given = {"responder": by, "text": asked.text}
+    decided = record_approval(ports, ApprovalOf.FAILED_GATE, "alice", Decision.RETRY, "it is up again", **given)
+    renew_invalid_approvals(run, decided)
+    with pytest.raises(RefusedError, match="needs a trim that was not approved"):
+        replace_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, 12)))
+    assert replace_node(NodeRun(run, *in_step(ports, plan, RELEASE_STEP, NODE)))
+    assert cluster.trims == [NODE]
 
 
 def test_nothing_goes_down_before_the_levels_have_fallen(ports: ClusterPorts, cluster: FakeCluster) -> None:

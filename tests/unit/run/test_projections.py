@@ -16,15 +16,20 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
+    Asked,
     Begun,
+    Channel,
     Event,
     Planned,
+    Responder,
     RollbackClosed,
     Unknown,
     Voided,
 )
 from kafka_rollout.run.projections import approvals, nodes, observations, offline, open_batches, runs
 from kafka_rollout.run.step_events import (
+    ComparedAfter,
+    ContentsCompared,
     Finalized,
     Finalizing,
     GateChecked,
@@ -110,6 +115,24 @@ def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
     assert approvals.is_invalid([roll, void], roll)
     assert not approvals.find_invalidity([roll, void, roll], roll)
     assert not approvals.find_invalidity([roll, replace(void, plan_hash="another")], roll)
+
+
+@pytest.mark.parametrize("record_id", ["record", ""])
+def test_an_approver_accepts_the_differences_of_the_text_and_none_found_meanwhile(
+    record_id: str,
+) -> None:
+    def compared(digest: str) -> ContentsCompared:
+        return ContentsCompared(counts={}, differences=1, after=ComparedAfter.ROLL, failing=1, digest=digest)
+
+    what = ApprovalOf.DIFFERENCES
+    asked = Asked(what=what, task_id="approve", record_id=record_id, text="Accept?\n\n- the first", options=())
+    by = Responder(channel=Channel.AIRFLOW if record_id else Channel.SHELL, user="alice", record_id=record_id)
+    given_ = replace(approval(what), responder=by, text="- the first")
+
+    history = [compared("first"), asked, compared("second"), given_]
+    assert RunView.of(history).accepted_digests("abc") == {"first"}
+    assert RunView.of(history).unaccepted("abc") == compared("second")
+    assert RunView.of([*history, given_, replace(given_, text="- both", responder=None)]).unaccepted("abc") is None
 
 
 @pytest.mark.parametrize("what", [ApprovalOf.ROLL, ApprovalOf.CANARY, ApprovalOf.FINALIZE, ApprovalOf.ROLL_BACK])

@@ -15,6 +15,7 @@ from kafka_rollout.run.events import (
     Event,
     TakenOver,
     events_of,
+    find_text,
     has,
 )
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, GatePassed
@@ -69,6 +70,20 @@ def is_refuted(events: Sequence[Event], approval: Approval) -> bool:
         if isinstance(event, ApprovalRefuted) and (event.what, event.record_id) == (approval.what, record_id):
             return True
     return False
+
+
+def events_read(events: Sequence[Event], plan_hash: str, *of: ApprovalOf) -> Sequence[Event]:
+    """Return the history from which the text of the newest approval `of` the plan was made; empty without one.
+
+    An approval that another answer renewed keeps its text.
+    """
+    for at in range(len(events) - 1, -1, -1):
+        event = events[at]
+        if isinstance(event, Approval) and event.what in of and event.plan_hash == plan_hash:
+            text = find_text(events, at) if event.decision == Decision.APPROVED else None
+            if text is not None:
+                return events[:text]
+    return ()
 
 
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:

@@ -126,7 +126,10 @@ def metadata_logs(events: Sequence[Event], stage: ScanStage) -> tuple[MetadataLo
 
 
 def planned_trims(events: Sequence[Event]) -> tuple[int, ...]:
-    """Return the ids of the nodes whose metadata logs must be trimmed, as the approval lists them."""
+    """Return the ids of the nodes whose metadata logs must be trimmed, by the newest scan after the levels.
+
+    An action takes the events that the approver has read (`approved_events`).
+    """
     logs = metadata_logs(events, ScanStage.READY)
     return tuple(sorted({log.node_id for log in logs if log.readiness is LogReadiness.TRIM}))
 
