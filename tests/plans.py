@@ -4,12 +4,14 @@ from __future__ import annotations
 
 from typing import Any
 
+from kafka_rollout.gates.gate import GateKind, GateRef
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import DowngradeType, FinalizePolicy, Request
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GatePassed
 
 _SAFETY = {True: DowngradeType.UNSAFE, False: DowngradeType.SAFE}
 
@@ -30,3 +32,16 @@ def plan_upgrade(ports: ClusterPorts, target: Release, *, finalize: bool, **fiel
 
 def plan_downgrade(ports: ClusterPorts, target: Release, **fields: Any) -> Plan:
     return plan_change(ports, downgrade_request(target, **fields), RunOf.DOWNGRADE)
+
+
+def pass_gates(ports: ClusterPorts, plan: Plan) -> None:
+    """Record that the gate after the start of each node has passed."""
+    for batch in plan.batch_steps:
+        for node_id in batch.node_ids:
+            ref = GateRef(kind=GateKind.AFTER_START, release_step=batch.release_step.key, node_id=node_id)
+            ports.run.record(GatePassed(ref=ref, gate=f"after node {node_id}", message="passed"))
+
+
+def compare(ports: ClusterPorts) -> None:
+    """Record that the cluster is as it was before the run."""
+    ports.run.record(ContentsCompared(counts={}, differences=0, after=ComparedAfter.ROLL))

@@ -348,6 +348,12 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
+        "What cannot be undone proves by the history what it needs. A task that was marked as successful proves nothing.",
+        "preparation/proved_roll.py:refuse_unproved_roll roll/loop.py",
+        "unit/preparation/test_proved_roll.py dags/runs/test_marked.py",
+    ),
+    _of(
+        TRUST,
         "A template of an alert sees the alert alone, once.",
         "base/system/alert_texts.py",
         "architecture/test_templates.py",

@@ -25,6 +25,7 @@ from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
+from kafka_rollout.preparation.proved_roll import refuse_unproved_roll
 from kafka_rollout.procedure.step import ApprovalRequest, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
@@ -509,7 +510,10 @@ def _check_finalize(call: StepCall) -> str | None:
     refuse_blockers(call.plan)
     frozen_plan.refuse_new_blockers(call.run)
     refuse_changed_min_isr(call.run, before_pin=True)
-    return None if levels.pending_changes(call.run) else "Every planned level is already finalized."
+    if not levels.pending_changes(call.run):
+        return "Every planned level is already finalized."
+    refuse_unproved_roll(call.run)
+    return None
 
 
 def _finalize_body(call: StepCall) -> str:

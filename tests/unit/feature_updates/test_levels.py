@@ -29,12 +29,14 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.observations import finalization
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin
+from tests.plans import pass_gates
 
 
 @pytest.fixture
 def rolled(cluster: FakeCluster, ports: ClusterPorts, plan: Plan) -> Plan:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
+    pass_gates(ports, plan)
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked for a week")
     return plan
 
@@ -97,6 +99,7 @@ def test_an_update_that_never_arrives_ends_as_not_known(
 def test_finalizing_needs_its_own_approval(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:
     for node in cluster.nodes.values():
         node.running = node.installed = R431
+    pass_gates(ports, plan)
     with pytest.raises(RefusedError, match=r"The feature change of run .* is not approved"):
         finalize(Run(ports, plan))
     assert sent(cluster) == []

@@ -27,7 +27,7 @@ from kafka_rollout.run.step_events import RegistrationsRead
 from kafka_rollout.run.view import RunView
 from tests.fakes.cluster import COMBINED, R431, FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import compare, plan_upgrade
 from tests.unit.roll.test_node import Killed, count_calls, killed_after
 
 R381 = Release(3, 8, 1)
@@ -61,6 +61,7 @@ def test_the_nodes_that_lack_ranges_restart_twice_and_the_levels_are_raised(tmp_
     assert cluster.stops == [2, 3, 1, 2, 3]
     assert cluster.dropped == {1: frozenset(), 2: frozenset(), 3: frozenset()}
     assert check_support(Run(ports, plan)).ok
+    compare(ports)
     finalize(Run(ports, plan))
     assert cluster.finalized["group.version"] == 1
     report = build_report_of_run(Run(ports, plan))
@@ -180,6 +181,7 @@ def test_a_later_run_finalizes_a_cluster_that_runs_the_target(tmp_path: Path) ->
     assert "At most 2 more restarts" in body
     assert roll_release_steps(Run(ports, plan), QUICK)
     assert starts(cluster) == {1: 1, 2: 2, 3: 2}
+    compare(ports)
     finalize(Run(ports, plan))
     assert cluster.finalized[METADATA_VERSION] == 30
     with pytest.raises(RefusedError, match="no release to return to"):

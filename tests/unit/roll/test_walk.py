@@ -30,7 +30,7 @@ from kafka_rollout.wiring.runs import write_run_report
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.dying_files import KilledError
 from tests.fakes.ports import fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import compare, plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
 
@@ -97,6 +97,7 @@ def test_finalized_and_proved_is_finished_and_the_page_holds_every_gate(
 ) -> None:
     roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "soaked <b>well</b>")
+    compare(ports)
     finalize(Run(ports, plan))
     assert outcome(ports, plan)[0] == "stopped"  # not proved yet
     cluster_snapshots(cluster)
