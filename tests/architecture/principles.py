@@ -348,7 +348,7 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
-        "What cannot be undone proves by the history what it needs. A task that was marked as successful proves nothing.",
+        "What cannot be undone proves by the history what it needs. A task that was marked proves nothing.",
         "preparation/proved_roll.py:refuse_unproved_roll roll/loop.py",
         "unit/preparation/test_proved_roll.py dags/runs/test_marked.py",
     ),
