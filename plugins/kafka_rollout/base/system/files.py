@@ -5,6 +5,7 @@ from __future__ import annotations
 import errno
 import hashlib
 import os
+import re
 import secrets
 import stat
 from collections.abc import Iterator
@@ -16,6 +17,8 @@ from urllib.parse import quote
 from kafka_rollout.base.errors import UserError
 
 _LONGEST_FILE_NAME = 255
+_MOST_LINKS = 40  # as Linux
+_DESCRIPTORS = re.compile(r"/proc/(\d+)(/task/\d+)?/fd")
 _KINDS = (
     (stat.S_ISDIR, "folder"),
     (stat.S_ISLNK, "link"),
@@ -48,11 +51,34 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o600, like: Path | N
 
 
 def write_file(path: Path, data: bytes) -> None:
-    """Write a file that the user named, completely or not at all. Raises UserError if it cannot be written."""
+    """Write a file that the user named. Raises UserError if it cannot be written.
+
+    A regular file is replaced, completely or not at all, and keeps its mode; of a link, the file behind it. What is
+    open already (/dev/stdout, /dev/fd/N) and what is no regular file, such as a device or a FIFO, gets the content.
+    """
     try:
-        write_whole(path, data)
+        target, is_open = _behind_links(path)
+        if is_open or (target.exists() and not target.is_file()):
+            with os.fdopen(os.open(target, os.O_WRONLY | os.O_APPEND | os.O_CLOEXEC), "wb") as file:
+                file.write(data)
+        else:
+            is_ours = target.exists() and (os.geteuid() in (0, target.stat().st_uid))
+            write_whole(target, data, like=target if is_ours else None)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Use another file.") from None
+
+
+def _behind_links(path: Path) -> tuple[Path, bool]:
+    """Return the path behind symbolic links, and whether it is that of an open descriptor of a process."""
+    for _ in range(_MOST_LINKS):
+        folder = Path(os.path.realpath(path.parent))
+        path = folder / path.name
+        if _DESCRIPTORS.fullmatch(str(folder)):
+            return path, True
+        if not path.is_symlink():
+            return path, False
+        path = folder / path.readlink()
+    raise OSError(errno.ELOOP, os.strerror(errno.ELOOP))
 
 
 @contextmanager

@@ -18,6 +18,7 @@ from kafka_rollout.base.system.files import (
     open_below,
     open_regular,
     read_regular,
+    write_file,
     write_whole,
     writing_whole,
 )
@@ -170,3 +171,60 @@ def test_a_folder_is_private_if_nobody_else_can_write_it(tmp_path: Path, mode: i
     assert is_private(folder / "new") is private
     (folder / "own").mkdir(mode=0o700)
     assert is_private(folder / "own") is (private or mode == 0o1777)
+
+
+# --- a file that the user named for output ---
+
+
+def test_a_link_stays_and_its_file_is_replaced_with_its_mode(tmp_path: Path) -> None:
+    page, link = tmp_path / "www" / "report.html", tmp_path / "report.html"
+    page.parent.mkdir()
+    page.write_text("old and longer")
+    page.chmod(0o644)
+    link.symlink_to("www/report.html")
+    write_file(link, b"new")
+    assert link.is_symlink()
+    assert (page.read_text(), stat.S_IMODE(page.stat().st_mode)) == ("new", 0o644)
+
+
+def test_a_link_to_a_missing_file_makes_this_file(tmp_path: Path) -> None:
+    (tmp_path / "link").symlink_to(tmp_path / "file")
+    write_file(tmp_path / "link", b"new")
+    assert (tmp_path / "link").is_symlink()
+    assert (tmp_path / "file").read_text() == "new"
+
+
+def test_a_fifo_gets_the_content_and_stays(tmp_path: Path) -> None:
+    fifo = tmp_path / "fifo"
+    os.mkfifo(fifo)
+    reader = os.open(fifo, os.O_RDONLY | os.O_NONBLOCK)
+    write_file(fifo, b"new")
+    assert (os.read(reader, 10), stat.S_ISFIFO(fifo.stat().st_mode)) == (b"new", True)
+    os.close(reader)
+
+
+@needs_root
+def test_a_device_stays(tmp_path: Path) -> None:
+    null = tmp_path / "null"
+    os.mknod(null, stat.S_IFCHR | 0o666, os.makedev(1, 3))
+    write_file(null, b"new")
+    assert stat.S_ISCHR(null.stat().st_mode)
+
+
+@pytest.mark.parametrize("folder", ["/dev/fd", "/proc/self/fd"])
+def test_an_open_descriptor_gets_the_content(folder: str, tmp_path: Path) -> None:
+    """`--output /dev/stdout | jq`, `--output >(jq)`, `--output /dev/stdout > file`."""
+    ends = os.pipe()
+    write_file(Path(folder, str(ends[1])), b"new")
+    assert os.read(ends[0], 10) == b"new"
+    for end in ends:
+        os.close(end)
+    with (tmp_path / "file").open("wb") as file:
+        write_file(Path(folder, str(file.fileno())), b"new")
+        assert os.fstat(file.fileno()).st_ino == (tmp_path / "file").stat().st_ino
+    assert (tmp_path / "file").read_bytes() == b"new"
+
+
+def test_a_folder_is_refused(tmp_path: Path) -> None:
+    with pytest.raises(UserError, match="cannot be written"):
+        write_file(tmp_path, b"new")
