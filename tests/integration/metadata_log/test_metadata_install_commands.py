@@ -27,7 +27,7 @@ def folder(tmp_path: Path) -> MetadataFolder:
 
 def written(folder: MetadataFolder, out: Path, *options: object) -> Path:
     assert run("snapshot", folder.root, "--out", out, *options) == 0
-    (path,) = out.iterdir()
+    (path,) = out.glob("*.checkpoint")
     return path
 
 
@@ -68,6 +68,7 @@ def test_bad_input_is_one_sentence_and_changes_nothing(
     cut = Path(shutil.copy(snapshot, tmp_path / snapshot.name))
     os.truncate(cut, 700)
     old = Path(shutil.copy(snapshot, tmp_path / f"{57:020}-{1:010}.checkpoint"))
+    shutil.copy(f"{snapshot}.origin.json", f"{old}.origin.json")
     before = whole(folder)
     to_421 = ("--release", "4.2.1")
     capsys.readouterr()
@@ -98,3 +99,53 @@ def test_the_logs_of_two_clusters_are_not_compared(
     other = FIXTURES / "metadata-log-level-8"
     assert run_main(["metadata", "choose", "--log-dir", str(folder.root), "--log-dir", str(other)]) == 2
     assert "These logs belong to different clusters" in capsys.readouterr().err
+
+
+def test_two_directories_of_one_node_are_not_compared(
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A disk and its backup: whichever is named last would be taken."""
+    copy = shutil.copytree(folder.root, tmp_path / "copy")
+    assert run_main(["metadata", "choose", "--log-dir", str(folder.root), "--log-dir", str(copy)]) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert f"{folder.root} and {copy} are both of node 1" in told
+
+
+@pytest.mark.parametrize("command", ["choose", "uninstall"])
+def test_a_folder_with_two_logs_is_not_a_nodes(
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str], command: str
+) -> None:
+    copy = shutil.copytree(folder.root, tmp_path / "a-old")
+    assert run(command, tmp_path) == 2
+    told = " ".join(capsys.readouterr().err.split())
+    assert "has 2 metadata logs" in told
+    assert str(copy) in told
+    assert str(folder.root) in told
+
+
+def test_a_snapshot_of_another_log_is_not_installed(
+    folder: MetadataFolder, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    snapshot = written(folder, tmp_path / "out", "--to-level", 29, "--epoch", 105)
+    origin = Path(f"{snapshot}.origin.json")
+    data, before = json.loads(origin.read_text()), whole(folder)
+    install = ("install", folder.root, "--snapshot", snapshot, "--release", "4.2.1")
+
+    def refused(change: dict[str, object] | None, *options: str) -> str:
+        origin.unlink(missing_ok=True)
+        if change is not None:
+            origin.write_text(json.dumps({**data, **change}))
+        capsys.readouterr()
+        assert run(*install, *options) == 3
+        assert whole(folder) == before
+        return " ".join(capsys.readouterr().err.split())
+
+    assert "is of cluster other" in refused({"cluster_id": "other"})
+    assert "is unknown" in refused(None)
+    assert "records would be lost" in refused({"end_offset": 56})
+    assert "records would be lost" in refused({"epoch": 0})
+    assert run(*install, "--discard-later-records") == 0
+    assert run(*install) == 0, "it is finished"
+    assert run("uninstall", folder.root) == 0
+    origin.unlink()
+    assert run(*install, "--cluster-id", str(folder.cluster_id)) == 0

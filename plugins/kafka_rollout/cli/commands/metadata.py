@@ -134,11 +134,15 @@ def snapshot(
     cluster_id: ClusterId = None,
     as_json: AsJson = False,
 ) -> None:
-    """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded."""
+    """Write a snapshot of the metadata at the log end with Kafka's own classes, and check that it can be loaded.
+
+    The file beside it, .origin.json, names the cluster and the end of the log. Copy it too: `install` compares them.
+    """
+    from kafka_rollout.metadata_log.changes.snapshot_origin import SnapshotOrigin
     from kafka_rollout.metadata_log.classes.snapshot import write_snapshot
 
     folder, cache = _open(log_dir, cluster_id)
-    level = read_level(to_level)
+    level, origin = read_level(to_level), SnapshotOrigin.of(folder)
     features = {one.feature: one.level for one in parse_requests(downgrades=map(read_feature, feature or ()))}
     written = write_snapshot(
         folder,
@@ -150,6 +154,7 @@ def snapshot(
         features=features,
         epoch=epoch,
     )
+    origin.write(Path(written.path))
     if as_json:
         show.print_json(written)
         return
@@ -222,7 +227,14 @@ def choose(
             f"There is no meta.properties next to {nameless[0].log}, so its node is unknown.",
             remedy="Copy meta.properties too.",
         )
-    by_node = {folder.node_id: folder for folder in folders if folder.node_id is not None}
+    by_node: dict[int, MetadataFolder] = {}
+    for folder in folders:
+        other = by_node.setdefault(int(folder.node_id or 0), folder)
+        if other.root != folder.root:
+            raise UserError(
+                f"{other.root} and {folder.root} are both of node {folder.node_id}.",
+                remedy="Name the directory of each node once, without older copies of it.",
+            )
     logs = [node_log(folder, node_id) for node_id, folder in by_node.items()]
     voters = max(logs, key=lambda log: (log.epoch, log.end_offset)).voters
     if not voters:
@@ -245,6 +257,12 @@ def install_command(
     log_dir: LogDir,
     snapshot_file: Annotated[Path, typer.Option("--snapshot", help="The file that `metadata snapshot` wrote.")],
     release: Annotated[str, typer.Option("--release", help="The release that must start from this snapshot.")],
+    discard_later_records: Annotated[
+        bool,
+        typer.Option(
+            "--discard-later-records", help="Install also if the node's log has records that the snapshot lacks."
+        ),
+    ] = False,
     cluster_id: ClusterId = None,
     as_json: AsJson = False,
 ) -> None:
@@ -254,11 +272,13 @@ def install_command(
     interruption, repeat the command to finish.
     """
     from kafka_rollout.metadata_log.changes.install import install, lower_bootstrap
+    from kafka_rollout.metadata_log.changes.snapshot_origin import refuse_other_log
     from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 
     folder, cache = _open(log_dir, cluster_id)
     target = _release(cache, release)
     level = JvmKafkaClasses(cache).load_checkpoint(target, snapshot_file).features[METADATA_VERSION]
+    refuse_other_log(folder, snapshot_file, cluster_id=cluster_id, discards_records=discard_later_records)
     with tempfile.TemporaryDirectory(prefix="kafka-rollout-") as name:
         bootstrap = lower_bootstrap(folder, Path(name), level=level, target=target, cache=cache)
         sentence = install(folder, snapshot_file, bootstrap=bootstrap)

@@ -25,9 +25,10 @@ import crc32c
 
 from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.base.outside_text import MOST_INT32, parse_number
-from kafka_rollout.base.system.files import open_regular, read_regular, reading
+from kafka_rollout.base.system.files import open_regular, read_if_exists, read_regular, reading
 from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
 from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
+from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
 from kafka_rollout.formats.log_types import LogRange
 from kafka_rollout.formats.record_batch import BatchHeader, header_at
@@ -156,7 +157,24 @@ def partition_folders(directories: Sequence[Path], topics: Collection[str]) -> l
                 remedy="Use a folder of the broker's log.dirs, a copy of it, or the folder of one partition.",
             )
         found |= dict.fromkeys(inside)
+    _refuse_two_clusters(found)
     return list(found)
+
+
+def _refuse_two_clusters(folders: Collection[Path]) -> None:
+    """Raise UserError for folders of different clusters: a partition would be read of one of them only."""
+    ids: dict[str, Path] = {}
+    for directory in dict.fromkeys(folder.parent for folder in folders):
+        with reading(directory):
+            content = read_if_exists(directory / "meta.properties")
+        if content is not None and (cluster_id := server_properties.parse(content).get("cluster.id")):
+            ids.setdefault(cluster_id, directory)
+    if len(ids) > 1:
+        clusters = "; ".join(f"{directory}: {cluster_id}" for cluster_id, directory in ids.items())
+        raise UserError(
+            f"These log directories belong to different clusters ({clusters}).",
+            remedy="Scan the directories of one cluster at a time.",
+        )
 
 
 # --- finding ---

@@ -136,8 +136,13 @@ def open_folder(directory: Path, *, cluster_id: str | None = None) -> MetadataFo
             raise UserError(f"{directory} {what}.", remedy=_WHERE)
         directory = directory.resolve()
         # A node's folder can have several log directories, one of them with the metadata log.
-        places = (directory / METADATA_LOG, directory, *sorted(directory.glob(f"*/{METADATA_LOG}")))
-        log = next((one for one in places if _is_metadata_log(one)), None)
+        below = [one for one in sorted(directory.glob(f"*/{METADATA_LOG}")) if _is_metadata_log(one)]
+        log = next((one for one in (directory / METADATA_LOG, directory, *below) if _is_metadata_log(one)), None)
+        if log in below[:1] and len(below) > 1:
+            raise UserError(
+                f"{directory} has {len(below)} metadata logs: {', '.join(str(one.parent) for one in below)}.",
+                remedy="Name one of these directories.",
+            )
         if log is None:
             raise UserError(f"{directory} holds no metadata log: it has no folder {METADATA_LOG}.", remedy=_WHERE)
         meta = log.parent / META

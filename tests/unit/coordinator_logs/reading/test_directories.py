@@ -84,6 +84,15 @@ def test_only_segments_of_partitions_of_the_logs_asked_for_are_found(log_dir: Pa
     assert [(copy.chosen, copy.why) for copy in found.copies] == [(True, "It is the only copy.")]
 
 
+def test_directories_of_two_clusters_are_not_read_as_one(log_dir: Path, tmp_path: Path) -> None:
+    other = shutil.copytree(log_dir, tmp_path / "other")
+    (log_dir / "meta.properties").write_text("cluster.id=a\n")
+    (other / "meta.properties").write_text("cluster.id=b\n")
+    for directories in ([log_dir, other], [other / "__consumer_offsets-0", log_dir]):
+        with pytest.raises(UserError, match="belong to different clusters"):
+            find_logs(directories, TOPICS)
+
+
 def test_one_partitions_folder_is_enough_and_named_twice_is_read_once(log_dir: Path) -> None:
     alone = find_logs([log_dir / f"{OFFSETS}-0"], TOPICS)
     assert alone == find_logs([log_dir, log_dir / f"{OFFSETS}-0", log_dir], TOPICS)
