@@ -6,8 +6,9 @@ inventory names in `shell_approvers`, as the approver that it names there: `refu
 everything that acts in an approver's name calls it.
 
 Four eyes is a rule of its own: two users want the change. One triggers the run by hand, another one approves it. A run
-that another DAG triggered, or that was cleared and planned again, has the name of a user who did not start it, and an
-approver who rejected a plan cannot bring it back alone.
+that another DAG triggered, or that was planned again, has the name of a user who did not start it, and an approver who
+rejected a plan of a run approves no other plan of it. Airflow tells the name of a DAG's starter, and the inventory the
+id of an approver at a shell: they are compared only where the starter's name is an approver's id.
 """
 
 from __future__ import annotations
@@ -33,6 +34,7 @@ from kafka_rollout.run.events import (
     Channel,
     Decision,
     Event,
+    Planned,
     Responder,
     StartedAtShell,
     TakenOver,
@@ -66,8 +68,9 @@ def record_shell_start(ports: ClusterPorts, starter: Responder) -> None:
 def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> None:
     """Raise RefusedError if the inventory requires four eyes and `by` started the run, or the starter is unknown.
 
-    A DAG's run was started by Airflow's user who triggered it by hand, a run of the shell by the shell's user, who is
-    also the approver that the inventory names for this user.
+    A DAG's run was started by Airflow's user who triggered it by hand and is planned once, a run of the shell by the
+    shell's user, who is also the approver that the inventory names for this user. A shell does not know the Airflow
+    name of its approver, so a starter's name that is no approver's id cannot be compared there.
     """
     if not ports.cluster.four_eyes:
         return
@@ -81,6 +84,13 @@ def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> No
                 f"{ports.cluster.name} requires four eyes.",
                 remedy="Trigger a new run by hand.",
             )
+    began = events_of(events, Begun)
+    if began and len(events_of(events, Planned)) > 1:  # of a clear that Airflow does not count, too
+        raise RefusedError(
+            f"Run {ports.run_id} was planned again, so {began[0].triggered_by or 'its user'} did not start this plan, "
+            f"and cluster {ports.cluster.name} requires four eyes.",
+            remedy="Trigger a new run by hand.",
+        )
     starters = _starters(ports.cluster, events)
     if not starters:
         raise RefusedError(
@@ -91,6 +101,13 @@ def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> No
         raise RefusedError(
             f"{by} started run {ports.run_id} and cannot approve it: cluster {ports.cluster.name} requires four eyes.",
             remedy="Have another approver answer.",
+        )
+    named = [begun.triggered_by for begun in began if begun.triggered_by not in ports.cluster.approvers]
+    if named and (responder is None or responder.channel is not Channel.AIRFLOW):
+        raise RefusedError(
+            f"The starter of run {ports.run_id}, {named[0] or '(unknown)'}, is known by name only, so {by} can be the "
+            f"same user, and cluster {ports.cluster.name} requires four eyes.",
+            remedy="Answer in Airflow. In a run that was taken over, roll back, or start a new run at a shell.",
         )
 
 
@@ -123,14 +140,14 @@ def refuse_claimed_name(cluster: ClusterSpec, by: str, responder: Responder | No
         )
 
 
-def refuse_rejected(ports: ReadPorts, what: ApprovalOf, plan_hash: str) -> None:
-    """Raise RefusedError if the inventory requires four eyes and an approver rejected this plan before."""
+def refuse_rejected(ports: ReadPorts, what: ApprovalOf) -> None:
+    """Raise RefusedError if the inventory requires four eyes and an approver rejected a plan of the run before."""
     if not ports.cluster.four_eyes or what not in _NEEDS_THE_PLAN:
         return
     for given in events_of(ports.run.events(), Approval):
-        if (given.what, given.plan_hash, given.decision) == (what, plan_hash, Decision.REJECTED):
+        if given.decision == Decision.REJECTED and given.what in {what, ApprovalOf.ROLL}:
             raise RefusedError(
-                f"{given.by} rejected the {what.noun()} of run {ports.run_id}, and cluster {ports.cluster.name} "
+                f"{given.by} rejected the {given.what.noun()} of run {ports.run_id}, and cluster {ports.cluster.name} "
                 "requires four eyes.",
                 remedy="Start a new run. Another user then approves it.",
             )
@@ -208,7 +225,7 @@ def record_approval(
     plan = ports.run.load_plan()
     if decision == Decision.APPROVED and what in _NEEDS_THE_PLAN:
         refuse_blockers(plan)
-        refuse_rejected(ports, what, plan.hash)
+        refuse_rejected(ports, what)
     approval = Approval(
         what=what,
         by=by.strip(),
@@ -293,7 +310,7 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
     refuse_answer(ports.cluster, approval.by, approval.responder)
     if approval.what in FOUR_EYES:
         refuse_starter(ports, approval.by, approval.responder)
-    refuse_rejected(ports, approval.what, approval.plan_hash)
+    refuse_rejected(ports, approval.what)
     events, given = ports.run.events(), approval.responder
     if ports.confirm_approval is None and (not has(events, Begun) or has(events, TakenOver)):
         return  # at a shell: its own run, or one that an approver took over

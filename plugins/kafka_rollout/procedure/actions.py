@@ -44,7 +44,12 @@ def _log(call: StepCall, lines: Iterable[object]) -> None:
 
 
 def acquire_for_planning(call: StepCall) -> None:
-    """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks."""
+    """Take the cluster's lock, unless this is a dry run: a second change is refused before it scans or asks.
+
+    Each step that plans again after a clear records it, whichever task was cleared.
+    """
+    if call.begun is not None and call.begun.clears:
+        call.ports.run.record(call.begun)
     if not call.request.dry_run:
         acquire_lock(call.ports, f"Plan, in {call.begun.dag_id}." if call.begun else "Plan, on the command line.")
 
@@ -61,7 +66,7 @@ def observe_for_upgrade(call: StepCall) -> dict[str, Any]:
 def observe_cluster(call: StepCall) -> dict[str, Any]:
     """Take the lock, observe the whole cluster and record the result."""
     ports = call.ports
-    if call.begun is not None:
+    if call.begun is not None and not call.begun.clears:
         ports.run.record(call.begun)
     acquire_for_planning(call)
     state = observe(ports)

@@ -341,7 +341,7 @@ def test_with_four_eyes_the_one_who_triggered_the_run_approves_nothing(runs: Fak
 
 
 @pytest.mark.full
-@pytest.mark.parametrize("cleared", ["observe", "approve_plan"])
+@pytest.mark.parametrize("cleared", ["observe", "plan", "approve_plan"])
 def test_with_four_eyes_an_approver_does_not_repeat_the_run_of_another_user(
     runs: FakeRuns, cleared: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -352,7 +352,7 @@ def test_with_four_eyes_an_approver_does_not_repeat_the_run_of_another_user(
     assert run.state == "failed"
     run = clear_and_continue(dag, run, cleared)
     assert (run.state, runs.world.stops) == ("failed", [])
-    assert ("was cleared and planned again" if cleared == "observe" else "alice rejected the plan") in caplog.text
+    assert ("alice rejected the plan" if cleared == "approve_plan" else "was cleared and planned again") in caplog.text
 
 
 def test_a_run_that_was_taken_over_from_the_shell_does_nothing_more_in_its_dag(runs: FakeRuns) -> None:

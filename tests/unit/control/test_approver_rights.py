@@ -11,7 +11,13 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
-from kafka_rollout.control.approval import record_approval, record_shell_start, require_approval, take_over_run
+from kafka_rollout.control.approval import (
+    FOUR_EYES,
+    record_approval,
+    record_shell_start,
+    require_approval,
+    take_over_run,
+)
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.run.events import (
@@ -168,6 +174,66 @@ def test_with_four_eyes_an_approver_cannot_bring_a_rejected_plan_back(tmp_path: 
         require_approval(Run(ports, ports.run.load_plan()), ROLL)
 
 
+@pytest.mark.parametrize("four_eyes", [True, False])
+def test_with_four_eyes_a_rejection_refuses_every_plan_of_its_run(tmp_path: Path, four_eyes: bool) -> None:
+    ports = ports_of(tmp_path, dag=False, four_eyes=four_eyes)
+    ports.run.record(StartedAtShell(starter=replace(SHELL, user="ben")))
+    record_approval(ports, ROLL, "alice", Decision.REJECTED, "not tonight", responder=AIRFLOW)
+    rejected = ports.run.load_plan().hash
+    plan_upgrade(ports, R431, finalize=False)
+    assert ports.run.load_plan().hash != rejected
+    for what in (ROLL, ApprovalOf.FINALIZE):
+        with pytest.raises(RefusedError, match="alice rejected the plan of run") if four_eyes else nullcontext():
+            record_approval(ports, what, "alice", Decision.APPROVED, "after all", responder=AIRFLOW)
+
+
+@pytest.mark.parametrize("four_eyes", [True, False])
+def test_with_four_eyes_a_dag_s_run_that_froze_two_plans_was_planned_again(tmp_path: Path, four_eyes: bool) -> None:
+    ports = ports_of(tmp_path, triggered_by="ben", four_eyes=four_eyes)
+    plan_upgrade(ports, R431, finalize=True)  # the task `plan` alone was cleared, or Airflow does not count the clear
+    with pytest.raises(RefusedError, match="was planned again, so ben did not start") if four_eyes else nullcontext():
+        approve(ports, "alice")
+    approve(replace(ports, cluster=replace(ports.cluster, four_eyes=False)), "alice")
+    with pytest.raises(RefusedError, match="was planned again") if four_eyes else nullcontext():
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
+
+
+def test_with_four_eyes_a_run_of_the_shell_may_plan_again(tmp_path: Path) -> None:
+    ports = four_eyes_at_a_shell(tmp_path, BEN_S)
+    plan_upgrade(ports, R431, finalize=True)
+    approve(ports, "alice", ALICE_S)
+    require_approval(Run(ports, ports.run.load_plan()), ROLL)
+
+
+@pytest.mark.parametrize(
+    ("starter", "ben_s_id", "why"),
+    [
+        ("ben", "2", "is known by name only"),  # Airflow's ids are not its names
+        ("mallory", "ben", "is known by name only"),
+        ("ben", "ben", "ben started run"),
+        ("alice", "ben", ""),  # an approver's id, so names are ids
+    ],
+)
+def test_with_four_eyes_a_shell_answers_in_a_dag_s_run_only_where_its_starter_can_be_compared(
+    tmp_path: Path, starter: str, ben_s_id: str, why: str
+) -> None:
+    ports = ports_of(tmp_path, triggered_by=starter)
+    other = "3" if ben_s_id == "2" else "alice"
+    cluster = replace(ports.cluster, approvers=(ben_s_id, other), four_eyes=True, shell_approvers={"ben-os": ben_s_id})
+    ports = replace(ports, cluster=cluster)
+    take_over_run(ports, ben_s_id, BEN_S, wanted=True)
+    for what in sorted(FOUR_EYES):
+        with pytest.raises(RefusedError, match=why) if why else nullcontext():
+            record_approval(ports, what, ben_s_id, Decision.APPROVED, "mine", responder=BEN_S)
+    if why:
+        without = replace(ports, cluster=replace(cluster, four_eyes=False))
+        approve(without, ben_s_id, BEN_S)  # added to the history
+        with pytest.raises(RefusedError, match=why):
+            require_approval(Run(ports, ports.run.load_plan()), ROLL)
+    record_approval(ports, ApprovalOf.ROLL_BACK, ben_s_id, Decision.APPROVED, "node 3 is down", responder=BEN_S)
+    require_approval(Run(ports, ports.run.load_plan()), ApprovalOf.ROLL_BACK)
+
+
 SHELL_APPROVERS = {"alice-os": "alice", "ben-os": "ben"}
 ALICE_S, BEN_S = (replace(SHELL, user=user) for user in SHELL_APPROVERS)
 MALLORY_S = replace(SHELL, user="mallory")
@@ -223,8 +289,13 @@ def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: 
     assert not events_of(ports.run.events(), TakenOver)
     named = replace(ports, cluster=replace(ports.cluster, shell_approvers=SHELL_APPROVERS))
     take_over_run(named, "alice", ALICE_S, wanted=True)
+    with pytest.raises(RefusedError, match="is known by name only"):
+        approve(named, "alice", ALICE_S)
+    named = ports_of(tmp_path / "ben", triggered_by="ben", four_eyes=True)
+    named = replace(named, cluster=replace(named.cluster, shell_approvers=SHELL_APPROVERS))
+    take_over_run(named, "alice", ALICE_S, wanted=True)
     approve(named, "alice", ALICE_S)
-    require_approval(Run(named, ports.run.load_plan()), ROLL)
+    require_approval(Run(named, named.run.load_plan()), ROLL)
 
 
 @pytest.mark.parametrize("what", list(ApprovalOf))
