@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, UserError
+from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.history import SqlRunStore
 from tests.records import database_of
@@ -47,10 +47,12 @@ def test_a_folder_is_written_and_removed_with_all_in_it(url: str, tmp_path: Path
     tables = tmp_path / "tables" / "classes"
     tables.mkdir(parents=True)
     (tables / "part-0.parquet").write_bytes(b"\0\1")
-    folder = artifact_key("scans", "orders", "20261121")
+    folder = artifact_key("scans", "orders", "20261121-0a1b2c3d")
     Artifacts(url).write_folder(folder, tables.parent)
     assert Artifacts(url).read(f"{folder}/classes/part-0.parquet") == b"\0\1"
-    Artifacts(url).remove(folder)
+    with pytest.raises(RefusedError, match="has no name of a folder of kafka-rollout"):
+        Artifacts(url).remove_folder("scans/orders")
+    Artifacts(url).remove_folder(folder)
     with pytest.raises(FatalError):
         Artifacts(url).read(f"{folder}/classes/part-0.parquet")
 

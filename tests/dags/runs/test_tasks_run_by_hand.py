@@ -27,7 +27,7 @@ from kafka_rollout.run.step_events import GatePassed, Stopping
 from tests.dags.conftest import given_answer
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
-from tests.plans import plan_upgrade
+from tests.plans import pass_gates, plan_upgrade
 
 
 @pytest.fixture
@@ -168,6 +168,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     monkeypatch.setattr(of_run, "start_traffic", start)
     monkeypatch.setattr(KafkaClusterHook, "security", lambda self: ClientSecurity())
     record_approval(ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "a quiet evening")
+    pass_gates(ports, plan)
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
     for traffic, count in ((False, 0), (True, 1)):
         with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
