@@ -75,6 +75,7 @@ def question(*options: str) -> dict[str, Any]:
     return {"subject": "Roll demo?", "body": "**plan**", "options": list(options), "created_at": "now"}
 
 
+PLUGINS = str(PROJECT_ROOT / "plugins")
 BLOCKER = RF_ONE_TOPIC.found("topic x", "s", "r")
 
 
@@ -309,9 +310,13 @@ def test_a_demo_that_goes_down_starts_from_where_kafka_itself_goes_down(target: 
 
 def test_the_end_of_a_demo_removes_the_copy_of_a_killed_rehearsal(tmp_path: Path) -> None:
     folder = DemoFolder.create(tmp_path)
-    killed = subprocess.Popen([sys.executable, "-c", ""])
-    killed.wait()
-    copy = folder.settings.home / "rehearsals" / f"rehearsal-{killed.pid}-1-ab"
-    (copy / "home").mkdir(parents=True)
+    copies = folder.settings.home / "rehearsals"
+    begins = (
+        "import os, signal, sys\nfrom pathlib import Path\n"
+        "from kafka_rollout.rehearsal.machine.sandbox import new_sandbox\n"
+        "with new_sandbox(Path(sys.argv[1])):\n    os.kill(os.getpid(), signal.SIGKILL)\n"
+    )
+    subprocess.run([sys.executable, "-c", begins, str(copies)], env={**os.environ, "PYTHONPATH": PLUGINS}, check=False)
+    assert len(list(copies.iterdir())) == 1
     end_demo(folder.path)
-    assert list(copy.parent.iterdir()) == []
+    assert list(copies.iterdir()) == []
