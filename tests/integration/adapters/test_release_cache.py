@@ -93,21 +93,21 @@ def test_a_release_that_was_never_published_is_an_error_of_one_sentence(tmp_path
 
 
 @pytest.mark.parametrize(
-    ("variable", "value", "reason"),
+    ("variable", "value", "reason", "error"),
     [
-        ("https_proxy", "http://127.0.0.1:9", "Connection refused"),
-        ("SSL_CERT_FILE", "one", "CERTIFICATE_VERIFY_FAILED"),
+        ("https_proxy", "http://127.0.0.1:9", "Connection refused", TransientError),
+        ("SSL_CERT_FILE", "one", "CERTIFICATE_VERIFY_FAILED", FatalError),
     ],
     ids=["no network", "a certificate authority that the system does not know"],
 )
-def test_a_network_that_does_not_answer_may_answer_later(
-    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, reason: str
+def test_a_network_that_does_not_answer_may_answer_later_and_one_that_is_not_trusted_does_not(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path, variable: str, value: str, *, reason: str, error: type[Exception]
 ) -> None:
     if value == "one":
         value = str(tmp_path / "one.pem")
         Path(value).write_text(_own_certificate())
     monkeypatch.setenv(variable, value)
-    with pytest.raises(TransientError, match=reason), open_repository() as repository:
+    with pytest.raises(error, match=reason), open_repository() as repository:
         repository.jars([Module.parse("org.slf4j:slf4j-api:1.7.36")], tmp_path / "libs")
 
 

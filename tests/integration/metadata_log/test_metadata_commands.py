@@ -53,6 +53,7 @@ def test_losses_in_the_form_that_programs_read(folder: MetadataFolder, capsys: p
             "kind": "cordoned log directories",
             "subject": "broker 1",
             "sentence": "Broker 1 loses its cordoned log directories: SjsugtA7F6YxfWx3HdBG8w.",
+            "covers": [],
         }
     ]
     assert whole(folder) == before
@@ -155,7 +156,7 @@ def test_what_the_snapshot_command_wrote_is_loaded_by_the_release_that_is_to_sta
     folder: MetadataFolder, tmp_path: Path, release_cache: ReleaseCache
 ) -> None:
     assert run("snapshot", folder.root, "--to-level", 29, "--out", tmp_path / "out", "--release", "4.2.1") == 0
-    (path,) = (tmp_path / "out").iterdir()
+    (path,) = (tmp_path / "out").glob("*.checkpoint")
     assert (path.name, path.stat().st_mode & 0o777) == (f"{57:020}-0000000001.checkpoint", 0o600)
     assert path.parent.stat().st_mode & 0o777 == 0o700
     summary = JvmKafkaClasses(release_cache).load_checkpoint(Release(4, 2, 1), path)
