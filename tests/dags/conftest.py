@@ -127,6 +127,7 @@ class Asked:
     who: str = "alice"
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
+    texts: dict[str, str] = field(default_factory=dict)  # by the id of the record
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
     while_asked: Callable[[str], None] = lambda task: None  # called before the answer is given
     records: dict[str, dict[str, Any]] = field(default_factory=dict)  # Airflow's own, by the task instance's id
@@ -206,6 +207,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     def answer(context: Any, ports: Any, question: Any, *, method: str, timeout: Any, **_: object) -> Any:
         task, place = context["task"], airflow_records.place_of(context)
         asked.asked.append(place)
+        # Airflow keeps the text of the first request of a task instance.
+        question = replace(question, body=asked.texts.setdefault(str(context["ti"].id), question.body))
         asked.bodies[place] = question.body
         asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)

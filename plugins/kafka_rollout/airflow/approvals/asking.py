@@ -54,6 +54,7 @@ WAITS_FOR = "waits_for"  # key in the task's state store (a tab of the task in A
 PLAN_TASK = "plan"  # its XCom contains the hash of the frozen plan
 NO_REASON = "no reason given"
 
+_MOST_ACCEPTED = 200  # lines of a request
 _MEANINGS = {
     Decision.WAIT_ON: "Keep checking the gate for another gate timeout.",
     Decision.ACCEPT: (
@@ -222,6 +223,7 @@ def ask_how_to_continue(
         f"**At {datetime.now(UTC):%H:%M:%S} UTC:** {escape_markdown(why)}",
         *((note,) if note else ()),
         "\n".join(f"- **{option}**: {texts[option]}" for option in options),
+        *((_acceptable(find_doubts(ports.run.events())),) if Decision.ACCEPT in options else ()),
         *(rollback_part(Run(ports, ports.run.load_plan())) if Decision.ROLL_BACK in options else ()),
         "Airflow does not update this text. For the current state, see the task log, the task state store (key "
         "`waits_for`) or the page *Kafka rollout*.",
@@ -256,7 +258,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     ends_pause = asked is not None and asked.is_pause and answer.decision in ENDS_PAUSE
     if ends_pause:
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
-    doubts = find_doubts(ports.run.events()) if answer.decision is Decision.ACCEPT else ()
+    doubts = _shown_doubts(context, ports, asked) if answer.decision is Decision.ACCEPT else ()
     if doubts:
         accept_doubts(ports, doubts, answer.by, f"{what}: {reason}", responder=answer.responder, of_run=given["of_run"])
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
@@ -269,6 +271,35 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
     if answer.decision is Decision.STOP_HERE:
         raise AirflowFailException(f"{answer.by} stopped the run at {what}: {reason}.")
     return decided
+
+
+def _acceptable(doubts: Sequence[str]) -> str:
+    """Return the part of a request that lists what *Accept the log* accepts, a line for each doubt."""
+    if not doubts:
+        return f"*{Decision.ACCEPT.label}* accepts nothing in this request: no log of a node is in doubt."
+    lines = [_line_of(doubt) for doubt in doubts[:_MOST_ACCEPTED]]
+    return "\n".join((f"*{Decision.ACCEPT.label}* accepts this alone:", "", *lines))
+
+
+def _line_of(doubt: str) -> str:
+    return f"- {escape_markdown(doubt)}"
+
+
+def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) -> tuple[str, ...]:
+    """Return the open doubts that the text of the request lists. Airflow keeps the text of the first request of a task
+    instance, so a later doubt was not read.
+    """
+    shown = set() if asked is None else set(asked.text.splitlines())
+    open_doubts = find_doubts(ports.run.events())
+    accepted = tuple(doubt for doubt in open_doubts if _line_of(doubt) in shown)
+    left = [doubt for doubt in open_doubts if doubt not in accepted]
+    if left or not accepted:
+        context["task"].log.warning(
+            "The text of the request does not list what the gate is in doubt about now, so it is not accepted: %s. "
+            "Clear this task to ask with a new text.",
+            "; ".join(left) or "nothing",
+        )
+    return accepted
 
 
 def recorded_with(context: Context, ports: ClusterPorts, answer: Answer) -> Any:
