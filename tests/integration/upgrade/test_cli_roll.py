@@ -171,7 +171,7 @@ def test_a_configuration_that_is_broken_after_the_plan_is_found_before_the_node_
     made = json.loads(plan.stdout)
     first = made["plan"]["release_steps"][0]["order"][0]["node_id"]
     properties = Path(shell.cluster.spec.node(first).directory or "") / "server.properties"
-    properties.write_text(properties.read_text() + "\nprocess.roles=broker,controller,nonsense\n")
+    properties.write_text(properties.read_text() + "\nnum.io.threads=nonsense\n")
 
     rolled = shell("upgrade", "-c", "shell", "--run", made["run"], "--to", "4.3.1", *QUICK, *APPROVED, "--no-scan")
 
