@@ -260,7 +260,8 @@ def check_log_folders(ports: ReadPorts, path: Sequence[Release], configs: NodeCo
 
 def check_log_folders_again(ports: ReadPorts, step: ReleaseStep, node: NodeSpec) -> Checked:
     """Read them before a stop: a topic that was deleted while a broker was down leaves one."""
-    configs = {node.node_id: ports.runtime.config(node)} if node.is_broker else {}
+    is_asked = node.is_broker and can_refuse_folders(step.from_release, [step.to_release])
+    configs = {node.node_id: ports.runtime.config(node)} if is_asked else {}
     return check_log_folders(ports, (step.from_release, step.to_release), configs)
 
 

@@ -14,12 +14,14 @@ from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.findings.log_folders import can_refuse_folders
+from kafka_rollout.preparation.node_checks import check_log_folders_again
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.roll.stop import prepare_stop
 from kafka_rollout.run.events import ApprovalOf, Decision, RollbackUnread, events_of
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.local_host import LocalHost
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_downgrade, plan_upgrade
 
 STRAY = "orders-0.0b5f8c1f5d6a4f1c8f6e0f7a3c1d2e3f-stray"
@@ -78,6 +80,15 @@ def test_a_topic_that_was_deleted_during_an_upgrade_does_not_end_the_rollback_wi
         cluster.log_folders = {}
         prepare_stop(at)
     assert not events_of(ports.run.events(), RollbackUnread)
+
+
+def test_no_file_is_read_for_a_release_that_starts_with_each_folder(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    step = plan_upgrade(ports, R431, finalize=False).release_steps[0]
+    monkeypatch.setattr(FakeRuntime, "config", lambda *_: pytest.fail("It is read at each stop."))
+    assert check_log_folders_again(ports, step, ports.cluster.node(12)).not_applicable
 
 
 def test_the_folders_of_a_host_are_those_of_its_log_directory(tmp_path: Path) -> None:
