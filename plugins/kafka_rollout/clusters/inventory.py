@@ -62,6 +62,7 @@ from kafka_rollout.nodes.metric_names import OWN_METRIC, MetricName, OwnMetric
 from kafka_rollout.releases.facts import Release
 
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
+_NAME_LINE = re.compile(r"^[\"']?name[\"']?\s*:\s*[\"']?([\w-]+)[\"']?\s*(?:#|$)", re.MULTILINE)
 _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
@@ -460,9 +461,10 @@ def _doubtful(read: Mapping[Path, ClusterSpec], unread: Sequence[Path]) -> dict[
     and hosts of today.
     """
     found: dict[Path, UserError] = {}
+    named = {path: _names_in(path) for path in unread}
     for name in {spec.name for spec in read.values()}:
         same = [path for path, spec in read.items() if spec.name == name]
-        files = [*same, *(path for path in unread if _is_about(path, name))]
+        files = [*same, *(path for path, names in named.items() if name in names)]
         if len(files) > 1:
             sentence = f"Several inventories describe cluster {name}: {few(map(str, files))}."
             remedy = "Move all but the right one out of the folder, or give a copy another ending, such as .yaml.old."
@@ -489,19 +491,17 @@ def get_cluster(name: str, settings: Settings | None = None) -> ClusterSpec:
 
 def find_problem(name: str, problems: Mapping[Path, UserError]) -> UserError | None:
     """Return why the file of a cluster cannot be used; None if no such file is about this cluster."""
-    found = [problem for path, problem in problems.items() if _is_about(path, name)]
+    found = [problem for path, problem in problems.items() if name in _names_in(path)]
     return found[-1] if found else None  # that there are several files is said last
 
 
-def _is_about(path: Path, name: str) -> bool:
-    """Return whether a file that cannot be used has the name of the cluster, or has it in its text."""
-    if path.stem == name:
-        return True
+def _names_in(path: Path) -> frozenset[str]:
+    """Return the clusters that a file that cannot be used can be about: its own name, and the name in its text."""
     try:
         text = read_regular(path).decode(errors="replace")
     except (OSError, UserError):
-        return False
-    return re.search(rf"^[\"']?name[\"']?\s*:\s*[\"']?{re.escape(name)}[\"']?\s*(#|$)", text, re.MULTILINE) is not None
+        text = ""
+    return frozenset({path.stem, *_NAME_LINE.findall(text)})
 
 
 def dump_cluster(spec: ClusterSpec) -> str:
