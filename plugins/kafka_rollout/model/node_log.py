@@ -335,17 +335,6 @@ def hide_credentials(line: str) -> str:
     return _SECRET.sub(r"\1[hidden]", _OPTION.sub(r"\1[hidden]", _SCHEME.sub(r"\1[hidden]", line)))
 
 
-LOGGED = {
-    _TRANSACTIONS: ("Error loading transactions from transaction log", "Finished loading "),
-    _RUNTIME: ("Failed to load metadata from ", "Finished loading of metadata from "),
-    "LoggingSignalHandler": ("Registered signal handlers for ",),
-    _LIFECYCLE: ("Successfully registered broker ",),
-    "LoggingFaultHandler": ("Encountered {} fault: {}",),
-    "TopicBasedRemoteLogMetadataManager": (_INITIALISED,),
-}
-"""Simple name of a class → what each release from 4.0 on has in it, of the expressions above."""
-LOGGERS = (_SIGNAL_HANDLERS, {_FAULTS}, {REMOTE_LOG_MANAGER})
-"""Classes of which each release has one, under one of these names."""
 _REQUEST = "Completed request:"
 _REQUEST_LOGGER = "kafka.request.logger"
 # Local and remote address with port, then one or more numbers.

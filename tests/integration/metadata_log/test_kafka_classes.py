@@ -20,8 +20,8 @@ from py4j.protocol import Py4JJavaError
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
+from kafka_rollout.model import node_log
 from kafka_rollout.model.host_state import DirectoryFormat
-from kafka_rollout.model.node_log import LOGGED, LOGGERS
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
 from kafka_rollout.planning.findings.configuration import config_findings
 from kafka_rollout.planning.findings.log_folders import refuses_folder
@@ -324,6 +324,16 @@ def test_the_folders_that_a_release_refuses_are_known(release_cache: ReleaseCach
     assert found == refused
 
 
+LOGGED = {
+    "TransactionStateManager": ("Error loading transactions from transaction log", "Finished loading "),
+    "CoordinatorRuntime": ("Failed to load metadata from ", "Finished loading of metadata from "),
+    "LoggingSignalHandler": ("Registered signal handlers for ",),
+    "BrokerLifecycleManager": ("Successfully registered broker ",),
+    "LoggingFaultHandler": ("Encountered {} fault: {}",),
+    "TopicBasedRemoteLogMetadataManager": (node_log._INITIALISED,),
+}
+
+
 @pytest.mark.parametrize("release", [NEW, NEWEST], ids=str)
 def test_what_is_concluded_from_a_log_is_what_the_classes_log(release_cache: ReleaseCache, release: Release) -> None:
     """A class that a release has moved, or a text that it has changed, would let every gate wait."""
@@ -331,7 +341,7 @@ def test_what_is_concluded_from_a_log_is_what_the_classes_log(release_cache: Rel
     for jar in sorted(release_cache.libs(release).glob("kafka*.jar")):
         with zipfile.ZipFile(jar) as archive:
             found |= {name: archive.read(name) for name in archive.namelist() if name.endswith(".class")}
-    for names in LOGGERS:
+    for names in (node_log._SIGNAL_HANDLERS, {node_log._FAULTS}, {node_log.REMOTE_LOG_MANAGER}):
         assert any(f"{name.replace('.', '/')}.class" in found for name in names), names
     for simple_name, texts in LOGGED.items():
         of_class = re.compile(rf".*/{simple_name}(\$.*)?\.class")
