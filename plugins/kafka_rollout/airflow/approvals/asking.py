@@ -292,12 +292,11 @@ def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) ->
     shown = set() if asked is None else set(asked.text.splitlines())
     open_doubts = find_doubts(ports.run.events())
     accepted = tuple(doubt for doubt in open_doubts if _line_of(doubt) in shown)
-    left = [doubt for doubt in open_doubts if doubt not in accepted]
-    if left or not accepted:
+    if left := [doubt for doubt in open_doubts if doubt not in accepted]:
         context["task"].log.warning(
-            "The text of the request does not list what the gate is in doubt about now, so it is not accepted: %s. "
-            "Clear this task to ask with a new text.",
-            "; ".join(left) or "nothing",
+            "Not accepted, because the text of the request does not list it: %s. To ask with a new text, clear this "
+            "task.",
+            "; ".join(left),
         )
     return accepted
 
