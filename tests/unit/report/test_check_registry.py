@@ -91,4 +91,5 @@ def test_every_check_belongs_to_something_and_has_codes(check: Check) -> None:
     assert re.fullmatch(r"[a-z0-9]+(-[a-z0-9]+)*", check.id)
     assert check.of
     assert check.codes
+    assert re.fullmatch(r"[a-z-]+\.md#[a-z0-9-]+", check.link), "the heading is the text of the link"
     assert set(check.of) <= set(CheckOf)

@@ -31,7 +31,7 @@ LOG_FOLDER_REFUSED = FindingCode(
 LOG_FOLDERS_CHECK = Check(
     "log-folders",
     "Folders in the log directories",
-    "downgrade.md",
+    "downgrade.md#findings-of-a-downgrade",
     (LOG_FOLDER_REFUSED,),
     of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE),
     needs=(Need.CONFIGS,),
