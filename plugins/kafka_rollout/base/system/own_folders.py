@@ -73,49 +73,53 @@ def read_own_folder(path: Path) -> OwnFolder:
     try:
         status, marker = path.lstat(), (path / MARKER).lstat()
     except OSError:
-        raise _not_ours(path, "has no marker of kafka-rollout") from None
+        raise _kept(path, "has no marker of kafka-rollout") from None
     if not stat.S_ISDIR(status.st_mode) or {status.st_uid, marker.st_uid} != {os.geteuid()}:
-        raise _not_ours(path, "is a link or belongs to another user")
+        raise _kept(path, "is a link or belongs to another user")
     try:
         with os.fdopen(open_regular(path / MARKER, follow_links=False), "r") as file:
             data = json.load(file)
         found = OwnFolder(path, str(data["token"]), str(data["boot_id"]), str(data["machine_id"]))
         inode = data["inode"]
     except (OSError, ValueError, KeyError, TypeError):
-        raise _not_ours(path, "has a damaged marker of kafka-rollout") from None
+        raise _kept(path, "has a damaged marker of kafka-rollout") from None
     if inode != status.st_ino:
-        raise _not_ours(path, "was not made at this place: it is a copy")
+        raise _kept(path, "was not made at this place: it is a copy, or its file system gave it another inode")
     return found
 
 
 @contextmanager
 def taking(folder: OwnFolder) -> Iterator[bool]:
-    """Hold the lock of a leftover. Yields whether this process has it: False while another one uses the folder."""
+    """Hold the lock of a leftover. Yields whether this process has it: False while another one uses the folder.
+
+    Raises RefusedError on a file system that cannot show it.
+    """
     try:
         descriptor = os.open(folder.path / MARKER, os.O_RDWR | os.O_NOFOLLOW | os.O_CLOEXEC)
     except OSError:  # it was just removed
         yield False
         return
+    with os.fdopen(descriptor, "rb"):
+        yield _lock(descriptor, folder.path)
+
+
+def _lock(descriptor: int, path: Path) -> bool:
     try:
-        try:
-            fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except OSError:  # also where the file system has no locks
-            yield False
-        else:
-            yield True
-    finally:
-        os.close(descriptor)
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except BlockingIOError:
+        return False
+    except OSError as error:
+        raise _kept(path, f"can be in use: its file system does not show it ({error.strerror})") from None
+    return True
 
 
-def remove_own_folder(path: Path, *, keep: Iterable[Path] = ()) -> None:
+def remove_own_folder(path: Path) -> None:
     """Remove a folder that this project made, with everything below it.
 
     The marker is removed last, so that an interrupted call can be repeated. Files that appear meanwhile stay, with
-    their folder. `keep`: paths that no removal may touch. Raises RefusedError, and removes nothing, for a folder that
-    this project did not make, and for one that contains such a path or is in it.
+    their folder. Raises RefusedError, and removes nothing, for a folder that this project did not make.
     """
     read_own_folder(path)
-    refuse_named(path, keep)
     for entry in os.scandir(path):
         if entry.name == MARKER:
             continue
@@ -149,7 +153,7 @@ def refuse_named(path: Path, keep: Iterable[Path]) -> None:
     real = path.resolve()
     for other in (one.resolve() for one in keep):
         if real.is_relative_to(other) or other.is_relative_to(real):
-            raise _not_ours(path, f"was named by this command, or contains or is in {other}, which was")
+            raise _kept(path, f"was named by this command, or contains or is in {other}, which was")
 
 
 def remove_files_of(folder: int) -> None:
@@ -158,7 +162,7 @@ def remove_files_of(folder: int) -> None:
         os.unlink(name, dir_fd=folder)
 
 
-def _not_ours(path: Path, why: str) -> RefusedError:
+def _kept(path: Path, why: str) -> RefusedError:
     return RefusedError(f"{path} {why}.", remedy="It was not removed. Remove it yourself if nothing uses it.")
 
 

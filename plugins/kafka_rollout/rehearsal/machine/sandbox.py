@@ -6,6 +6,7 @@ in it proves that the tool made it, and the lock of the marker that its owner ha
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import os
 import re
@@ -50,7 +51,8 @@ from kafka_rollout.rehearsal.selection import MIB, RehearsalEstimate
 
 JOB, RESULT = "job.json", "result.json"
 _NAME = "rehearsal"
-_SANDBOX = re.compile(rf"{_NAME}-\d+-\d+-[0-9a-f]{{4}}")
+_SANDBOX = re.compile(rf"{_NAME}-\d+-[0-9a-f]{{8}}")
+_UNLOCKED = (errno.ENOENT, errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 _PORTS_OF_NODE = 4  # two listeners, two metrics agents
 
 
@@ -92,7 +94,7 @@ class Sandbox:
                 f"{self.path} was not removed: a process that is not visible here uses its data ({held}).",
                 remedy="End this process, for example in its container, then repeat the command.",
             )
-        remove_own_folder(self.path, keep=keep)
+        remove_own_folder(self.path)
 
     def end_leftover(self, *, keep: Collection[Path] = ()) -> None:
         """`end` for a folder whose owner has ended, which is proved: raises RefusedError otherwise."""
@@ -123,7 +125,7 @@ def new_sandbox(
     found = remove_leftovers(below, keep=keep)
     for path in found.removed:
         say(f"removed the copy that a killed rehearsal left: {path}")
-    path = below.resolve() / f"{_NAME}-{_process_name(psutil.Process())}-{secrets.token_hex(2)}"
+    path = below.resolve() / f"{_NAME}-{os.getpid()}-{secrets.token_hex(4)}"
     with ExitStack() as stack:
         try:
             below.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -173,19 +175,16 @@ def _carries(process: psutil.Process, mark: str) -> bool:
 
 
 def _is_locked(path: Path) -> bool:
-    """Return whether a node holds the lock of its directory, also one in another process namespace."""
+    """Return whether a node holds the lock of its directory, also one in another process namespace.
+
+    Where the file system has no locks, no node runs (LogManager.lockLogDirs, KafkaRaftManager).
+    """
     try:
         with path.open("r+b") as file:
             fcntl.lockf(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except FileNotFoundError:
-        return False
-    except OSError:
-        return True
+    except OSError as error:
+        return error.errno not in _UNLOCKED
     return False
-
-
-def _process_name(process: psutil.Process) -> str:
-    return f"{process.pid}-{round(process.create_time() * 100)}"
 
 
 def build(

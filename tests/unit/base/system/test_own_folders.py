@@ -1,5 +1,8 @@
 from __future__ import annotations
 
+import errno
+import fcntl
+import os
 from pathlib import Path
 
 import pytest
@@ -53,6 +56,21 @@ def test_its_lock_shows_whether_it_is_used(tmp_path: Path) -> None:
         assert not is_taken
     with taking(read_own_folder(tmp_path / "made")) as is_taken:
         assert is_taken
+
+
+def test_a_file_system_without_locks_does_not_show_whether_a_folder_is_used(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    with (
+        new_own_folder(tmp_path / "made") as made,
+        pytest.raises(RefusedError, match="No locks available"),
+        taking(made),
+    ):
+        pytest.fail("it can be in use")
 
 
 @pytest.mark.parametrize("name", ["tables", "notes-2026", "20260101T000000.000Z-0123456"])

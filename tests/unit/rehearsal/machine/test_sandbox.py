@@ -1,5 +1,7 @@
 from __future__ import annotations
 
+import errno
+import fcntl
 import os
 import shutil
 import stat
@@ -68,7 +70,7 @@ def clean(below: Path) -> str:
 
 
 # Names that operators give to their own folders, and one that looks exactly like that of a sandbox.
-@pytest.mark.parametrize("name", ["rehearsal-2026-11", "rehearsal-env", "rehearsal-notes", "rehearsal-1-1-aaaa"])
+@pytest.mark.parametrize("name", ["rehearsal-2026-11", "rehearsal-env", "rehearsal-notes", "rehearsal-1-aaaaaaaa"])
 def test_a_folder_that_the_tool_did_not_make_survives_with_its_process(tmp_path: Path, name: str) -> None:
     home = tmp_path / name / "kafka-1"
     home.mkdir(parents=True)
@@ -83,7 +85,7 @@ def test_a_folder_that_the_tool_did_not_make_survives_with_its_process(tmp_path:
 
 
 def test_a_copy_of_a_leftover_is_not_the_folder_that_the_tool_made(tmp_path: Path) -> None:
-    left, copy = killed_rehearsal(tmp_path), tmp_path / "rehearsal-1-1-aaaa"
+    left, copy = killed_rehearsal(tmp_path), tmp_path / "rehearsal-1-aaaaaaaa"
     shutil.copytree(left, copy)
     output = " ".join(clean(tmp_path).split())
     assert not left.exists()
@@ -141,6 +143,26 @@ def test_a_leftover_with_a_running_node_that_is_not_visible_here_stays(tmp_path:
         assert "uses its data" in found.left[0]
         holder.communicate(b"\n")
     assert remove_leftovers(tmp_path).removed == (left,)
+
+
+def test_a_copy_on_a_file_system_without_locks_is_removed_by_its_owner_and_else_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No node starts there, because it cannot lock its directory (LogManager.lockLogDirs)."""
+
+    def refused(*_: object) -> None:
+        raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
+
+    monkeypatch.setattr(fcntl, "flock", refused)
+    monkeypatch.setattr(fcntl, "lockf", refused)
+    with new_sandbox(tmp_path) as sandbox:
+        data = sandbox.path / "nodes" / "kafka-1" / "data" / "0"
+        data.mkdir(parents=True)
+        (data / ".lock").touch()
+    assert not sandbox.path.exists()
+    left = killed_rehearsal(tmp_path)
+    assert "No locks available" in remove_leftovers(tmp_path).left[0]
+    assert left.is_dir()
 
 
 def test_a_sandbox_has_mode_0700_and_is_gone_afterwards(tmp_path: Path) -> None:
@@ -209,7 +231,7 @@ def test_a_link_that_looks_like_a_leftover_is_not_followed(tmp_path: Path) -> No
     victim.mkdir()
     shared.mkdir()
     (victim / "file").write_text("of another user")
-    (shared / "rehearsal-1-1-aaaa").symlink_to(victim)
+    (shared / "rehearsal-1-aaaaaaaa").symlink_to(victim)
     assert not remove_leftovers(shared).removed
     assert (victim / "file").exists()
 
