@@ -50,11 +50,12 @@ def write_whole(path: Path, content: bytes, *, mode: int = 0o600, like: Path | N
         file.write(content)
 
 
-def write_file(path: Path, data: bytes) -> None:
+def write_file(path: Path, data: bytes, *, mode: int = 0o600) -> None:
     """Write a file that the user named. Raises UserError if it cannot be written.
 
     A regular file is replaced, completely or not at all, and keeps its mode; of a link, the file behind it. What is
     open already (/dev/stdout, /dev/fd/N) and what is no regular file, such as a device or a FIFO, gets the content.
+    `mode`: of a new file, less the umask.
     """
     try:
         target, is_open = _behind_links(path)
@@ -63,7 +64,7 @@ def write_file(path: Path, data: bytes) -> None:
                 file.write(data)
         else:
             is_ours = target.exists() and (os.geteuid() in (0, target.stat().st_uid))
-            write_whole(target, data, like=target if is_ours else None)
+            write_whole(target, data, mode=mode, like=target if is_ours else None)
     except OSError as error:
         raise UserError(f"{path} cannot be written: {error.strerror}.", remedy="Use another file.") from None
 

@@ -15,6 +15,7 @@ import typer
 from kafka_rollout.base.durations import iso
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Check
+from kafka_rollout.base.system.files import write_file
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import show
 from kafka_rollout.cli.options import AsJson, CommandConfig
@@ -145,7 +146,7 @@ def check(
     if html is not None:
         from kafka_rollout.report.page.pages import render_check
 
-        _write(html, render_check(report))
+        write_file(html, render_check(report).encode(), mode=0o666)  # it is made to be passed on
     if report.exit_code:
         raise typer.Exit(report.exit_code)
 
@@ -210,16 +211,6 @@ def _discover(
 def _progress(line: str) -> None:
     if sys.stderr.isatty():
         show.say(f"check: {line}", show.err)
-
-
-def _write(path: Path, text: str) -> None:
-    """Write a result. Its mode is that of the user's new files: it is made to be passed on."""
-    try:
-        path.write_text(text, encoding="utf-8")
-    except OSError as error:
-        raise UserError(
-            f"{path} cannot be written: {error.strerror}.", remedy="Use a path in a folder of yours."
-        ) from None
 
 
 def _print(report: ClusterCheckReport, *, details: bool) -> None:

@@ -194,6 +194,14 @@ def test_a_link_to_a_missing_file_makes_this_file(tmp_path: Path) -> None:
     assert (tmp_path / "file").read_text() == "new"
 
 
+@pytest.mark.usefixtures("umask")
+def test_a_new_file_has_the_mode_that_its_kind_needs_less_the_umask(tmp_path: Path) -> None:
+    write_file(tmp_path / "result", b"new")
+    write_file(tmp_path / "page", b"new", mode=0o666)
+    modes = [stat.S_IMODE((tmp_path / name).stat().st_mode) for name in ("result", "page")]
+    assert modes == [0o600, 0o640]
+
+
 def test_a_fifo_gets_the_content_and_stays(tmp_path: Path) -> None:
     fifo = tmp_path / "fifo"
     os.mkfifo(fifo)
