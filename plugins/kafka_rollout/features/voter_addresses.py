@@ -68,7 +68,7 @@ def voter_address_findings(cluster: ClusterSpec, state: ClusterState) -> Iterato
             f"Controller {voter} {has}, and the nodes reach it {at}. With kraft.version 1 they use only the registered "
             "address: a node that cannot reach the controller there loses the quorum at its next restart, and an "
             "election can fence every broker.",
-            _keep(voter, named) if registered is not None and len(named) == 1 else "",
+            _keep(voter, named) if registered is not None and len(named) == 1 else None,
         )
 
 

@@ -82,6 +82,12 @@ def test_a_name_and_an_ip_address_of_one_host_have_a_way_out_without_a_change_of
     assert "`advertised.listeners` of controller 1 to 10.0.0.1:9093, and restart this controller" in remedy
 
 
+def test_each_blocked_address_has_a_remedy() -> None:
+    used = {**dict.fromkeys(range(1, 6), VOTERS), 6: VOTERS.replace("1@c1", "1@10.0.0.1")}
+    for state in (seen(used=used), seen({1: REGISTERED[1], 2: REGISTERED[2]}), seen(used={})):
+        assert all(one.remedy for one in found(state).values())
+
+
 def test_a_dynamic_quorum_uses_the_registered_addresses_already() -> None:
     state = seen({}, {})
     assert state.quorum is not None
