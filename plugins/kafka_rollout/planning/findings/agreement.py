@@ -56,8 +56,9 @@ VOTER_ADDRESS_UNCONFIRMED = FindingCode(
     (BLOCKER, WARNING),
     "The address of a voter in a dynamic quorum is not one at which this controller is known to listen. A blocker if "
     "two voters have one address.",
-    "Check from the host of each node that this address leads to the controller. If not, write the right one into "
-    "advertised.listeners of the controller and restart it while the quorum has a leader: it sends the new address.",
+    "Check from the host of each node that this address leads to the controller. If it does, write it into the "
+    "inventory (controller_address). If not, write the right one into advertised.listeners of the controller and "
+    "restart it while the quorum has a leader: it sends the new address.",
 )
 CONTROLLER_LISTENERS_DIFFER = FindingCode(
     "CONTROLLER-LISTENERS-DIFFER",
@@ -248,14 +249,21 @@ def _voter_addresses(found: NextStart) -> Iterator[Finding]:
         proven = sorted(addresses.listening(voter))
         if own and not others and (set(own) & set(proven)):
             continue
-        shared = f" {nodes(others)[0].upper()}{nodes(others)[1:]} has it too." if others else ""
+        shared = f" It is also that of {nodes(others)}." if others else ""
         known = (
-            f"By the inventory and its file, it listens at {few(map(str, proven))}" if proven else "Nothing shows it"
+            f"By the inventory and its file, it listens at {few(map(str, proven))}"
+            if proven
+            else "Neither the inventory nor its file shows where it listens"
         )
         yield VOTER_ADDRESS_UNCONFIRMED.found(
             f"controller {voter}",
             f"Every node reaches controller {voter} only {at}, which is in the metadata log.{shared} {known}. If the "
             "address does not lead to it, each restart of a node or an election can cost the quorum.",
+            "If one of them no longer exists, remove it (kafka-metadata-quorum.sh remove-controller). Otherwise write "
+            "its own address into advertised.listeners of the other one, and restart it while the quorum has a leader: "
+            "it sends the new address."
+            if others
+            else None,
             severity=BLOCKER if others else WARNING,
         )
 

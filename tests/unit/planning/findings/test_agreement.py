@@ -377,5 +377,10 @@ def test_the_address_of_a_voter_in_the_log_is_compared_with_those_that_are_prove
 def test_an_address_that_the_quorum_did_not_show_or_that_two_voters_have_is_said() -> None:
     (unknown,) = _found(_configs(), state=_with_addresses(n2=""))
     assert "did not show" in unknown.sentence
-    both = _told(_configs(), state=_with_addresses(n2="kafka1:9093"))
+    shared = _with_addresses(n2="kafka1:9093")
+    first, second = _found(_configs(), state=shared)
+    assert "It is also that of node 2." in first.sentence
+    assert "If one of them no longer exists, remove it (kafka-metadata-quorum.sh remove-controller)" in first.remedy
+    assert first.remedy == second.remedy
+    both = _told(_configs(), state=shared)
     assert both == [("VOTER-ADDRESS-UNCONFIRMED", f"controller {voter}", Severity.BLOCKER) for voter in (1, 2)]
