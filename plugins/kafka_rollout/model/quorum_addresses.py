@@ -22,6 +22,7 @@ QUORUM_BOOTSTRAP = "controller.quorum.bootstrap.servers"
 CONTROLLER_LISTENERS = "controller.listener.names"
 _ANY_HOST = frozenset({"", "0.0.0.0", "::"})  # noqa: S104 - an address to compare, not to bind
 _OWN_HOSTS = _ANY_HOST | {"localhost", "127.0.0.1", "::1"}
+_LISTS = ("listeners", "advertised.listeners")
 _ADDRESS = re.compile(r"(.*):(\d{1,5})")
 _VOTER = re.compile(r"(\d+)@(.+)")
 _LISTENER = re.compile(r"([A-Za-z0-9_.-]+)://(.*)")
@@ -112,14 +113,7 @@ class ControllerAddresses:
 
     @cached_property
     def _all(self) -> dict[int, list[Address]]:
-        return {
-            node.node_id: [
-                address
-                for address in (parse_address(node.controller_address or ""), *self._listening(node.node_id))
-                if address is not None
-            ]
-            for node in self.cluster.controllers
-        }
+        return {node.node_id: self._addresses(node.node_id, *_LISTS) for node in self.cluster.controllers}
 
     @cached_property
     def named(self) -> dict[int, Counter[Address]]:
@@ -132,18 +126,18 @@ class ControllerAddresses:
 
     def listening(self, node_id: int) -> frozenset[Address]:
         """Return where a controller is known to listen: in the inventory, and in `listeners` of its own file."""
-        config = self.configs.get(node_id, {})
-        listeners = parse_listeners(config, "listeners") or {}
-        own = [listeners.get(name) for name in controller_listener_names(config) or ()]
-        of_inventory = [
-            parse_address(node.controller_address or "") for node in self.cluster.controllers if node.node_id == node_id
-        ]
-        return frozenset(one for one in (*of_inventory, *own) if one is not None and one.host not in _ANY_HOST)
+        return frozenset(one for one in self._addresses(node_id, "listeners") if one.host not in _ANY_HOST)
 
-    def _listening(self, node_id: int) -> list[Address | None]:
+    def _addresses(self, node_id: int, *lists: str) -> list[Address]:
+        """Return the addresses of a controller in the inventory, and in these lists of its own file."""
+        of_inventory = [node.controller_address or "" for node in self.cluster.controllers if node.node_id == node_id]
+        found = (*map(parse_address, of_inventory), *self._listening(node_id, *lists))
+        return [one for one in found if one is not None]
+
+    def _listening(self, node_id: int, *lists: str) -> list[Address | None]:
         config = self.configs.get(node_id, {})
         names = controller_listener_names(config) or ()
-        listeners = [parse_listeners(config, name) or {} for name in ("listeners", "advertised.listeners")]
+        listeners = [parse_listeners(config, name) or {} for name in lists]
         return [one.get(name) for one in listeners for name in names]
 
     def place_of(self, node_id: int, address: Address, *, of_node: int) -> tuple[AddressTarget, int]:
@@ -162,7 +156,7 @@ class ControllerAddresses:
             is_own = node_id == of_node and address.host in _OWN_HOSTS
             return (AddressTarget.RIGHT if is_usual or is_own else AddressTarget.DOUBTFUL), node_id
         # Its own file does not show where it listens.
-        is_right = is_usual and not any(self._listening(node_id))
+        is_right = is_usual and not any(self._listening(node_id, *_LISTS))
         return (AddressTarget.RIGHT if is_right else AddressTarget.DOUBTFUL), node_id
 
     def ports(self, node_id: int) -> frozenset[int]:
