@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import tomllib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from tests.paths import ROOT
 
@@ -21,6 +21,16 @@ def folders() -> list[str]:
     """All folders of all rooms with modules: `base`, `base/system`, …"""
     found = {str(path.parent.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
     return sorted(found - {"."})
+
+
+def by_function(rooms: Iterable[str], find: Callable[[str], Iterable[tuple[str, int]]]) -> dict[str, list[int]]:
+    """`file:function` → lines, of what `find` finds in the sources of some rooms: outermost function and line."""
+    found: dict[str, list[int]] = {}
+    for room in rooms:
+        for path in sorted((PACKAGE / room).rglob("*.py")):
+            for function, line in find(path.read_text()):
+                found.setdefault(f"{path.relative_to(PACKAGE)}:{function}", []).append(line)
+    return found
 
 
 def docstring(folder: str) -> str:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import by_function
 
 ROOMS = ("nodes", "client", "metadata_log", "releases")
 # Function → what passes.
@@ -73,17 +73,8 @@ def _others(node: ast.AST) -> Iterator[ast.AST]:
         yield from node.args
 
 
-def found() -> set[str]:
-    return {
-        f"{path.relative_to(PACKAGE)}:{function}"
-        for room in ROOMS
-        for path in sorted((PACKAGE / room).rglob("*.py"))
-        for function, _ in places(path.read_text())
-    }
-
-
 def test_each_transient_error_names_what_passes() -> None:
-    seen = found()
+    seen = by_function(ROOMS, places).keys()
     assert seen - PASSES.keys() == set(), "say what passes by itself; else raise RefusedError, UserError or FatalError"
     assert PASSES.keys() - seen == set(), "no such error"
 

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, by_function
 
 ROOMS = ("gates", "preparation", "planning", "roll", "lowering", "observation", "feature_updates", "control")
 ERRORS = {
@@ -116,17 +116,8 @@ def _is_nothing(value: ast.expr | None) -> bool:
     return isinstance(value, ast.Call) and _name(value.func) in EMPTY_CALLS and not value.args and not value.keywords
 
 
-def found() -> dict[str, list[int]]:
-    by_function: dict[str, list[int]] = {}
-    for room in ROOMS:
-        for path in sorted((PACKAGE / room).rglob("*.py")):
-            for function, line in swallowing(path.read_text()):
-                by_function.setdefault(f"{path.relative_to(PACKAGE)}:{function}", []).append(line)
-    return by_function
-
-
 def test_no_error_of_a_query_becomes_an_empty_answer_without_a_reason() -> None:
-    seen = found()
+    seen = by_function(ROOMS, swallowing)
     assert {name: lines for name, lines in seen.items() if name not in EMPTY} == {}, "say that it is unknown"
     assert EMPTY.keys() <= seen.keys(), "a reason without a handler"
 

@@ -11,7 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.lowering import ordered_start
-from kafka_rollout.model.plan import Lowering
+from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -24,6 +24,22 @@ from tests.unit.lowering.conftest import stop_in_turn
 from tests.unit.lowering.test_offline import FORWARD, R421, approved, go, ports, releases, take_back
 
 __all__ = ["ports"]  # fixture
+
+
+def settle(world: FakeCluster) -> None:
+    for _ in range(3):
+        world.advance()
+    assert world.violations == []
+
+
+def lose_the_last(world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, *, after: int) -> Plan:
+    """Take the first steps of a plan, in which 13 stops last; then its host does not respond."""
+    world.set_topic("orders", ENABLE, "true")
+    stop_in_turn(world, monkeypatch, 11, 12, 13)
+    plan = approved(ports)
+    go(ports, plan, FORWARD[:after])
+    world.unreachable = {13}
+    return plan
 
 
 @pytest.mark.parametrize("back", [False, True], ids=["forward", "undone"])
@@ -45,9 +61,7 @@ def test_the_brokers_of_the_last_isrs_serve_before_the_others_start(
         take_back(ports, plan)
     else:
         go(ports, plan)
-    for _ in range(3):
-        world.advance()
-    assert world.violations == []
+    settle(world)
     assert releases(world) == {"4.3.1" if back else "4.2.1"}
     assert {one.leader for one in world.topics.values()} == {13}
     started = {node_id: world.nodes[node_id].starts[-1].started_at for node_id in (11, 12, 13)}
@@ -83,11 +97,7 @@ def test_brokers_do_not_wait_for_each_other_where_controllers_elect_from_the_isr
 def test_without_the_last_in_sync_replica_the_others_start_only_when_no_controller_elects_them(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.set_topic("orders", ENABLE, "true")
-    stop_in_turn(world, monkeypatch, 11, 12, 13)
-    plan = approved(ports)
-    go(ports, plan, FORWARD[:6])
-    world.unreachable = {13}
+    plan = lose_the_last(world, ports, monkeypatch, after=6)
     with pytest.raises(TransientError, match=r"Broker 11 is not started yet: orders-0, .* only on node 13") as raised:
         go(ports, plan, FORWARD[6:])
     assert f"{ENABLE}=false" in raised.value.remedy
@@ -99,9 +109,7 @@ def test_without_the_last_in_sync_replica_the_others_start_only_when_no_controll
     assert world.runs(12)
     world.unreachable = set()
     go(ports, plan)
-    for _ in range(3):
-        world.advance()
-    assert world.violations == []
+    settle(world)
     assert {one.leader for one in world.topics.values()} == {13}
 
 
@@ -190,11 +198,7 @@ def test_a_broker_that_something_else_started_counts_as_soon_as_it_serves(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, *, back: bool
 ) -> None:
     """Its host does not respond, so the run does not start it."""
-    world.set_topic("orders", ENABLE, "true")
-    stop_in_turn(world, monkeypatch, 11, 12, 13)
-    plan = approved(ports)
-    go(ports, plan, FORWARD[:1])
-    world.unreachable = {13}
+    plan = lose_the_last(world, ports, monkeypatch, after=1)
     if back:
         world.start(13)
         with pytest.raises(TransientError, match="not finished on every node: node 13: The host of node 13 ") as raised:
@@ -205,19 +209,13 @@ def test_a_broker_that_something_else_started_counts_as_soon_as_it_serves(
         world.start(13)
         go(ports, plan, FORWARD[6:])
     assert all(map(world.runs, (11, 12, 13)))
-    for _ in range(3):
-        world.advance()
-    assert world.violations == []
+    settle(world)
 
 
 def test_an_undo_names_the_way_out_for_brokers_that_wait_for_a_lost_one(
     world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    world.set_topic("orders", ENABLE, "true")
-    stop_in_turn(world, monkeypatch, 11, 12, 13)
-    plan = approved(ports)
-    go(ports, plan, FORWARD[:1])
-    world.unreachable = {13}
+    plan = lose_the_last(world, ports, monkeypatch, after=1)
     with pytest.raises(TransientError, match="Broker 11 is not started yet") as raised:
         take_back(ports, plan)
     assert not world.runs(11)
