@@ -9,9 +9,12 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.configs import ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.node_checks import dropped_settings
+from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.preparation.state_comparison import (
     compare_inventory,
     compare_with_state,
@@ -91,6 +94,19 @@ def test_no_run_goes_below_the_releases_that_serve_tiered_topics(
         one.code for one in plan_upgrade(fake_ports(old, tmp_path / "2"), Release(3, 4, 1), finalize=False).findings
     ]
     assert "TIERED-STORAGE-LOST" not in codes, "it has no remote records"
+
+
+def test_a_restart_is_blocked_as_a_change_of_the_release_is(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431)
+    for node in cluster.nodes.values():
+        node.config = {**node.config, "remote.log.storage.system.enable": "true"}
+    tiered = {"remote.storage.enable": "true", "retention.bytes": "1000"}
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": tiered})
+    cluster.dynamic_config_problems[R431] = (replace(REJECTED, check=ConfigCheck.UPDATE),)
+    plan = plan_change(fake_ports(cluster, tmp_path), Request(nodes=("12",)), RunOf.RESTART)
+    blockers = {(one.code, one.subject) for one in plan.blockers}
+    assert ("RELEASE-ADVISORY", "Kafka 4.3.1, KAFKA-20732") in blockers
+    assert "TIERED-STORAGE-LOST" in {code for code, _ in blockers}
 
 
 def test_topics_that_became_tiered_during_an_upgrade_close_the_way_back(tmp_path: Path) -> None:
