@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from enum import StrEnum
 
@@ -251,11 +251,13 @@ def check_coordinators(
     )
 
 
-def check_written_lines(at: NodeRun, state: ClusterState, before: BeforeStop | None) -> tuple[GateCondition, ...]:
+def check_written_lines(
+    at: NodeRun, state: ClusterState, before: BeforeStop | None, read_config: Callable[[], Mapping[str, str]]
+) -> tuple[GateCondition, ...]:
     """Check that the node uses what the run has written into its file; empty if the run has written nothing.
 
     `state`: with the node. `before`: None if the run has not stopped the node, so that it has changed no file. Its
-    restarts on one release keep the lines of this release.
+    restarts on one release keep the lines of this release. `read_config`: reads the configuration of the node.
     """
     lines = {}
     if before is not None and at.plan.changes_release:
@@ -264,7 +266,7 @@ def check_written_lines(at: NodeRun, state: ClusterState, before: BeforeStop | N
         lines = changed_lines(at.run.cluster, at.node, release, changes)
     if not lines:
         return ()
-    file, in_use = at.ports.runtime.config(at.node), None
+    file, in_use = read_config(), None
     if state.nodes[at.node_id].features is not None:
         with suppress(NotObservableError):
             in_use = at.ports.admin.settings_in_use(at.node, lines.keys())
@@ -281,15 +283,16 @@ def check_remote_storage(
     node: NodeSpec,
     release: Release,
     *,
+    config: Mapping[str, str],
     unchecked: Unchecked,
     log: SeenLog | None,
     accepted: Mapping[str, str] | None = None,
 ) -> tuple[GateCondition, ...]:
     """Check a broker of `release` with tiered storage; empty for a broker without it.
 
-    `state`: with the metrics of the node. `unchecked`: as in Plan. `log`, `accepted`: as in check_coordinators.
+    `state`: with the metrics of the node. `config`: of the node. `unchecked`: as in Plan. `log`, `accepted`: as in
+    check_coordinators.
     """
-    config = ports.runtime.config(node)
     if not uses_tiered_storage(config):
         return ()
     initialised = check_tiered_storage(node, config, release, log, accepted, brokers=_brokers(ports))

@@ -280,8 +280,12 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
         ),
         together=[one.node_id for one in gate.together],
     )
-    lines = check_written_lines(NodeRun(run, release_step, node), state, before)
-    seen = replace(seen, conditions=(*seen.conditions, *lines))
+    read_config = cache(lambda: run.ports.runtime.config(node))  # of a host: by SSH
+    # A node can catch up for hours. Its file is read when nothing else is missing, and while it does not come up, which
+    # lost lines can explain.
+    if seen.passes or state.nodes[node.node_id].features is None:
+        lines = check_written_lines(NodeRun(run, release_step, node), state, before, read_config)
+        seen = replace(seen, conditions=(*seen.conditions, *lines))
     if run.plan.lowering is Lowering.OFFLINE:
         check_service(run.ports)
     process = state.nodes[node.node_id].process
@@ -293,7 +297,14 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
             return seen
         loaded = check_coordinators(run.ports, state, node, before, log=log, accepted=accepted)
         tiered = check_remote_storage(
-            run.ports, state, node, release_step.to_release, unchecked=run.plan.unchecked, log=log, accepted=accepted
+            run.ports,
+            state,
+            node,
+            release_step.to_release,
+            config=read_config(),
+            unchecked=run.plan.unchecked,
+            log=log,
+            accepted=accepted,
         )
         return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
     asked = f"preferred leaders of {len(elsewhere)} partitions"

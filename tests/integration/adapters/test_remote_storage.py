@@ -113,7 +113,9 @@ def rates(node: NodeSpec) -> dict[str, float]:
 def remote(ports: ClusterPorts, release: Release, name: str = CONDITION) -> GateCondition:
     (node,) = ports.cluster.nodes
     state = observe_some(ports, [node], metrics=True)
-    checked = check_remote_storage(ports, state, node, release, unchecked={}, log=read_log(ports, node))
+    checked = check_remote_storage(
+        ports, state, node, release, config=ports.runtime.config(node), unchecked={}, log=read_log(ports, node)
+    )
     (found,) = [one for one in checked if one.name == name]
     return found
 

@@ -14,6 +14,7 @@ from kafka_rollout.gates.written_lines import CONDITION, written_lines_condition
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import HIDDEN, ConfigSource, Setting
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
@@ -22,6 +23,7 @@ from kafka_rollout.roll.walk import roll_back, roll_release_steps
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports, in_step
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 from tests.unit.builders import SEPARATE
 
@@ -56,7 +58,11 @@ def replaced(ports: ClusterPorts, plan: Plan) -> str:
 
 
 def shown(ports: ClusterPorts, plan: Plan) -> str:
-    seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
+    """The first checks wait for the replicas and the leaderships of the node."""
+    for _ in range(4):
+        seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
+        if any(one.name == CONDITION for one in seen.conditions):
+            break
     (found,) = [one for one in seen.conditions if one.name == CONDITION]
     assert found.is_met is (CONDITION not in seen.waits_for)
     return f"{'met' if found.is_met else 'unmet'}: {found.evidence}"
@@ -107,6 +113,35 @@ def test_a_rollback_to_the_new_lines_is_no_success(tmp_path: Path) -> None:
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
     with pytest.raises(RefusedError, match=rf"{CONDITION}: .*background.threads=10, no num.io.threads"):
         roll_back(Run(ports, plan), QUICK)
+
+
+def test_a_node_that_catches_up_is_not_asked_for_its_file_at_each_check(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(R391, catch_up_rounds=1000)
+    ports, plan = planned(cluster, tmp_path)
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
+    read: list[int] = []
+
+    def config(runtime: FakeRuntime, node: NodeSpec) -> dict[str, str]:
+        read.append(node.node_id)
+        return dict(cluster.nodes[node.node_id].config)
+
+    monkeypatch.setattr(FakeRuntime, "config", config)
+    seen = check_gate(Run(ports, plan), AFTER.resolve(plan, ports.cluster))
+    assert (seen.passes, read) == (False, [])
+    cluster.nodes[NODE].behind = 0
+    assert shown(ports, plan).startswith("met: ")
+    assert read == [NODE]  # once for all conditions
+
+
+def test_a_node_that_does_not_come_up_shows_what_its_file_lacks(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.cannot_start = {(NODE, R431)}
+    ports, plan = planned(cluster, tmp_path)
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, STEP, NODE)))
+    cluster.nodes[NODE].config = {OLD: "10"}
+    assert shown(ports, plan).startswith("unmet: the file of node 12")
 
 
 def test_nodes_for_which_nothing_is_written_have_no_new_condition(tmp_path: Path) -> None:
