@@ -149,6 +149,7 @@ def test_options_are_tried_with_the_nodes_own_java_if_only_root_can_change_it(tm
     assert find_jvm_problems(_commands(shell), _node(tmp_path), _unit(), (NEW,)) == (
         "Unrecognized VM option 'UseConcMarkSweepGC'",
     )
+    assert sum("readlink /proc/50/exe" in line for line in shell.ran) == 1  # what was checked is what runs
     unsafe = ShellOfThisMachine({**answers, **refused, "find -H": _out("/usr/lib/jvm/java-17/lib\n")})
     with pytest.raises(UserError, match=r"can be changed by another user than root"):
         find_jvm_problems(_commands(unsafe), _node(tmp_path), _unit(), (NEW,))

@@ -10,7 +10,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
@@ -113,11 +113,9 @@ def find_jvm_problems(
     options are unknown, RefusedError if the Java or a part of them is hidden, UserError if another user than root can
     change the Java.
     """
-    read_java_version(commands, node, unit.pid)  # raises for a folder that the user of the node can change
     java = find_java(commands, node, unit.pid)
+    read_java_version(commands, node, java)  # raises without a Java, and for one that the user of the node can change
     home = java.rpartition("/bin/")[0]
-    if not home:
-        raise NotObservableError(f"The Java of node {node.name} is unknown.", remedy="Start the node, then plan again.")
     if not _SAFE_HOME.fullmatch(home):
         raise RefusedError(
             f"The options of the JVM of node {node.name} were not tried: a shell reads characters of {home} specially.",

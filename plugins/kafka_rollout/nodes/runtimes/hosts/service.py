@@ -71,6 +71,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     RECORDS,
     UnitState,
+    find_java,
     look,
     parse_unit,
     read_host,
@@ -335,7 +336,7 @@ class SshServiceRuntime(HostCommands):
         return log_part(unit.last_pid, unit.started_at, start, after, partial(read_file_on, self, node))
 
     def java_version(self, node: NodeSpec) -> int:
-        return read_java_version(self, node, self.unit(node).pid)
+        return read_java_version(self, node, find_java(self, node, self.unit(node).pid))
 
     def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
         return read_jvm_arguments(self, node, release)

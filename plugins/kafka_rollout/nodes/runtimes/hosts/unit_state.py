@@ -703,13 +703,12 @@ def _first_program(commands: HostCommands, node: NodeSpec, paths: Sequence[str],
     return commands.run(node, line).out.strip()
 
 
-def read_java_version(commands: HostCommands, node: NodeSpec, pid: int | None) -> int:
-    """Return the feature version of `find_java`.
+def read_java_version(commands: HostCommands, node: NodeSpec, java: str) -> int:
+    """Return the feature version of the Java that `find_java` has found.
 
     Raises UserError if the user of the node can change the file, and NotObservableError without a file.
     """
     service = service_of(node)
-    java = find_java(commands, node, pid)
     home = java.rpartition("/bin/")[0]
     places = [f"{home}/release", *([f"{home.removesuffix('/jre')}/release"] if home.endswith("/jre") else [])]
     for place in places if home else ():
