@@ -79,7 +79,8 @@ class FakeHost:
     command: str = ""  # lines `exec` (of the unit) and `arg` (of its process)
     # unit → what systemd shows of it; None: it shows nothing
     depends: Mapping[str, Mapping[str, str] | None] = field(default_factory=dict)
-    services: str = "Id=kafka.service\n"  # the commands of all units
+    services: str = ""  # the commands of the units that are loaded
+    shows: bool = True  # False: `systemctl show` of them fails
     jvm: str = "env \narg java\narg -Da=b c\n"
 
     def run(
@@ -221,7 +222,10 @@ class FakeHost:
         if line.startswith("walk() {"):
             return done_with(0, self._walk(line, (text or "").splitlines()), "")
         if line.startswith("systemctl show --property=Id,Names,ExecStart,"):
-            return done_with(0, self.services, "")
+            unit = shlex.split(line)[4]  # the last word is a pattern
+            is_named = f"Id={unit}\n" not in self.services and self.depends.get(unit, {}) is not None
+            own = f"Id={unit}\nNames={unit}\n\n" if is_named else ""
+            return done_with(0 if self.shows else 1, own + self.services, "")
         if line.startswith("systemctl show --property=Id,Names,"):
             shown = [self._depends(unit) for unit in shlex.split(line)[4:]]
             return done_with(0, "\n".join(filter(None, shown)), "")

@@ -40,9 +40,17 @@ def test_a_unit_uses_the_link_if_its_command_folder_or_environment_names_it(line
     assert (state.link_users, UNKNOWN in state.unknown) == (("connect.service",) if is_user else (), False)
 
 
-def test_without_the_unit_of_the_node_the_others_are_unknown() -> None:
-    assert UNKNOWN in read("Id=connect.service\nExecStart={ path=/opt/kafka/bin/connect-distributed.sh }").unknown
-    assert UNKNOWN in read("").unknown
+def test_a_unit_that_is_stopped_and_not_enabled_is_not_loaded_until_it_is_named() -> None:
+    state = read("Id=connect.service\nNames=connect.service\nWorkingDirectory=/opt/kafka")
+    assert (state.link_users, UNKNOWN in state.unknown) == (("connect.service",), False)
+
+
+def test_if_systemd_does_not_show_all_units_the_others_are_unknown() -> None:
+    connect = "Id=connect.service\nExecStart={ path=/opt/kafka/bin/connect-distributed.sh }"
+    without = {"kafka.service": None}
+    cut = FakeHost(services=connect, shows=False)
+    for host in (cut, FakeHost(services=connect, depends=without), FakeHost(depends=without)):
+        assert UNKNOWN in runtime_on(host).host(NODE, [Release(4, 3, 1)]).unknown
 
 
 def test_they_are_named_with_the_way_out() -> None:

@@ -175,6 +175,11 @@ def _in_time(until: int) -> str:
     return f'in_time() {{ {_END_IF_CLOSED}; test "$({_UPTIME})" -lt {until} || {late}; }}'
 
 
+def read_properties(shown: str) -> dict[str, str]:
+    """Return what `systemctl show` prints of one unit: the last line of each property."""
+    return dict(line.split("=", 1) for line in shown.splitlines() if "=" in line)
+
+
 def read_number(text: str, what: str) -> int:
     """Return a number that a host prints. Raises RefusedError for another text, TransientError for none: not 0."""
     number = parse_number(text.strip())

@@ -10,7 +10,7 @@ from collections.abc import Mapping
 
 from kafka_rollout.model.host_state import StoppedUnit
 from kafka_rollout.model.topology import NodeSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, read_properties, service_of
 
 # What systemd shows of the unit that is stopped, and the setting of the unit that stops with it.
 _SETTINGS = {
@@ -34,10 +34,7 @@ def read_stopped_units(commands: HostCommands, node: NodeSpec) -> tuple[StoppedU
     asked = [service_of(node).unit]
     while asked:
         done = commands.run(node, ["systemctl", "show", f"--property=Id,Names,{','.join(_SETTINGS)}", "--", *asked])
-        shown = [
-            dict(line.split("=", 1) for line in part.splitlines() if "=" in line)
-            for part in done.out.strip().split("\n\n")
-        ]
+        shown = [read_properties(part) for part in done.out.strip().split("\n\n")]
         if any(_ALWAYS_SHOWN - unit.keys() for unit in shown):
             return None
         for unit in shown:

@@ -36,6 +36,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
     HostCommands,
     read_number,
+    read_properties,
     rights_of,
     service_of,
     unusable,
@@ -153,7 +154,7 @@ def show_command(unit: str) -> str:
 
 def parse_unit(text: str) -> UnitState:
     """Read the output of `show_command`."""
-    values = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)
+    values = read_properties(text)
     is_child = values.get("Kafka", "") not in ("", values.get("Main"))
     return UnitState(
         exists=values.get("LoadState") == "loaded",
