@@ -42,16 +42,7 @@ def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iter
     others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
     yield from _by_command(node, host, others)
     yield from _by_systemd(node, host, others)
-    if host.link_users:
-        names = ", ".join(host.link_users)
-        yield LINK_SHARED.found(
-            f"node {node.node_id}, {names}",
-            f"On host {host.name}, {names} {'starts' if len(host.link_users) == 1 else 'start'} through {host.symlink} "
-            "too. After the switch, the next start of each is on the other release, and a process that runs can miss "
-            "classes that it has not loaded yet.",
-            "Give each of them a link of its own, then run `systemctl daemon-reload`. Otherwise stop them before the "
-            "step of the node, and start them after it.",
-        )
+    yield from _by_link(node, host, others)
 
 
 def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
@@ -74,6 +65,24 @@ def _by_command(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> 
                 f"Run `systemctl edit {host.unit}` on the host, and write the lines `[Service]` and `ExecStop=` there. "
                 "systemd then sends SIGTERM to this unit alone, which is Kafka's controlled shutdown.",
             )
+
+
+def _by_link(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:
+    if not host.link_users:
+        return
+    names, step = ", ".join(host.link_users), f"the step of node {node.node_id}"
+    own = {one.service.unit: one.node_id for one in others if one.service is not None}
+    shared = [own[unit] for unit in host.link_users if unit in own]
+    foreign = ", ".join(unit for unit in host.link_users if unit not in own)
+    yield LINK_SHARED.found(
+        f"node {node.node_id}, {names}",
+        f"On host {host.name}, {names} {'starts' if len(host.link_users) == 1 else 'start'} through {host.symlink} "
+        "too. After the switch, the next start of each is on the other release, and a process that runs can miss "
+        "classes that it has not loaded yet.",
+        "Give each of them a link of its own, then run `systemctl daemon-reload`."
+        + (f" Correct `symlink` of {nodes(shared)} in the inventory." if shared else "")
+        + (f" Otherwise stop {foreign} before {step}, and start {foreign} after it." if foreign else ""),
+    )
 
 
 def _by_systemd(node: NodeSpec, host: HostState, others: Sequence[NodeSpec]) -> Iterable[Finding]:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_rollout.model.host_state import HostState
@@ -61,3 +63,19 @@ def test_they_are_named_with_the_way_out() -> None:
     assert (found.code, found.severity.value) == ("LINK-SHARED", "warning")
     assert "connect.service, mm2.service start through /opt/kafka too" in found.sentence
     assert "a link of its own" in found.remedy
+    assert found.remedy.endswith(
+        "stop connect.service, mm2.service before the step of node 1, and start connect.service, mm2.service after it."
+    )
+
+
+def test_another_node_of_the_cluster_is_never_to_be_stopped_outside_the_run() -> None:
+    state = read(OWN, "Id=other.service\nWorkingDirectory=/opt/kafka", "Id=mm2.service\nWorkingDirectory=/opt/kafka")
+    assert NODE.service is not None
+    other = replace(NODE, node_id=9, service=replace(NODE.service, unit="other.service"))
+    far = ClusterSpec(name="far", runtime="ssh_service", nodes=(NODE, other))
+    (both,) = stop_findings(far, NODE, state)
+    assert "mm2.service, other.service start through" in both.sentence
+    assert "`symlink` of node 9" in both.remedy
+    assert both.remedy.endswith("Otherwise stop mm2.service before the step of node 1, and start mm2.service after it.")
+    (alone,) = stop_findings(far, NODE, replace(state, link_users=("other.service",)))
+    assert "stop" not in alone.remedy
