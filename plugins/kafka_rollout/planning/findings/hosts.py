@@ -458,7 +458,11 @@ def _sudo_remedy(old_sudo: str) -> str | None:
             "`update-alternatives --set sudo /usr/bin/sudo.ws` as root, then check the file with `visudo -c`."
         )
     if old_sudo:
-        return "Install sudo 1.9.10 or later on the host: an older one accepts these lines and does not apply them."
+        return (
+            "Remove the file from /etc/sudoers.d and install sudo 1.9.10 or later on the host, then save the file "
+            "again: an older one rejects these lines with a syntax error. Before 1.9.3, sudo then refuses every "
+            "command of every user."
+        )
     return None
 
 

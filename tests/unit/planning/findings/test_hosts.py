@@ -224,7 +224,8 @@ def test_a_right_that_an_old_sudo_does_not_read_has_its_cause() -> None:
     (old,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="sudo 1.9.5p2")}, [R431])
     (new,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied)}, [R431])
     assert (old.code, "sudo 1.9.5p2 reads no regular expressions" in old.sentence) == ("HOST-RIGHT-MISSING", True)
-    assert "Install sudo 1.9.10 or later" in old.remedy
+    assert "Remove the file from /etc/sudoers.d and install sudo 1.9.10 or later" in old.remedy
+    assert "an older one rejects these lines with a syntax error" in old.remedy
     (rust,) = host_problems(
         SEPARATE, catalogue(), {4: replace(HEALTHY, denied=denied, old_sudo="sudo-rs 0.2.8")}, [R431]
     )

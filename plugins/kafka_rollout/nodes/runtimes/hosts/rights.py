@@ -49,8 +49,11 @@ EXAMPLE = {
     "place": f"/{METADATA_LOG}/quorum-state",
 }
 FIRST_WITH_EXPRESSIONS = (1, 9, 10)
-"""The first sudo that reads `^…$` in arguments as a regular expression; an older one accepts the file, and compares the
-text (sudoers(5))."""
+"""The first sudo that reads `^…$` in arguments as a regular expression (sudoers(5)).
+
+To an older one, `\\-` and `{0,2}` in it are syntax errors (GOTCMND in toke.l): it skips such a line, and before 1.9.3
+it refuses every command.
+"""
 DRAFT = ".kafka-rollout"  # suffix of a file or link that is renamed when it is complete
 # What a command reads is that of the file behind a link, as for `cat` and `tail`, which read its content.
 _FOLLOW = ("--dereference", "--format=%i/%s")
