@@ -277,7 +277,8 @@ HOST_VALUE_UNKNOWN = FindingCode(
     "HOST-VALUE-UNKNOWN",
     BLOCKER,
     "A host does not report a value.",
-    "Run `kafka-rollout inventory check`, and read the value on the host as the SSH user.",
+    "Log in to the host as the SSH user, find what hides the value or is missing there, and correct it. Then run "
+    "`kafka-rollout inventory check`.",
 )
 FOREIGN_JARS = FindingCode("FOREIGN-JARS", WARNING, "The process has loaded jars that are not part of a Kafka archive.")
 LOG_CONFIG_UNREADABLE = FindingCode(
