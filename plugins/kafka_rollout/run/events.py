@@ -483,21 +483,22 @@ def has(events: Iterable[Event], *kinds: type[Event]) -> bool:
 def find_text(events: Sequence[Event], at: int) -> int | None:
     """Return the position in the history at which the text was made that the approval at position `at` answers.
 
-    That is the request with the same record of Airflow, or with the same text at a terminal; without a request the
-    approval itself. What is recorded between request and answer was not in the text. None for an answer to a request
+    That is the request with the same record of Airflow, or the open one at a terminal; without a request the approval
+    itself. What is recorded between request and answer was not in the text. None for an answer to a request
     about something else, which renews an approval without its text.
     """
     given = events[at]
     if not isinstance(given, Approval):
         return None
     record_id = "" if given.responder is None else given.responder.record_id
-    asked = [
-        (position, event.what)
-        for position, event in enumerate(events[:at])
-        if isinstance(event, Asked)
-        and event.record_id == record_id
-        and (record_id or (given.text and event.text.endswith(given.text)))
-    ]
+    asked: list[tuple[int, ApprovalOf]] = []
+    for position, event in enumerate(events[:at]):
+        match event:
+            case Asked(record_id=known) if known == record_id:
+                if record_id or (given.text and event.text.endswith(given.text)):
+                    asked.append((position, event.what))
+            case Approval() | AskingEnded() if not record_id:
+                asked.clear()  # a terminal has one request at a time
     own = [position for position, what in asked if what is given.what]
     if own:
         return own[-1]

@@ -533,7 +533,10 @@ class RunView:
             if event.decision == Decision.APPROVED and event.what == opposite.get(what, ApprovalOf.ROLL_BACK):
                 why = f"superseded: {event.by} approved the {event.what.noun()} after it"
                 self.decisions[what, plan_hash] = given, why
-        self.decisions[event.what, event.plan_hash] = event, ""
+        text = find_text(self.events, len(self.events) - 1)
+        later = [] if text is None else self.events[text:]
+        why = next((why for one in reversed(later) if (why := _why_invalid(one, event.what, event.plan_hash))), "")
+        self.decisions[event.what, event.plan_hash] = event, why
         is_rollback = event.what is ApprovalOf.ROLL_BACK and event.decision == Decision.APPROVED
         if is_rollback or event.decision == Decision.ROLL_BACK:
             self.opened.clear()
@@ -550,13 +553,8 @@ class RunView:
 
     def _invalid(self, event: Voided | Unknown) -> None:
         for (what, plan_hash), (given, _) in self.decisions.items():
-            if isinstance(event, Unknown):
-                why = f"a later entry of the run history (kind {event.recorded_kind}) cannot be read"
-            elif event.plan_hash == plan_hash and what != ApprovalOf.ROLL_BACK:
-                why = "; ".join(event.blockers)
-            else:
-                continue
-            self.decisions[what, plan_hash] = given, f"{INVALID}: {why}"
+            if why := _why_invalid(event, what, plan_hash):
+                self.decisions[what, plan_hash] = given, why
 
     def _compared(self, event: ContentsCompared) -> None:
         for (what, plan_hash), (given, _) in self.decisions.items():
@@ -745,6 +743,16 @@ def _stage_of(event: GateChecked, stage: NodeStage) -> NodeStage | None:
     # After commands before the stop, a check that does not pass shows that they ended or were killed.
     waits = stage is NodeStage.PREPARING and not event.check.passes
     return NodeStage.GATE_BEFORE if waits or stage not in UNDER_WAY else None
+
+
+def _why_invalid(event: Event, what: ApprovalOf, plan_hash: str) -> str:
+    """Return why an event makes an approval invalid whose text is older; empty if it does not."""
+    match event:
+        case Unknown():
+            return f"{INVALID}: a later entry of the run history (kind {event.recorded_kind}) cannot be read"
+        case Voided() if event.plan_hash == plan_hash and what != ApprovalOf.ROLL_BACK:
+            return f"{INVALID}: {'; '.join(event.blockers)}"
+    return ""
 
 
 def subject_of(asked: Asked) -> str:

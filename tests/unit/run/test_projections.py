@@ -17,6 +17,7 @@ from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
     Asked,
+    AskingEnded,
     Begun,
     Channel,
     Event,
@@ -115,6 +116,28 @@ def test_a_blocker_makes_an_approval_void_until_it_is_given_again() -> None:
     assert approvals.is_invalid([roll, void], roll)
     assert not approvals.find_invalidity([roll, void, roll], roll)
     assert not approvals.find_invalidity([roll, replace(void, plan_hash="another")], roll)
+
+
+@pytest.mark.parametrize("record_id", ["record", ""])
+@pytest.mark.parametrize("later", [Voided(plan_hash="abc", blockers=("X",)), Unknown(recorded_kind="void", data={})])
+def test_an_answer_does_not_approve_what_was_found_after_its_text(record_id: str, later: Event) -> None:
+    asked = Asked(what=ApprovalOf.ROLL, task_id="approve", record_id=record_id, text="Roll?\n\nthe plan", options=())
+    by = Responder(channel=Channel.AIRFLOW if record_id else Channel.SHELL, user="alice", record_id=record_id)
+    roll = replace(approval(ApprovalOf.ROLL), responder=by, text="the plan")
+
+    assert approvals.is_invalid([asked, later, roll], roll)
+    assert not approvals.find_invalidity([later, asked, roll], roll)
+    assert not approvals.find_invalidity([asked, later, asked, roll], roll), "asked again"
+    other = approval(ApprovalOf.FINALIZE)
+    assert not approvals.find_invalidity([asked, later, other, roll], other), "its text is newer"
+
+
+def test_an_answer_of_options_has_no_text_of_a_request_that_has_ended() -> None:
+    asked = Asked(what=ApprovalOf.ROLL, task_id="", record_id="", text="Roll?\n\nthe plan", options=())
+    roll = replace(approval(ApprovalOf.ROLL), text="the plan")
+    void = Voided(plan_hash="abc", blockers=("X",))
+    for ends in (roll, AskingEnded()):
+        assert not approvals.find_invalidity([asked, ends, void, roll], roll)
 
 
 @pytest.mark.parametrize("record_id", ["record", ""])
