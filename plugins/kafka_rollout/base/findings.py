@@ -166,6 +166,10 @@ class UnknownValue:
     remedy: str = ""
     """Of the error; empty if it has none."""
 
+    def name(self, check: str) -> str:
+        """Return the name that approvers accept. `check`: the id of the check."""
+        return f"{check}={self.subject}"
+
 
 def unknown(subject: str, sentence: str, kind: UnknownKind = UnknownKind.HIDDEN) -> tuple[UnknownValue, ...]:
     """Return what is unknown; nothing for an empty sentence."""

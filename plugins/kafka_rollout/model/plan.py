@@ -19,6 +19,7 @@ from kafka_rollout.base.findings import (
     Finding,
     Need,
     UnknownKind,
+    UnknownValue,
     all_findings,
     codes_of,
     results_of,
@@ -273,19 +274,19 @@ class Plan:
         return tuple(one for one in self.checks if one.unknowns)
 
     @property
-    def accepted_unknowns(self) -> frozenset[tuple[str, str]]:
-        """Id of the check and subject of everything that the approvers read as unknown."""
-        return frozenset((one.id, unknown.subject) for one in self.checks for unknown in one.unknowns)
+    def unknowns(self) -> Mapping[str, UnknownValue]:
+        """Everything that the approvers read as unknown, by `check=subject`."""
+        return {what.name(one.id): what for one in self.checks for what in one.unknowns}
 
     @property
     def hidden(self) -> Mapping[str, str]:
         """What can hide a blocker, as `check=subject` → why it is unknown. An approver accepts it with the plan."""
         return {
-            f"{one.id}={unknown.subject}": unknown.sentence
+            what.name(one.id): what.sentence
             for one in self.checks
             if one.can_block
-            for unknown in one.unknowns
-            if unknown.kind is UnknownKind.HIDDEN
+            for what in one.unknowns
+            if what.kind is UnknownKind.HIDDEN
         }
 
     @property

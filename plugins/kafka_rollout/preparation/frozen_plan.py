@@ -35,7 +35,8 @@ from kafka_rollout.preparation.node_checks import (
 )
 from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Voided, events_of
+from kafka_rollout.run.events import ApprovalOf, Voided
+from kafka_rollout.run.projections.approvals import has_readers
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 
@@ -234,17 +235,16 @@ def replace_findings(ports: ClusterPorts, checked: Checked) -> Plan:
     """Return the frozen plan with the findings of this check instead of its earlier ones, so a repeated scan counts
     once.
 
-    Findings are not part of the plan's hash. So a finding that no approver has read makes the approvals invalid, before
-    it is in the plan.
+    Neither findings nor what is unknown are part of the plan's hash. So what no approver has read makes the approvals
+    invalid, also of a request that waits, before it is in the plan.
     """
     plan = ports.run.load_plan()
     changed = plan.with_checked([checked])
-    new = find_new((one for one in changed.findings if one.severity is not Severity.INFO), plan.findings)
-    if new and any(
-        given.decision == Decision.APPROVED and given.what in _LIST_FINDINGS and given.plan_hash == plan.hash
-        for given in events_of(ports.run.events(), Approval)
-    ):
-        ports.run.record(Voided(plan_hash=plan.hash, blockers=tuple(str(finding) for finding in new)))
+    found = find_new((one for one in changed.findings if one.severity is not Severity.INFO), plan.findings)
+    unknown = {name: what for name, what in changed.unknowns.items() if name not in plan.unknowns}
+    new = (*map(str, found), *(f"unknown, {name}: {what.sentence}" for name, what in unknown.items()))
+    if new and has_readers(ports.run.events(), plan.hash, *_LIST_FINDINGS):
+        ports.run.record(Voided(plan_hash=plan.hash, blockers=new))
     ports.run.save_plan(changed)
     return changed
 

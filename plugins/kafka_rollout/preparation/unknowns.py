@@ -15,13 +15,9 @@ def judged(plan: Plan, checked: Sequence[Checked]) -> tuple[Finding, ...]:
     Raises TransientError for what they cannot observe now and the approvers have not read: finding nothing is no
     evidence then. Who accepted that one subject is unknown has not accepted it of another.
     """
-    found = all_findings(checked)
+    found, read = all_findings(checked), plan.unknowns
     new = [
-        what
-        for one in checked
-        if not one.not_applicable
-        for what in one.unknown
-        if (one.check.id, what.subject) not in plan.accepted_unknowns
+        what for one in checked if not one.not_applicable for what in one.unknown if what.name(one.check.id) not in read
     ]
     if new:
         remedies = dict.fromkeys(what.remedy or "Remove the cause." for what in new)

@@ -17,6 +17,7 @@ from kafka_rollout.base.errors import (
     TransientError,
 )
 from kafka_rollout.base.findings import UnknownKind, UnknownValue
+from kafka_rollout.control.approval import record_approval, require_approval
 from kafka_rollout.control.lock import acquire_lock
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.plan import Plan
@@ -33,7 +34,7 @@ from kafka_rollout.preparation.replayed_metadata import unkept_metadata
 from kafka_rollout.procedure.approval_requests import approval_body, kept_rollback_part, rollback_part
 from kafka_rollout.report.check_registry import verify
 from kafka_rollout.roll.stop import prepare_stop, refuse_closed
-from kafka_rollout.run.events import ApprovalOf, RollbackUnread, events_of
+from kafka_rollout.run.events import ApprovalOf, Asked, AskingEnded, Decision, RollbackUnread, Voided, events_of
 from kafka_rollout.run.step_events import Stopping
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
@@ -43,6 +44,7 @@ from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 
 DOWN = TransientError("The JVM did not start.")
+NOT_REHEARSED = "It was requested and did not take place: The nodes have no files."
 CANNOT_LIST = "Node 1 cannot list the ACLs (UNKNOWN_SERVER_ERROR)."
 
 
@@ -207,6 +209,29 @@ def test_a_rehearsal_that_was_requested_and_did_not_take_place_is_in_the_approva
     assert f"It was requested and did not take place: {skipped.value}" in said
     assert said.index("did not take place") < said.index("Findings:")
     assert (plan.blockers, plan.exit_code) == ((), 5)
+
+
+@pytest.mark.parametrize("shown", ["approved", "asked", "declined", "not asked"])
+def test_who_has_read_the_plan_has_not_read_what_it_lists_as_unknown_since(tmp_path: Path, shown: str) -> None:
+    _, ports, run = ready(tmp_path)
+    if shown != "not asked":
+        ports.run.record(Asked(what=ApprovalOf.ROLL, task_id="", record_id="", text="Roll?\n\nplan", options=()))
+    if shown == "approved":
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test", text="plan")
+    if shown == "declined":
+        ports.run.record(AskingEnded())
+    for _ in range(2):
+        with pytest.raises(SkippedStepError):
+            rehearse_plan(run, Request(target=R431), lambda line: None)
+    found = events_of(ports.run.events(), Voided)
+    if shown in {"declined", "not asked"}:
+        assert found == ()
+        return
+    assert [one.blockers for one in found] == [("unknown, rehearsal=rehearsal: " + NOT_REHEARSED,)], "once"
+    if shown == "asked":
+        record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "a test", text="plan")
+    with pytest.raises(RefusedError, match=r"is invalid: .*did not take place"):
+        require_approval(run, ApprovalOf.ROLL)
 
 
 def test_a_min_isr_that_is_unknown_since_the_plan_stops_the_node_step(tmp_path: Path) -> None:

@@ -10,9 +10,11 @@ from kafka_rollout.run.events import (
     ApprovalOf,
     ApprovalRefuted,
     Asked,
+    AskingEnded,
     Begun,
     Decision,
     Event,
+    Planned,
     TakenOver,
     events_of,
     find_text,
@@ -84,6 +86,22 @@ def events_read(events: Sequence[Event], plan_hash: str, *of: ApprovalOf) -> Seq
             if text is not None:
                 return events[:text]
     return ()
+
+
+def has_readers(events: Sequence[Event], plan_hash: str, *of: ApprovalOf) -> bool:
+    """Return whether an approver has approved one `of` these for the plan, or reads a request for it now."""
+    reads = False
+    for event in events:
+        match event:
+            case Approval() if event.what in of and event.plan_hash == plan_hash:
+                if event.decision == Decision.APPROVED:
+                    return True
+                reads = False
+            case Asked() if event.what in of:
+                reads = True
+            case AskingEnded() | Planned():
+                reads = False
+    return reads
 
 
 def is_invalid(events: Sequence[Event], approval: Approval) -> bool:
