@@ -14,6 +14,7 @@ from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
 from kafka_rollout.gates.node import state_before_stop
+from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
@@ -232,9 +233,8 @@ def refuse_closed(run: Run, release_step: ReleaseStep, *, reads_again: bool) -> 
     if not reads_again:
         return
     _refuse_settings(run.ports, release_step)
-    source, target = release_step.from_release, release_step.to_release
     files, unread = readable_configs(run.ports, run.cluster.nodes)
-    unkept = (unkept_acls(run.ports, source, target, files), unkept_metadata(run, release_step))
+    unkept = [compare() for compare in _compare_metadata(run, release_step, files)]
     _refuse_found(run.ports, release_step, all_findings(unkept))
     _record_unread(run, release_step, (*unread, *(what for one in unkept for what in one.unknown)))
     java = check_java(run.ports, release_step.to_release, files)
@@ -249,22 +249,35 @@ def _refuse_disagreement(at: NodeRun) -> None:
     state = observe(at.ports)
     files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
     files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
-    changes = unapproved_changes(at.run, at.node, state)
-    folders = check_log_folders_again(at.ports, at.release_step, at.node)
+    compared = [compare() for compare in _compare_node(at.run, at.release_step, at.node, state)]
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
-        *changes.findings,
-        *folders.findings,
+        *all_findings(compared),
         *check_start_paths(at.run, at.release_step.to_release, at.node),
     )
     # A node that hangs on the newer release can be rolled back.
-    _record_unread(at.run, at.release_step, (*unread, *changes.unknown, *folders.unknown))
+    _record_unread(at.run, at.release_step, (*unread, *(what for one in compared for what in one.unknown)))
     if blockers := [one for one in found if one.severity is Severity.BLOCKER]:
         raise RefusedError(
             f"Node {at.node_id} cannot be rolled back now. "
             f"{' '.join(f'{one.code}: {one.sentence}' for one in blockers)}",
             remedy=" ".join(dict.fromkeys(one.remedy.replace(APPROVE, _EARLIER_LINE) for one in blockers)),
         )
+
+
+def _compare_metadata(run: ReadRun, release_step: ReleaseStep, files: NodeConfigs) -> tuple[Callable[[], Checked], ...]:
+    """Return what a rollback compares of the cluster, as far as it can."""
+    source, target = release_step.from_release, release_step.to_release
+    return partial(unkept_acls, run.ports, source, target, files), partial(unkept_metadata, run, release_step)
+
+
+def _compare_node(
+    run: ReadRun, release_step: ReleaseStep, node: NodeSpec, state: ClusterState
+) -> tuple[Callable[[], Checked], ...]:
+    """Return what a rollback compares of a node, as far as it can."""
+    return partial(unapproved_changes, run, node, state), partial(
+        check_log_folders_again, run.ports, release_step, node
+    )
 
 
 def _record_unread(run: Run, release_step: ReleaseStep, unread: Sequence[UnknownValue]) -> None:
@@ -286,24 +299,19 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
         return ()
     files, unread = readable_configs(run.ports, run.cluster.nodes)
     found = [*unread]
-
-    def add(check: Callable[[], Checked]) -> None:
-        try:
-            found.extend(check().unknown)
-        except RolloutError as error:
-            found.extend(unknown_by(error, "rollback"))
-
-    for step in (one.reversed() for one in steps):
-        add(partial(unkept_acls, run.ports, step.from_release, step.to_release, files))
-        add(partial(unkept_metadata, run, step))
-    nodes = [run.cluster.node(node_id) for node_id in dict.fromkeys(each.node_id for each in stopped)]
+    comparisons = [one for step in steps for one in _compare_metadata(run, step.reversed(), files)]
     try:
         state = observe(run.ports)
+        for step in steps:
+            for node_id in dict.fromkeys(each.node_id for each in stopped if each.release_step == step.key):
+                comparisons += _compare_node(run, step.reversed(), run.cluster.node(node_id), state)
     except RolloutError as error:
-        found.extend(unknown_by(error, "rollback"))
-    else:
-        for node in nodes:
-            add(partial(unapproved_changes, run, node, state))
+        found += unknown_by(error, "rollback")
+    for compare in comparisons:
+        try:
+            found += compare().unknown
+        except RolloutError as error:
+            found += unknown_by(error, "rollback")
     return tuple(dict.fromkeys(one.sentence for one in found))
 
 

@@ -16,8 +16,9 @@ from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.findings.log_folders import can_refuse_folders
 from kafka_rollout.preparation.node_checks import check_log_folders_again
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.roll.stop import prepare_stop
+from kafka_rollout.roll.stop import prepare_stop, unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, Decision, RollbackUnread, events_of
+from kafka_rollout.run.step_events import Stopping
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.local_host import LocalHost
 from tests.fakes.ports import fake_ports
@@ -89,6 +90,28 @@ def test_no_file_is_read_for_a_release_that_starts_with_each_folder(
     step = plan_upgrade(ports, R431, finalize=False).release_steps[0]
     monkeypatch.setattr(FakeRuntime, "config", lambda *_: pytest.fail("It is read at each stop."))
     assert check_log_folders_again(ports, step, ports.cluster.node(12)).not_applicable
+
+
+def test_the_approver_of_a_rollback_reads_that_folders_are_unknown(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(R341)
+    ports = fake_ports(cluster, tmp_path)
+    run = Run(ports, plan_upgrade(ports, R391, finalize=False))
+    step = run.plan.release_steps[-1]
+    ports.run.record(Stopping(at=ports.clock.now(), node_id=12, release_step=step.key))
+    assert unread_of_rollback(run) == ()
+
+    def fail(*_: object) -> None:
+        raise TransientError("The host does not list them.")
+
+    monkeypatch.setattr(FakeRuntime, "log_folders", fail)
+    read = unread_of_rollback(run)
+    acquire_lock(ports, "test")
+    with ports.lock.acting(cluster.spec.name, ports.run_id, "Replacing node 12"):
+        prepare_stop(NodeRun(run, step.reversed(), ports.cluster.node(12)))
+    (recorded,) = events_of(ports.run.events(), RollbackUnread)
+    assert read == recorded.sentences == ("The folders of node 12 are unknown: The host does not list them.",)
 
 
 def test_the_folders_of_a_host_are_those_of_its_log_directory(tmp_path: Path) -> None:
