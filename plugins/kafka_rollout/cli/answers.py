@@ -13,6 +13,7 @@ from fnmatch import fnmatchcase
 import typer
 
 from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.wording import few
 from kafka_rollout.cli import show
 from kafka_rollout.control.approval import refuse_answer
 from kafka_rollout.model.topology import ClusterSpec
@@ -79,12 +80,13 @@ class TerminalAnswers:
         _refuse_unread(question)
         left = {name: why for name, why in question.hidden.items() if not self._accepts(name)}
         if left:
+            for name, why in left.items():
+                show.say(f"{name}: {why}", show.err)
             options = " ".join(f"--accept-unknown {shlex.quote(name)}" for name in left)
             raise RefusedError(
-                f"--yes accepts nothing unread that can hide a blocker: "
-                f"{'; '.join(f'{name}: {why}' for name, why in left.items())}",
-                remedy="Remove the cause, or repeat the command in a terminal without --yes. If you know these facts "
-                f"from elsewhere, add: {options}",
+                f"--yes accepts nothing unread that can hide a blocker: {few(left)}. See the list above.",
+                remedy="Remove the cause and start a new run, or repeat the command in a terminal without --yes. If "
+                f"you know these facts from elsewhere, add: {options}",
             )
         for name, why in question.hidden.items():
             show.say(f"Accepted as unknown by {self.name}: {name}: {why}", show.err)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import replace
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import run as cli_run
-from kafka_rollout.cli.answers import TerminalAnswers, shell_responder
+from kafka_rollout.cli.answers import ScriptAnswers, TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.run_of import RunOf
@@ -19,7 +20,8 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import StepCall
-from kafka_rollout.run.events import Approval, StartedAtShell, events_of
+from kafka_rollout.run.events import Approval, ApprovalOf, StartedAtShell, events_of
+from kafka_rollout.run.ports import Question
 from tests.acls import read_acl
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
@@ -81,3 +83,23 @@ def test_yes_accepts_what_can_hide_a_blocker_only_by_name(
     assert "Accepted as unknown by alice: acl-meaning=ACLs: The decisions" in said
     (given,) = events_of(ports.run.events(), Approval)
     assert given.accepted_unknowns == ("acl-meaning=ACLs",)
+
+
+@pytest.mark.parametrize("kind", [TerminalAnswers, ScriptAnswers])
+def test_what_can_hide_a_blocker_is_listed_line_by_line_and_its_options_can_be_copied(
+    kind: type[TerminalAnswers], capsys: pytest.CaptureFixture[str]
+) -> None:
+    hidden = {f"hosts=node {node_id}": f"The host of node {node_id} says nothing." for node_id in range(1, 11)}
+    answers = kind(cluster=FakeCluster(R391).spec, name="alice", reason="CHG-1", confirms=False)
+    question = Question(what=ApprovalOf.ROLL, body="the plan", hidden=hidden)
+    with pytest.raises(RefusedError) as refused:
+        answers.ask(question)
+    lines = capsys.readouterr().err.splitlines()
+    assert [line for line in lines if line.startswith("hosts=")] == [f"{name}: {why}" for name, why in hidden.items()]
+    assert refused.value.sentence == (
+        "--yes accepts nothing unread that can hide a blocker: hosts=node 1, hosts=node 2, hosts=node 3, hosts=node 4 "
+        "and 6 more. See the list above."
+    )
+    words = shlex.split(refused.value.remedy.partition(" add: ")[2])
+    assert words[::2] == ["--accept-unknown"] * 10
+    assert replace(answers, accepts=tuple(words[1::2])).ask(question)
