@@ -12,6 +12,7 @@ request must stay true. The text of an approval is compared with the text that A
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -286,17 +287,20 @@ def _line_of(doubt: str) -> str:
 
 
 def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) -> tuple[str, ...]:
-    """Return the open doubts that the text of the request lists. Airflow keeps the text of the first request of a task
-    instance, so a later doubt was not read.
+    """Return the open doubts that the text of the request lists. Airflow keeps the text of a task's first request, so a
+    later doubt was not read, and cannot be.
     """
     shown = set() if asked is None else set(asked.text.splitlines())
     open_doubts = find_doubts(ports.run.events())
     accepted = tuple(doubt for doubt in open_doubts if _line_of(doubt) in shown)
     if left := [doubt for doubt in open_doubts if doubt not in accepted]:
         context["task"].log.warning(
-            "Not accepted, because the text of the request does not list it: %s. To ask with a new text, clear this "
-            "task.",
+            "Not accepted, because the text of the request, which Airflow keeps, does not list it: %s. Retry the node, "
+            "roll back, or accept the log at a shell, where the run then continues: kafka-rollout accept --cluster %s "
+            "--run %s --take-over --as NAME --reason REASON",
             "; ".join(left),
+            ports.cluster.name,
+            shlex.quote(ports.run_id),
         )
     return accepted
 
