@@ -75,7 +75,8 @@ def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> No
     if not ports.cluster.four_eyes:
         return
     events = ports.run.events()
-    for begun in events_of(events, Begun):
+    began = events_of(events, Begun)
+    for begun in began:
         if begun.run_type != _BY_HAND or begun.clears:
             of_type = f"is of the type {begun.run_type}" if begun.run_type else "is of an unknown type"
             why = "was cleared and planned again" if begun.clears else of_type
@@ -84,7 +85,6 @@ def refuse_starter(ports: ReadPorts, by: str, responder: Responder | None) -> No
                 f"{ports.cluster.name} requires four eyes.",
                 remedy="Trigger a new run by hand.",
             )
-    began = events_of(events, Begun)
     if began and len(events_of(events, Planned)) > 1:  # of a clear that Airflow does not count, too
         raise RefusedError(
             f"Run {ports.run_id} was planned again, so {began[0].triggered_by or 'its user'} did not start this plan, "

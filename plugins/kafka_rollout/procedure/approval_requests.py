@@ -264,9 +264,9 @@ def rollback_part(run: ReadRun) -> list[str]:
     return [heading(f"A rollback cannot compare (at {at:%H:%M} UTC): {len(sentences)}"), lines, after]
 
 
-def kept_rollback_part(run: Run, what: ApprovalOf) -> list[str]:
-    """Return the part as it was for the first request: Airflow compares the text of an approval."""
-    return list(shown_once(run, f"approvals/rollback-{what}.json", lambda: {"parts": rollback_part(run)})["parts"])
+def kept_rollback_part(run: Run, request: str) -> list[str]:
+    """Return the part as it was when `request` was made first: Airflow compares the text of an approval."""
+    return list(shown_once(run, f"approvals/rollback-{request}.json", lambda: {"parts": rollback_part(run)})["parts"])
 
 
 def release_steps_part(plan: Plan) -> list[str]:

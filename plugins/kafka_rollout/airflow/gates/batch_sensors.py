@@ -207,7 +207,7 @@ class BatchTask(RolloutOperator):
             Decision.STOP_HERE: "End the run. Nothing is undone.",
         }
         listed = "\n".join(f"- **{option.label}**: {meant[option]}" for option in options)
-        unread = kept_rollback_part(Run(ports, plan), what) if Decision.ROLL_BACK in options else []
+        unread = kept_rollback_part(Run(ports, plan), f"{what}-{batch.index}") if Decision.ROLL_BACK in options else []
         question = Question(
             what=what,
             subject=request.subject(plan),

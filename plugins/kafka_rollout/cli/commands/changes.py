@@ -127,7 +127,8 @@ def accept(
 ) -> None:
     """Accept what the log of a node shows, or does not show, if a failed gate waits for nothing else.
 
-    Read the log first. The acceptance is for this process of the node. Then continue the run. Needs --as and --reason.
+    Read the log first. The acceptance is for this process of the node, or for a layout that gates cannot read, of all
+    brokers. Then continue the run. Needs --as and --reason.
     """
     with _open_change(cluster, run, command_config, approve_as, reason, yes=yes, take_over=take_over) as opened:
         ports, answers, _ = opened
