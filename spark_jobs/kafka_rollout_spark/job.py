@@ -182,7 +182,7 @@ def _find_logs(request: ScanRequest, catalogue: Catalogue, security: Path | Carr
         )
         if logs.note and request.new_group_coordinator is None:
             _say(logs.note)
-    if request.new_group_coordinator is not None and not logs.new_group_coordinator:  # brokers that start it count more
+    if request.new_group_coordinator is not None:
         logs = replace(logs, new_group_coordinator=request.new_group_coordinator)
     if logs.new_group_coordinator:
         _say("3.8 and 3.9 are evaluated with their new group coordinator")

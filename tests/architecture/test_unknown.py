@@ -53,6 +53,7 @@ EMPTY = {
     "observation/node_steps.py:coordinated_by": "the gate after the start then needs the load of every partition",
     "observation/node_steps.py:running_release": "the record of the start counts, and none is a TransientError",
     "observation/outage.py:check_service": "no broker responds, so the outage goes on",
+    "observation/planned_coordinators.py:planned_group_coordinator": "unknown; the running brokers are asked",
     "preparation/node_checks.py:_directories": "agreement with directories of other nodes needs the right to read them",
     "preparation/node_checks.py:_with_controllers": "unknown_unclean_elections reports a controller without a value",
     "preparation/node_checks.py:check_hosts": "it is added to what is unknown",

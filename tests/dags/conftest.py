@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
 from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.run.store.history import SqlRunStore
@@ -141,6 +141,7 @@ class FakeRuns(Asked):
     home: Path
     load: Callable[[], dict[str, Any]]
     scanned: ScanResult | Exception = field(default_factory=lambda: ScanResult(**NOTHING_SCANNED))
+    scan_requests: list[ScanRequest] = field(default_factory=list)
 
     def run(self, dag_id: str = DAG_ID, **conf: Any) -> tuple[str, dict[str, str | None], SqlRunStore]:
         """(state of the run, states by task, the run's record)."""
@@ -268,7 +269,8 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
             )
         return results
 
-    def scan(*_: object) -> ScanResult:
+    def scan(task: Any, context: Any, scratch: Path) -> ScanResult:
+        runs.scan_requests.append(task.wanted(context, ScanRequest(cluster="fake", json_file=scratch), scratch))
         if isinstance(runs.scanned, Exception):
             raise runs.scanned
         return runs.scanned

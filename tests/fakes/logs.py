@@ -17,12 +17,12 @@ class FakeLogs:
     def __init__(self, cluster: FakeCluster) -> None:
         self._cluster = cluster
 
-    def scan_small(self) -> ScanResult:
+    def scan_small(self, *, planned: bool | None) -> ScanResult:
         if self._cluster.small_scan is None:
             raise RefusedError("The coordinator logs have more than 200,000 records.", remedy="Scan them.")
         return self._cluster.small_scan
 
-    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+    def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         if complete:
             before = replace(before, classes=self._cluster.group_records.classes)
         written = self._cluster.written_since
@@ -35,5 +35,5 @@ class FakeLogs:
         )
         return merge_scans(self._cluster.catalogue, before, tail)
 
-    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
-        return self._cluster.group_records
+    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
+        return replace(self._cluster.group_records, new_group_coordinator=bool(planned))

@@ -38,6 +38,7 @@ from kafka_rollout.coordinator_logs.scan import (
 )
 from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
 from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
 from kafka_rollout_spark.kernel.programs import DecodingSpec
@@ -373,6 +374,28 @@ def test_an_error_that_is_not_ours_is_told_by_its_first_cause() -> None:
         "Spark failed: java.io.IOException: Python worker exited unexpectedly (crashed)"
     )
     assert job.workers_sentence("it just failed") == "Spark failed: it just failed"
+
+
+@pytest.mark.parametrize("running", [True, False, None])
+@pytest.mark.parametrize("wanted", [True, False, None])
+def test_the_group_coordinator_of_the_request_replaces_that_of_the_running_brokers(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, *, running: bool | None, wanted: bool | None
+) -> None:
+    found = LogsToRead(
+        cluster="one",
+        logs=(),
+        ranges=(),
+        source=LiveLogs("", None),
+        unit="offsets",
+        log_bytes=0,
+        new_group_coordinator=running,
+    )
+    monkeypatch.setattr(job, "live_logs", lambda **_: found)
+    request = ScanRequest(
+        cluster="one", json_file=tmp_path / "x", bootstrap_servers="127.0.0.1:9", new_group_coordinator=wanted
+    )
+    logs = job._find_logs(request, load_catalogue(*Settings.from_environment().catalogue_folders), None)
+    assert logs.new_group_coordinator is (running if wanted is None else wanted)
 
 
 @pytest.mark.parametrize(("replaced", "code"), [(1, 0), (2, 1)])

@@ -6,7 +6,7 @@ from __future__ import annotations
 
 import os
 import signal
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from types import FrameType
@@ -30,6 +30,7 @@ from kafka_rollout.procedure.approval_requests import rollback_part
 from kafka_rollout.procedure.kinds import continue_words
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.report.builders import GROUPS_WATCHED, record_traffic
 from kafka_rollout.roll.gate_checks import policy_of
 from kafka_rollout.roll.loop import Roll, open_nodes, roll_of, start_again
@@ -262,8 +263,8 @@ class ShellServices:
     _has_monitor: bool = False
     _has_traffic: bool = False
 
-    def scan(self, file: str) -> None:
-        scan_logs(self.ports, self.settings, self.security, file, self.progress)
+    def scan(self, file: str, releases: Sequence[Release]) -> None:
+        scan_logs(self.ports, self.settings, self.security, file, releases, self.progress)
 
     def monitor_groups(self) -> None:
         from kafka_rollout.traffic.processes.of_run import start_group_monitor
@@ -330,16 +331,28 @@ class ShellServices:
 
 
 def scan_logs(
-    ports: ClusterPorts, settings: Settings, security: ClientSecurity | None, file: str, progress: ProgressLines
+    ports: ClusterPorts,
+    settings: Settings,
+    security: ClientSecurity | None,
+    file: str,
+    releases: Sequence[Release],
+    progress: ProgressLines,
 ) -> ScanResult:
     """Scan with Spark in a separate process and attach the result to the run."""
     from kafka_rollout.coordinator_logs.spark.submit import scan_command
+    from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 
     def on_progress(line: str) -> None:
         progress.say(f"scan: {line}")
 
     progress.say("scan: starting Spark")
     with lock.keep_lock(ports):
-        _, result = scan_command(ports.cluster, settings, security=security, on_progress=on_progress)
+        _, result = scan_command(
+            ports.cluster,
+            settings,
+            new_group_coordinator=planned_group_coordinator(ports, releases),
+            security=security,
+            on_progress=on_progress,
+        )
     ports.run.attach(file, result)
     return result

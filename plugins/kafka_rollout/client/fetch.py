@@ -38,9 +38,9 @@ from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.formats.cleaning import CLEANING_SETTINGS, CleaningConfig
 from kafka_rollout.formats.log_types import Bytes, LogRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import last_header
+from kafka_rollout.releases.facts import NEW_COORDINATOR, REBALANCE_PROTOCOLS, enables_new_group_coordinator
 
 _TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
-_PROTOCOLS, _ENABLE = "group.coordinator.rebalance.protocols", "group.coordinator.new.enable"
 _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
 _FETCH_BYTES = 16 * 1024 * 1024
 _PATIENCE_S = 60.0  # longer than a broker's restart and the election of its partitions' leaders
@@ -141,12 +141,13 @@ class FetchSource:
     def starts_new_group_coordinator(self) -> bool | None:
         """Whether a coordinator has a setting with which 3.8 and 3.9 start their new group coordinator.
 
-        For the coordinators of the logs whose `ranges` were queried. None if this user cannot read the settings.
+        For the coordinators of the logs whose `ranges` were queried. None if this user cannot read the settings. The
+        next start can read others: planned_group_coordinator.
         Defaults do not count: those of 4.x do not apply when the node runs 3.9.
         """
         can_read = True
         for node in sorted(set(self._leaders.values())):
-            request = describe_configs([(ResourceType.BROKER, str(node))], [_PROTOCOLS, _ENABLE])
+            request = describe_configs([(ResourceType.BROKER, str(node))], [REBALANCE_PROTOCOLS, NEW_COORDINATOR])
             answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
             can_read = can_read and all(result.error_code == 0 for result in answer.results)
             settings = {
@@ -155,8 +156,7 @@ class FetchSource:
                 for config in result.configs or ()
                 if config.config_source != _DEFAULT
             }
-            protocols = {name.strip().lower() for name in settings.get(_PROTOCOLS, "").split(",")}
-            if "consumer" in protocols or settings.get(_ENABLE) == "true":
+            if enables_new_group_coordinator(settings):
                 return True
         return False if can_read else None
 

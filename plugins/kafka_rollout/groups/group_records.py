@@ -23,7 +23,7 @@ from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.model.contents import SERVED_BY
 from kafka_rollout.model.groups import CONSUMER, SHARE, STREAMS, DescribedGroup, GroupMember
 from kafka_rollout.model.state import GroupState
-from kafka_rollout.releases.facts import Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release, gap_of_log
 
 _PREFIXES = {"ConsumerGroup": CONSUMER, "ShareGroup": SHARE, "StreamsGroup": STREAMS}
 
@@ -48,6 +48,8 @@ class GroupRecords:
     """What could not be read."""
     cleaning: CleaningConfig = field(default_factory=CleaningConfig)
     """Topic configuration, if the cluster reports it."""
+    new_group_coordinator: bool | None = False
+    """As in ScanResult."""
 
     def alive_of(self, kinds: Collection[str]) -> frozenset[str]:
         """Return the groups of these types that have current records."""
@@ -79,6 +81,7 @@ def conversion_conditions(
     tombstones for its records; and if a release cannot load such records at all, the log cleaner has removed them.
     Records of groups without members can stay if every release ignores them.
     """
+    catalogue = catalogue.configured(new_group_coordinator=records.new_group_coordinator)
     loads = tuple(_loads(catalogue, records, release) for release in releases)
     if not kinds:
         return loads
@@ -133,7 +136,8 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Gat
     failing = [verdict for verdict in verdicts if verdict.verdict.blocks]
     name = f"{release} can load {GROUPS_TOPIC}"
     if not failing and any(verdict.verdict is LoadVerdict.UNKNOWN for verdict in verdicts):
-        return GateCondition(name=name, is_met=False, evidence=f"unknown for {_unread(records.damage)}")
+        why = f"unknown for {_unread(records.damage)}" if records.damage else f"unknown: {_gap(catalogue, release)}"
+        return GateCondition(name=name, is_met=False, evidence=why)
     if not failing:
         ignored = sum(verdict.ignored for verdict in verdicts)
         return GateCondition(
@@ -144,6 +148,10 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Gat
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
     return GateCondition(name=name, is_met=False, evidence=evidence)
+
+
+def _gap(catalogue: Catalogue, release: Release) -> str:
+    return catalogue.get(release).gaps.get(gap_of_log(GROUPS_TOPIC), "the release is not evaluated")
 
 
 def _unread(damage: Sequence[Damage]) -> str:
@@ -157,7 +165,13 @@ def _unread(damage: Sequence[Damage]) -> str:
 def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:
     """Return the remaining actions. For types that no release knows, only the log cleaner can help."""
     scan = ScanResult(
-        cluster="", scanned_at=records.read_at, logs=(), classes=records.classes, broken=records.broken, verdicts=()
+        cluster="",
+        scanned_at=records.read_at,
+        logs=(),
+        classes=records.classes,
+        broken=records.broken,
+        verdicts=(),
+        new_group_coordinator=records.new_group_coordinator,
     )
     stopping = [found for found in find_incompatible_records(scan, catalogue, release) if found.stops]
     cleaned = [found for found in stopping if not found.pending]

@@ -176,6 +176,18 @@ def changed_lines(
     return lines | dict(cluster.release_overrides.get(str(release), {}))
 
 
+def overridden_lines(cluster: ClusterSpec, path: Iterable[Release]) -> dict[Release, dict[str, str]]:
+    """Return the lines of release_overrides in a node's file on each release of `path`, in its order.
+
+    A line stays on the releases after it.
+    """
+    lines: dict[str, str] = {}
+    found: dict[Release, dict[str, str]] = {}
+    for release in path:
+        lines = found[release] = lines | dict(cluster.release_overrides.get(str(release), {}))
+    return found
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DefaultChange:
     """One change of the dynamic configuration that comes with a raised feature level."""

@@ -20,11 +20,10 @@ from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import NodeStep, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release, newest_patches
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS, Catalogue, CoordinatorClass, Release, newest_patches
 
 CONTROLLERS = "controllers"
 BROKERS = "brokers"
-REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
 
 
 TARGET_UNKNOWN = FindingCode("TARGET-UNKNOWN", BLOCKER, "The target is not a release of the catalogue.")

@@ -12,7 +12,7 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.maintenance import parse_maintenance
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder, parse_requests
 from kafka_rollout.gates.control import CONDITION_NAME, check_pause_after, refuse_unknown_names
-from kafka_rollout.model.plan import Lowering, RunTerms, accepted_topics
+from kafka_rollout.model.plan import Lowering, Plan, RunTerms, accepted_topics
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.fields import AS_REQUESTED, FieldUnit, declared, declared_fields, fields_of
@@ -443,6 +443,12 @@ class Request:
         if self.target is None:
             raise UserError("The run has no target release.", remedy="Name the release to go to.")
         return self.target
+
+    def releases_ahead(self, plan: Plan | None) -> tuple[Release, ...]:
+        """Return the releases on which nodes start. A path that is not planned yet counts by its target alone."""
+        if plan is None:
+            return () if self.target is None else (self.target,)
+        return plan.path[1:]
 
 
 def request_of(params: Mapping[str, Any], kind: RunOf, request: type[Request] = Request) -> Request:

@@ -163,15 +163,18 @@ class OutsideValues(Protocol):
 
 
 class CoordinatorLogs(Protocol):
-    def scan_small(self) -> ScanResult:
+    """`planned`: the new group coordinator on the releases ahead (planned_group_coordinator); None: as the running
+    brokers report. Results carry it, and who judges them configures the catalogue with it."""
+
+    def scan_small(self, *, planned: bool | None) -> ScanResult:
         """Scan logs that this process can read in a few seconds, for all releases of the catalogue. Only reads. Raises
         RefusedError if they are longer. Without tagged fields and owners of records."""
 
-    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+    def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         """Add the records since a scan, for the same releases. Only reads. `complete`: read the logs from the start, so
-        that records that the cleaner has removed since no longer count."""
+        that records that the cleaner has removed since no longer count; so does a scan for the other coordinator."""
 
-    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         """The groups' records in __consumer_offsets, read from the start. A log that is too long for one process is
         read by Spark if `by_spark`, and raises RefusedError if not."""
 

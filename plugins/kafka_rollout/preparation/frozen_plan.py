@@ -22,6 +22,7 @@ from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe
+from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
 from kafka_rollout.planning.lowering import OF_ROLLS
@@ -212,7 +213,8 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
         return ()
     began = run.ports.clock.monotonic()
     cleaned = any(finding.code == CLEANED_AT_GATE.code for finding in run.plan.findings)
-    now = run.ports.logs.scan_new_records(scanned, complete=cleaned)
+    planned = planned_group_coordinator(run.ports, run.plan.path[1:])
+    now = run.ports.logs.scan_new_records(scanned, planned=planned, complete=cleaned)
     approved = [finding for finding in run.plan.findings if finding.code != CLEANED_AT_GATE.code]
     shown = [finding for finding in logs_findings(run, now) if finding.severity is not Severity.INFO]
     new = tuple(

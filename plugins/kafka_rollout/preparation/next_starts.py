@@ -11,6 +11,7 @@ from dataclasses import replace
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
 from kafka_rollout.model.configs import with_inventory_values
 from kafka_rollout.model.listeners import find_listeners
+from kafka_rollout.model.plan import overridden_lines
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, NodeStart, PluginClass, login_file, named_files
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_once
@@ -28,9 +29,7 @@ def observe_path(
     `down`: for a downgrade, without bootstrap.checkpoint.
     """
     found = ObservedStarts()
-    overrides: dict[str, str] = {}
-    for release in path:
-        overrides |= ports.cluster.release_overrides.get(str(release), {})  # a line stays on the releases after it
+    for release, overrides in overridden_lines(ports.cluster, path).items():
         of_nodes = {node_id: {**config, **overrides} for node_id, config in configs.items()}
         found = found.then(observe_starts(ports, release, of_nodes, down=down), release, is_target=release == path[-1])
     ports.run.save_fingerprints({node_id: fingerprint(config) for node_id, config in configs.items()})

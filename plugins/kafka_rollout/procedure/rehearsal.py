@@ -87,7 +87,7 @@ class RehearsalServices:
 
     ports: ClusterPorts
 
-    def scan(self, file: str) -> None:
+    def scan(self, file: str, releases: Sequence[Release]) -> None:
         """Store a scan in which every release loads everything."""
         verdicts = (
             ReleaseVerdict(release=release, topic=GROUPS_TOPIC, partition=0, verdict=LoadVerdict.LOADS)
@@ -113,13 +113,13 @@ class UnpredictedLogs:
 
     read_at: float
 
-    def scan_small(self) -> ScanResult:
+    def scan_small(self, *, planned: bool | None) -> ScanResult:
         raise RefusedError("A rehearsal scans no coordinator logs.", remedy="Scan those of the cluster.")
 
-    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+    def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         return before
 
-    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         return GroupRecords(read_at=self.read_at, offsets=0)
 
 

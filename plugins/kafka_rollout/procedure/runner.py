@@ -281,7 +281,7 @@ class Runner:
                 self._wait(Gate(kind=step.gate))
             case ScanStep():
                 self.results["scanned"] = True
-                self.services.scan(step.scan)
+                self.services.scan(step.scan, self.request.releases_ahead(self.plan))
             case ServiceStep(service=Service.START_TRAFFIC):
                 self.services.start_traffic()
             case ActStep() if step.id == PLAN and has_plan(self.ports.run.events()) and not self._replans:

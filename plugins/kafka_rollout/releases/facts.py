@@ -13,6 +13,8 @@ from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.releases.conditions import AdvisoryCondition
 
+REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
+NEW_COORDINATOR = "group.coordinator.new.enable"
 METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
@@ -262,6 +264,11 @@ class ReleaseFacts:
     config_defaults: Mapping[str, str]
     """Broker setting → default, as in a configuration file; without an entry the default is null."""
 
+    @property
+    def has_two_group_coordinators(self) -> bool:
+        """Whether the configuration of a broker chooses one, as far as it is known."""
+        return self.new_group_coordinator is not None or "new_group_coordinator" in self.gaps
+
     def is_unknown_log(self, topic: str) -> bool:
         """Return whether the coordinator of this log was not derived."""
         return gap_of_log(topic) in self.gaps
@@ -409,6 +416,15 @@ class Catalogue:
         return tuple(sorted({topic for facts in self.releases.values() for topic in facts.coordinator_logs}))
 
 
+def enables_new_group_coordinator(settings: Mapping[str, str]) -> bool:
+    """Return whether 3.8 and 3.9 start their new group coordinator with what is set (without defaults).
+
+    KafkaConfig.isNewGroupCoordinatorEnabled of 3.8. A value of a config provider counts as if it did.
+    """
+    protocols = {name.strip().lower() for name in settings.get(REBALANCE_PROTOCOLS, "").split(",")}
+    return not protocols <= {"", "classic"} or settings.get(NEW_COORDINATOR, "").strip().lower() not in ("", "false")
+
+
 def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
     new = facts.new_group_coordinator
     if new is not None:
@@ -419,7 +435,7 @@ def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
 
 
 def _with_unknown_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:
-    if facts.new_group_coordinator is None and "new_group_coordinator" not in facts.gaps:
+    if not facts.has_two_group_coordinators:
         return facts
     return _without_groups_log(facts, "It has two group coordinators, and the brokers did not report which they start.")
 

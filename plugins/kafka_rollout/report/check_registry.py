@@ -45,6 +45,7 @@ from kafka_rollout.model.rights import RIGHTS_CHECK, find_rights_of_checks
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, around_calls, observe
+from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK
 from kafka_rollout.planning.downgrade import LOWERING_CHECK
@@ -332,7 +333,10 @@ def _check_logs(run: ReadRun, scanned: ScanResult | None) -> Checked:
     if scanned is not None and not scanned.standing.keys() >= set(run.plan.path[1:]):
         scanned = None  # it did not evaluate these releases
     try:
-        scan = run.ports.logs.scan_small() if scanned is None else scanned
+        planned = planned_group_coordinator(run.ports, run.plan.path[1:])
+        if scanned is not None and planned not in (None, scanned.new_group_coordinator):
+            scanned = None
+        scan = run.ports.logs.scan_small(planned=planned) if scanned is None else scanned
     except RolloutError as error:
         return LOGS_CHECK.ran(unknown=unknown("coordinator logs", str(error)))
     found = logs_findings(run, scan)

@@ -49,6 +49,7 @@ from kafka_rollout.observation.node_steps import (
     node_step_state,
 )
 from kafka_rollout.observation.outage import check_service, nothing_was_stopped
+from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
@@ -87,7 +88,7 @@ def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequenc
         groups = ports.admin.groups() if kinds else ()
         conditions = conversion_conditions(
             groups,
-            ports.logs.group_records(by_spark=True),
+            ports.logs.group_records(planned=planned_group_coordinator(ports, releases), by_spark=True),
             kinds,
             catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),

@@ -20,6 +20,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
 from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, run_commands_before_stop
+from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import split_batch
 from kafka_rollout.planning.findings.downgrade_scans import lacking_settings, settings_findings
@@ -354,7 +355,8 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
     if scanned is None:
         why = f"{closing[0].record} records of {run.plan.target} stop it, and no scan shows whether such records exist"
     else:
-        scan = run.ports.logs.scan_new_records(scanned)
+        planned = planned_group_coordinator(run.ports, [release_step.to_release])
+        scan = run.ports.logs.scan_new_records(scanned, planned=planned)
         if scan.is_proved_loadable(release_step.to_release):
             return
         if failing := scan.failing(release_step.to_release):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,6 +11,7 @@ from typing import Any, Protocol
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision, Event, Responder
 
 
@@ -112,8 +113,10 @@ class ChangeLock(Protocol):
 class RunServices(Protocol):
     """A repeated call of `monitor_groups`, `start_traffic` or `stop` does nothing more."""
 
-    def scan(self, file: str) -> None:
+    def scan(self, file: str, releases: Sequence[Release]) -> None:
         """Scan the coordinator logs and keep the result as `file` in the run's folder.
+
+        `releases`: on which nodes start in this run.
 
         Raises TransientError or FatalError if the scan failed.
         """

@@ -16,6 +16,7 @@ from kafka_rollout.gates.gate import GateCondition, GateKind, GateRef
 from kafka_rollout.groups.group_records import no_members_condition
 from kafka_rollout.model.host_state import StartRecord
 from kafka_rollout.model.state import GroupState
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS
 from kafka_rollout.roll import gate_checks
 from kafka_rollout.run.events import Approval, ApprovalRefuted, events_of
 from kafka_rollout.run.step_events import GatePassed, IncrementalScan, Started, Stopping
@@ -334,6 +335,15 @@ def test_a_scan_that_could_not_be_done_is_a_blocker_beside_all_others(runs: Fake
     assert states["scan_before_roll"] == "failed"
     assert [f.code for f in record.load_plan().blockers] == ["RF-ONE-TOPIC", "LOGS-NOT-SCANNED"]
     assert runs.asked == []
+
+
+def test_the_scan_evaluates_for_the_group_coordinator_of_the_next_start(runs: FakeRuns) -> None:
+    runs.world = FakeCluster(R340, spec=spec_with_homes())
+    for node in runs.world.nodes.values():
+        node.config[REBALANCE_PROTOCOLS] = "classic,consumer"
+    runs.scanned = AirflowFailException("It is not needed here.")
+    runs.run(dry_run=True, target_release="3.9.1")
+    assert [request.new_group_coordinator for request in runs.scan_requests] == [True]
 
 
 def test_a_verdict_that_got_worse_after_the_approval_stops_before_the_first_node(runs: FakeRuns) -> None:

@@ -306,7 +306,9 @@ def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of
     producer.send_offsets_to_transaction(offsets, deleted.consumer_group_metadata(), 60)
     admin = AdminClient(client)
     admin.delete_consumer_groups(["deleted"])["deleted"].result(60)
-    code, result = scan_command(secured.spec, Settings.from_environment(), security=secured.security())
+    code, result = scan_command(
+        secured.spec, Settings.from_environment(), new_group_coordinator=None, security=secured.security()
+    )
     producer.abort_transaction(60)
     deleted.close()
     assert code == 0
@@ -316,7 +318,12 @@ def test_the_coordinator_logs_are_scanned_over_tls_and_the_password_stays_out_of
     assert [found.group for found in result.deleted_while_pending] == ["deleted"]
     assert PASSWORD not in str(result)
     with pytest.raises(RolloutError) as refused:
-        scan_command(secured.spec, Settings.from_environment(), security=secured.security(password="wrong-and-secret"))
+        scan_command(
+            secured.spec,
+            Settings.from_environment(),
+            new_group_coordinator=None,
+            security=secured.security(password="wrong-and-secret"),
+        )
     assert "refused the authentication of user admin" in str(refused.value)
     assert "wrong-and-secret" not in str(refused.value)
 

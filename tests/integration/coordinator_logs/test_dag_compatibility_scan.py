@@ -71,7 +71,7 @@ def test_a_scan_is_kept_shown_and_told_and_a_record_that_makes_it_worse_alerts(
     plant(servers, TRANSACTION_STATE, 1, [TOMBSTONE], "gzip")
     settings = Settings.from_environment()
     logs = LiveCoordinatorLogs(cluster=cluster.spec, catalogue=load_catalogue(settings.include), settings=settings)
-    carried_on = logs.scan_new_records(before)
+    carried_on = logs.scan_new_records(before, planned=None)
 
     run, after = scanned()
     assert run.states() == {SCAN: "success", CHECK: "success", "alert": "success"}

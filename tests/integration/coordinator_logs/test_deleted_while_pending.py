@@ -184,7 +184,7 @@ def refused(clients: Clients) -> set[str]:
     logs = LiveCoordinatorLogs(
         cluster=clients.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
     )
-    scan = logs.scan_new_records(nothing)
+    scan = logs.scan_new_records(nothing, planned=None)
     groups = {found.group for found in scan.deleted_while_pending}
     assert bool(scan.failing(clients.release)) is bool(groups)
     assert all(scan.is_served(verdict) for verdict in scan.failing(clients.release))
@@ -207,7 +207,12 @@ def test_a_group_that_members_convert_while_a_transaction_is_open_counts_as_dele
             newer.subscribe([TOPIC])
             wait_until(lambda: all([has_partitions(newer), has_partitions(member)]), PATIENCE_S)
             _, scan = scan_command(
-                clients.cluster.spec, settings, topics=(CONSUMER_OFFSETS,), releases=(release,), live=True
+                clients.cluster.spec,
+                settings,
+                new_group_coordinator=None,
+                topics=(CONSUMER_OFFSETS,),
+                releases=(release,),
+                live=True,
             )
             while_open = held(clients)
             producer.commit_transaction(PATIENCE_S)

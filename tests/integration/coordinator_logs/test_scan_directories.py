@@ -40,7 +40,7 @@ def cluster(make_shared_cluster: MakeCluster) -> LocalCluster:
 
 @pytest.fixture(scope="module")
 def live(cluster: LocalCluster) -> ScanResult:
-    return scan_command(cluster.spec, Settings.from_environment(), live=True)[1]
+    return scan_command(cluster.spec, Settings.from_environment(), new_group_coordinator=None, live=True)[1]
 
 
 @pytest.fixture(scope="module")

@@ -87,7 +87,7 @@ def scanned(make_shared_cluster: MakeCluster) -> Scanned:
     make_traffic(servers, consumer_protocol=True)
     wait_until(lambda: is_quiet(cluster), _PATIENCE_S)
     before, names = ends(servers), groups(servers)
-    code, result = scan_command(cluster.spec, Settings.from_environment())
+    code, result = scan_command(cluster.spec, Settings.from_environment(), new_group_coordinator=None)
     assert code == 0
     return Scanned(cluster, servers, before, names, result)
 
@@ -165,7 +165,12 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         producer.send_offsets_to_transaction(committed, consumer.consumer_group_metadata(), _PATIENCE_S)
         admin.delete_consumer_groups([name])[name].result(60)
         _, result = scan_command(
-            scanned.cluster.spec, settings, topics=(CONSUMER_OFFSETS,), releases=(older, RUNNING), live=True
+            scanned.cluster.spec,
+            settings,
+            new_group_coordinator=None,
+            topics=(CONSUMER_OFFSETS,),
+            releases=(older, RUNNING),
+            live=True,
         )
         (found,) = result.deleted_while_pending
         assert (found.group, len(found.producers)) == (name, 1)
@@ -182,7 +187,9 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_3_x_until_the_tran
         logs = LiveCoordinatorLogs(
             cluster=scanned.cluster.spec, catalogue=load_catalogue(settings.include), settings=settings
         )
-        while (carried_on := logs.scan_new_records(result)).deleted_while_pending and time.monotonic() < deadline:
+        while (
+            carried_on := logs.scan_new_records(result, planned=None)
+        ).deleted_while_pending and time.monotonic() < deadline:
             time.sleep(0.5)  # the marker comes behind the answer to the producer
         assert not carried_on.failing(older)
     finally:
@@ -197,6 +204,7 @@ def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Sc
     code, result = scan_command(
         scanned.cluster.spec,
         Settings.from_environment(),
+        new_group_coordinator=None,
         topics=(CONSUMER_OFFSETS, TRANSACTION_STATE),
         releases=(INTOLERANT, RUNNING),
         fail_on=(RUNNING,),
@@ -216,7 +224,12 @@ def test_planted_records_decide_and_fail_on_says_so_by_the_exit_code(scanned: Sc
 
 def test_a_topic_that_the_cluster_lacks_is_bad_input(scanned: Scanned) -> None:
     with pytest.raises(UserError, match="has no topic __share_group_state"):
-        scan_command(scanned.cluster.spec, Settings.from_environment(), topics=("__share_group_state",))
+        scan_command(
+            scanned.cluster.spec,
+            Settings.from_environment(),
+            new_group_coordinator=None,
+            topics=("__share_group_state",),
+        )
 
 
 def count(source: FetchSource, log: LogRange) -> KindCounts:

@@ -160,7 +160,7 @@ def test_executors_find_what_this_machine_finds_and_leave_no_secret(world: World
     assert "SparkListenerApplicationEnd" in "".join(events)
     assert list((world.executors / "work").glob("app-*/*/stderr")), "the executors ran elsewhere"
 
-    _, here = scan_command(spec, settings, security=security)
+    _, here = scan_command(spec, settings, new_group_coordinator=None, security=security)
     assert replace(result, scanned_at=here.scanned_at) == here
     assert sum(kind.count for kind in here.classes) > PARTITIONS * COMMITS
 
@@ -180,7 +180,7 @@ def test_without_authentication_in_spark_the_scan_is_refused_before_it_reads(wor
     said: list[str] = []
     settings = replace(Settings.from_environment(), spark_master=world.spark.address)
     with pytest.raises(UserError, match=r"spark\.authenticate and spark\.network\.crypto\.enabled are not both true"):
-        scan_command(spec, settings, security=security, on_progress=said.append)
+        scan_command(spec, settings, new_group_coordinator=None, security=security, on_progress=said.append)
     assert said == []
 
 

@@ -156,10 +156,10 @@ def test_a_log_that_is_too_long_for_one_process_is_read_by_spark_with_the_same_a
             wait_until(lambda: has_share(consumer, 1), "it is in its group")
             with open_cluster_ports(cluster.spec.name, "counting") as ports:
                 assert isinstance(ports.logs, LiveCoordinatorLogs)
-                read, by_spark = ports.logs.group_records(), replace(ports.logs, longest=0)
+                read, by_spark = ports.logs.group_records(planned=None), replace(ports.logs, longest=0)
                 with pytest.raises(RefusedError, match="contains more than 0 records"):
-                    by_spark.group_records()
-                counted = by_spark.group_records(by_spark=True)
+                    by_spark.group_records(planned=None)
+                counted = by_spark.group_records(planned=None, by_spark=True)
         assert counted.alive == read.alive
         assert "counted" in counted.alive_of(["consumer"])
         assert {(c.partition, c.key_version) for c in counted.classes} >= {

@@ -71,7 +71,7 @@ def finalize(
     ports = fake_ports(cluster, home)
     good = scan_of(cluster, releases=list(cluster.catalogue), damage=())
 
-    def scan_logs(of: ClusterPorts, _: Any, __: Any, file: str, ___: Any) -> None:
+    def scan_logs(of: ClusterPorts, _: Any, __: Any, file: str, *___: Any) -> None:
         scan = before_finalizing if file == SCAN_VERDICT else good
         if scan is not None:
             of.run.attach(file, scan)

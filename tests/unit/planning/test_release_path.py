@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from itertools import combinations
 
 import pytest
 from hypothesis import given
@@ -8,7 +9,6 @@ from hypothesis import strategies as st
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.planning.release_path import (
-    REBALANCE_PROTOCOLS,
     find_nodes_ahead,
     node_order,
     plan_release_steps,
@@ -16,7 +16,9 @@ from kafka_rollout.planning.release_path import (
     target_finding,
     with_configured_classes,
 )
-from kafka_rollout.releases.facts import Catalogue, CoordinatorClass, Release
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS, Catalogue, CoordinatorClass, Release
+from tests.fakes.cluster import INCLUDE
 from tests.unit.builders import (
     COMBINED,
     R340,
@@ -43,6 +45,17 @@ def test_an_intolerant_release_goes_to_an_emitting_one_by_way_of_its_own_lines_t
     release_steps = plan_release_steps(catalogue(), R340, R431)
     assert [(a, b) for a, b, _ in release_steps] == [(R340, R341), (R341, R431)]
     assert all("KIP-915" in reason for _, _, reason in release_steps)
+
+
+def test_only_the_target_of_an_upgrade_can_have_two_group_coordinators() -> None:
+    """The scan before the plan knows the target alone (Request.releases_ahead)."""
+    known = load_catalogue(INCLUDE)
+    for source, target in combinations(known, 2):
+        try:
+            steps = plan_release_steps(known, source, target)
+        except UserError:
+            continue
+        assert not any(known.get(to).has_two_group_coordinators for _, to, _ in steps[:-1])
 
 
 @pytest.mark.parametrize(("source", "target"), [(R340, R341), (R340, R391), (R341, R431), (R391, R431), (R421, R431)])

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -14,6 +14,7 @@ from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
+from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -215,7 +216,7 @@ def test_an_upgrade_to_an_older_release_is_refused_before_a_scan(tmp_path: Path,
     ports = fake_ports(FakeCluster(R431), tmp_path)
 
     class Scans(RehearsalServices):
-        def scan(self, name: str) -> None:
+        def scan(self, name: str, releases: Sequence[Release]) -> None:
             raise AssertionError(f"{name} has begun")
 
     runner = Runner(
@@ -230,6 +231,27 @@ def test_an_upgrade_to_an_older_release_is_refused_before_a_scan(tmp_path: Path,
         runner.run()
     assert "kafka-rollout downgrade" in refused.value.remedy
     assert ports.lock.holder("fake") is None
+
+
+def test_a_scan_is_told_the_releases_on_which_nodes_start(tmp_path: Path) -> None:
+    """The scan of an upgrade comes before its plan."""
+    ports = fake_ports(FakeCluster(R391), tmp_path)
+    scanned: list[tuple[Release, ...]] = []
+
+    class Scans(RehearsalServices):
+        def scan(self, name: str, releases: Sequence[Release]) -> None:
+            scanned.append(tuple(releases))
+            super().scan(name, releases)
+
+    Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=Request(target=R431, dry_run=True, rehearse=False),
+        answers=Approver(),
+        services=Scans(ports),
+        progress=SaysLines(lambda line: None),
+    ).run()
+    assert scanned == [(R431,)]
 
 
 def test_a_command_that_does_not_wait_is_refused_while_the_run_is_paused(tmp_path: Path) -> None:

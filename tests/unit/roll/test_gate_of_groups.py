@@ -6,15 +6,19 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.gate import Gate, GateKind
-from kafka_rollout.groups.group_records import GroupRecords
+from kafka_rollout.groups.group_records import GroupRecords, conversion_conditions
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, Undo
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import recheck
-from kafka_rollout.roll.gate_checks import check_gate
-from tests.fakes.cluster import FakeCluster
+from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS
+from kafka_rollout.roll.gate_checks import check_conversion, check_gate
+from tests.fakes.cluster import INCLUDE, R391, FakeCluster
 
 GATE = Gate(kind=GateKind.GROUPS)
 ACTIVE = GroupState(group_id="g", type="consumer", state="Stable", members=2)
@@ -63,3 +67,34 @@ def test_where_no_type_falls_or_a_person_accepted_it_there_is_nothing_to_wait_fo
     }
     seen = check_gate(Run(ports, plans[kept]), GATE)
     assert [condition.name for condition in seen.conditions] == ["nothing to wait for"]
+
+
+@pytest.mark.parametrize(
+    ("file", "override", "is_met"),
+    [
+        ("classic,consumer", None, True),
+        (None, "classic,consumer", True),
+        ("classic,consumer", "classic", False),
+        (None, None, False),
+    ],
+)
+def test_records_are_judged_for_the_group_coordinator_of_the_next_start(
+    ports: ClusterPorts, cluster: FakeCluster, file: str | None, override: str | None, is_met: bool
+) -> None:
+    """The classic one of 3.9 fails on a committed offset of a version that the new one loads."""
+    commit = RecordKind(topic=GROUPS_TOPIC, partition=0, key_version=1, value_version=9, count=1, first_offset=0)
+    cluster.group_records = GroupRecords(read_at=0.0, offsets=1, classes=(commit,), partitions=((GROUPS_TOPIC, 0),))
+    if file is not None:
+        for node in cluster.nodes.values():
+            node.config[REBALANCE_PROTOCOLS] = file
+    lines = {} if override is None else {str(R391): {REBALANCE_PROTOCOLS: override}}
+    ports = replace(ports, cluster=replace(ports.cluster, release_overrides=lines))
+    (loads,) = check_conversion(ports, (), [R391]).conditions
+    assert loads.is_met is is_met
+
+
+def test_a_release_whose_group_coordinator_is_unknown_is_not_proved() -> None:
+    read = GroupRecords(read_at=0.0, offsets=0, partitions=((GROUPS_TOPIC, 0),), new_group_coordinator=None)
+    (loads,) = conversion_conditions((), read, (), catalogue=load_catalogue(INCLUDE), releases=[R391])
+    assert not loads.is_met
+    assert "It has two group coordinators" in loads.evidence

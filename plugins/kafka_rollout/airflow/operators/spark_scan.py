@@ -7,6 +7,7 @@ from __future__ import annotations
 import os
 import tempfile
 from abc import abstractmethod
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -27,6 +28,7 @@ from kafka_rollout.airflow.common.links import ScanLink
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.clusters.inventory import get_cluster
 from kafka_rollout.coordinator_logs.scan import ScanRequest, ScanResult
+from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.procedure.step import ScanStep
 
 SPARK_CONNECTION = "spark_default"
@@ -102,6 +104,10 @@ class ScanForRunOperator(SparkScanOperator):
         self.step = step
         self.file = step.scan
         self.has_plan = has_plan
+        self.new_group_coordinator: bool | None = None
+
+    def wanted(self, context: Context, request: ScanRequest, scratch: Path) -> ScanRequest:
+        return replace(request, new_group_coordinator=self.new_group_coordinator)
 
     def execute(self, context: Context) -> Any:
         with (
@@ -109,7 +115,9 @@ class ScanForRunOperator(SparkScanOperator):
             record_step(ports.run, self.task_id, context, begins=True),
         ):
             plan = frozen_plan(ports, context) if self.has_plan else None
-            skip_if(self.step.skip(plan, request_in(context), ports.run.events()))
+            request = request_in(context)
+            skip_if(self.step.skip(plan, request, ports.run.events()))
+            self.new_group_coordinator = planned_group_coordinator(ports, request.releases_ahead(plan))
             ports.run.detach(self.file)  # the result of an earlier attempt must not be used
             return super().execute(context)
 

@@ -54,7 +54,7 @@ def _describe(
     if not records:
         return groups, "The coordinator log was not read."
     try:
-        found = ports.logs.group_records()
+        found = ports.logs.group_records(planned=None)  # of the present
     except (RefusedError, TransientError) as error:
         return groups, f"The coordinator log could not be used: {error}"
     unread = [f"{place.place}: {place.sentence}" for place in found.damage]

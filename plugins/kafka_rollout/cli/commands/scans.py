@@ -74,8 +74,8 @@ def scan(
         bool | None,
         typer.Option(
             "--new-group-coordinator/--classic-group-coordinator",
-            help="Evaluate 3.8 and 3.9 with this group coordinator. With --cluster the scan reads the settings of the "
-            "brokers; without the right to read them both are unknown. Default for --log-dir: classic.",
+            help="Evaluate 3.8 and 3.9 with this group coordinator. Default for --cluster: as the settings of the "
+            "brokers say; without the right to read them both are unknown. Default for --log-dir: classic.",
         ),
     ] = None,
     as_json: AsJson = False,

@@ -177,6 +177,7 @@ def scan_command(
     cluster: ClusterSpec,
     settings: Settings,
     *,
+    new_group_coordinator: bool | None,
     security: ClientSecurity | None = None,
     topics: tuple[str, ...] = (),
     releases: tuple[Release, ...] = (),
@@ -185,7 +186,7 @@ def scan_command(
     parquet: Path | None = None,
     on_progress: Callable[[str], None] = lambda _: None,
 ) -> tuple[int, ScanResult]:
-    """Scan a cluster of the inventory. `topics` to `parquet`: as in ScanRequest.
+    """Scan a cluster of the inventory. Arguments: as in ScanRequest.
 
     The file with credentials has mode 0600 and is removed at the end.
     """
@@ -199,6 +200,7 @@ def scan_command(
             bootstrap_servers=cluster.bootstrap_servers,
             security_file=security_file,
             parquet=parquet,
+            new_group_coordinator=new_group_coordinator,
             topics=topics,
             releases=releases,
             fail_on=fail_on,

@@ -51,9 +51,14 @@ _TOPIC = [GROUPS_TOPIC]
 
 
 def read_group_records(
-    source: FetchSource, schemas: Schemas, catalogue: Catalogue, *, longest: int = LONGEST
+    source: FetchSource,
+    schemas: Schemas,
+    catalogue: Catalogue,
+    *,
+    new_group_coordinator: bool | None,
+    longest: int = LONGEST,
 ) -> GroupRecords:
-    """Read the records of all groups.
+    """Read the records of all groups. `schemas` and `catalogue` are for `new_group_coordinator`.
 
     Raises RefusedError after `longest` records, and TransientError as FetchSource does. The offsets do not show the
     number of records, because the log cleaner removes most of them.
@@ -106,6 +111,7 @@ def read_group_records(
         partitions=tuple((log.topic, log.partition) for log in ranges),
         damage=tuple(place for partition in read for place in partition.damage),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
+        new_group_coordinator=new_group_coordinator,
     )
 
 
@@ -126,6 +132,7 @@ def records_of_scan(scan: ScanResult) -> GroupRecords:
         partitions=tuple((log.topic, log.partition) for log in scan.logs),
         damage=scan.damage,
         cleaning=scan.cleaning.get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
+        new_group_coordinator=scan.new_group_coordinator,
     )
 
 
@@ -175,18 +182,23 @@ class LiveCoordinatorLogs:
     short: int = SHORT
     longest: int = LONGEST
 
-    def scan_new_records(self, before: ScanResult, *, complete: bool = False) -> ScanResult:
+    def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
+        complete = complete or planned not in (None, before.new_group_coordinator)
         with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
             unscanned = None if complete else self._find_unscanned(source, before)
             if unscanned is None:
                 _, before = scan_submit.scan_command(
-                    self.cluster, self.settings, security=self.security, releases=releases_of(self.catalogue, before)
+                    self.cluster,
+                    self.settings,
+                    new_group_coordinator=planned,
+                    security=self.security,
+                    releases=releases_of(self.catalogue, before),
                 )
                 # Here new records are read in any number: after another complete scan there would be as many again.
                 unscanned = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics)) or ()
             return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
 
-    def scan_small(self) -> ScanResult:
+    def scan_small(self, *, planned: bool | None) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
             ranges = source.ranges(self.catalogue.coordinator_topics)
             nothing = ScanResult(
@@ -196,16 +208,24 @@ class LiveCoordinatorLogs:
                 classes=(),
                 verdicts=(),
                 cleaning=source.cleaning(self.catalogue.coordinator_topics),
-                new_group_coordinator=source.starts_new_group_coordinator(),
+                new_group_coordinator=_coordinator(source, planned),
             )
             return merge_scans(self.catalogue, nothing, self._read(source, nothing, ranges, small=True))
 
-    def group_records(self, *, by_spark: bool = False) -> GroupRecords:
+    def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
-                schemas = load_schemas(*self.settings.catalogue_folders)
-                return read_group_records(source, schemas, self.catalogue, longest=longest)
+                if planned is None:
+                    source.ranges(_TOPIC)  # finds the coordinators
+                new = _coordinator(source, planned)
+                return read_group_records(
+                    source,
+                    load_schemas(*self.settings.catalogue_folders, new_group_coordinator=new),
+                    self.catalogue.configured(new_group_coordinator=new),
+                    new_group_coordinator=new,
+                    longest=longest,
+                )
         except RefusedError as error:
             if not by_spark:
                 raise
@@ -213,6 +233,7 @@ class LiveCoordinatorLogs:
         _, result = scan_submit.scan_command(
             self.cluster,
             self.settings,
+            new_group_coordinator=planned,
             security=self.security,
             topics=(GROUPS_TOPIC,),
             on_progress=lambda line: log.info("scan: %s", line),
@@ -304,6 +325,10 @@ class LiveCoordinatorLogs:
 
     def _configured(self, scan: ScanResult) -> Catalogue:
         return self.catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
+
+
+def _coordinator(source: FetchSource, planned: bool | None) -> bool | None:
+    return source.starts_new_group_coordinator() if planned is None else planned
 
 
 def _read_whole(

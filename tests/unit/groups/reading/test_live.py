@@ -97,7 +97,7 @@ def carried_on(
     monkeypatch.setattr(FakeSource, "held", held)
     monkeypatch.setattr(coordinator_logs, "FetchSource", FakeSource)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS, **kw)
-    return logs.scan_new_records(before or scan_to(since), complete=complete)
+    return logs.scan_new_records(before or scan_to(since), planned=None, complete=complete)
 
 
 def test_only_what_came_since_is_counted(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -174,16 +174,16 @@ def of_groups(monkeypatch: pytest.MonkeyPatch, *held: tuple[bytes, bytes | None]
 def test_how_long_a_log_of_groups_is_counts_by_its_records_and_not_by_its_offsets(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    records = of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 2, longest=2).group_records()
+    records = of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 2, longest=2).group_records(planned=False)
     assert (records.offsets, sum(found.count for found in records.classes)) == (10**9, 2)
     with pytest.raises(RefusedError, match="more than 2 records"):
-        of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 3, longest=2).group_records()
+        of_groups(monkeypatch, *[(COMMIT_KEY, COMMIT)] * 3, longest=2).group_records(planned=False)
 
 
 def test_what_a_release_does_not_parse_of_a_group_stops_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """A share group of 4.0's preview: later releases know its type and its version, and read on behind its end."""
     of_preview = (b"\x00\x0b\x00\x01g", b"\x00\x00" + bytes(4) + b"\x00")
-    (broken,) = of_groups(monkeypatch, of_preview, longest=2).group_records().broken
+    (broken,) = of_groups(monkeypatch, of_preview, longest=2).group_records(planned=False).broken
     assert (broken.key_version, broken.part, broken.first_offset) == (11, "value", 0)
     assert broken.releases == tuple(release for release in CATALOGUE if release >= Release(4, 1, 0))
 
@@ -199,9 +199,9 @@ def test_spark_reads_what_is_too_long_and_says_if_it_does_not_name_all_groups(
     logs = of_groups(monkeypatch, (COMMIT_KEY, COMMIT), longest=0)
     if left_out:
         with pytest.raises(RefusedError, match="does not list 1 groups"):
-            logs.group_records(by_spark=True)
+            logs.group_records(planned=False, by_spark=True)
     else:
-        assert logs.group_records(by_spark=True).alive_of(["consumer"]) == {"billing"}
+        assert logs.group_records(planned=False, by_spark=True).alive_of(["consumer"]) == {"billing"}
 
 
 class Written(FakeSource):
@@ -229,9 +229,9 @@ def scanned_in_two(
     """A scan of the log to each of its offsets, carried on to its end."""
     for since in range(1, end_of(data)):
         monkeypatch.setattr(Written, "data", cut(data, since))
-        before = logs.scan_new_records(nothing)
+        before = logs.scan_new_records(nothing, planned=None)
         monkeypatch.setattr(Written, "data", data)
-        yield logs.scan_new_records(before)
+        yield logs.scan_new_records(before, planned=None)
 
 
 @pytest.mark.parametrize("log", list(deleted_while_pending()), ids=lambda log: log.name)
@@ -242,7 +242,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_is_found_wherever_the_sc
     monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=scan_to(0).verdicts)
-    whole = logs.scan_new_records(nothing)
+    whole = logs.scan_new_records(nothing, planned=None)
     refused = LoadVerdict.FAILS if log.name.startswith("refused") else LoadVerdict.LOADS
     assert whole.standing == {OLD: refused, NEW: LoadVerdict.LOADS}
     for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
@@ -269,7 +269,7 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
     group = GroupSummary(name="g", type="classic", state="Stable", members=1, partition=0)
     for known, times in ((group, 1), (replace(group, type="consumer"), 2), (replace(group, offsets_only=True), 2)):
         read.clear()
-        logs.scan_new_records(replace(scan_to(2), inventory=GroupInventory(groups=(known,))))
+        logs.scan_new_records(replace(scan_to(2), inventory=GroupInventory(groups=(known,))), planned=None)
         assert [what.start for what in read] == [2, 0][:times]
 
 
@@ -308,7 +308,7 @@ def test_a_tail_that_cannot_be_read_completely_is_unknown_with_the_amount_that_w
     monkeypatch.setattr(Written, "data", data)
     monkeypatch.setattr(coordinator_logs, "FetchSource", kind)
     logs = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
-    scan = logs.scan_new_records(scan_to(0))
+    scan = logs.scan_new_records(scan_to(0), planned=None)
     assert [(found.position, found.offsets, found.file) for found in scan.damage] == [(unread[0], len(unread), "")]
     assert scan.standing == {OLD: LoadVerdict.UNKNOWN, NEW: LoadVerdict.UNKNOWN}
     assert scan.records == 6 - len(unread)
@@ -322,7 +322,7 @@ def test_a_tail_that_cannot_be_read_completely_is_unknown_with_the_amount_that_w
 def test_the_gate_of_the_groups_does_not_pass_on_a_log_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
     def conditions(data: bytes) -> list[tuple[bool, str]]:
         monkeypatch.setattr(Written, "data", data)
-        records = logs.group_records()
+        records = logs.group_records(planned=False)
         found = conversion_conditions((), records, {"consumer"}, catalogue=CATALOGUE, releases=[OLD])
         return [(condition.is_met, condition.evidence) for condition in found]
 
@@ -348,14 +348,14 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
     releases = [OLD, Release(4, 1, 1), NEW]
     asked = evaluate_records(CATALOGUE, (), releases, partitions=[(OFFSETS, 0)])
     nothing = ScanResult(cluster="fake", scanned_at=1.0, logs=(), classes=(), verdicts=asked)
-    whole = logs.scan_new_records(nothing)
+    whole = logs.scan_new_records(nothing, planned=None)
     group = f"order-{list(planted_orders()).index(log):02}".encode()
     facts = facts_of_order(CATALOGUE, releases)
     assert whole.out_of_order == out_of_order(0, {group}, [(log.data, 0, end_of(log.data))], facts)
     for together in scanned_in_two(monkeypatch, logs, log.data, nothing):
         assert together.verdicts == whole.verdicts
         assert together.out_of_order == whole.out_of_order
-    records = logs.group_records()
+    records = logs.group_records(planned=False)
     (of_4_1,) = conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[Release(4, 1, 1)])[:1]
     stopped = {release for found in whole.out_of_order for release in found.releases}
     assert of_4_1.is_met is (Release(4, 1, 1) not in stopped)
@@ -368,7 +368,9 @@ def test_an_order_that_the_cleaner_can_leave_is_found_wherever_the_scan_ended(
 def test_the_gate_of_the_groups_finds_it_too(monkeypatch: pytest.MonkeyPatch, log: PlantedLog) -> None:
     monkeypatch.setattr(Written, "data", log.data)
     monkeypatch.setattr(coordinator_logs, "FetchSource", Written)
-    records = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS).group_records()
+    records = LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS).group_records(
+        planned=False
+    )
     old, new = (
         conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[release])[0] for release in (OLD, NEW)
     )
