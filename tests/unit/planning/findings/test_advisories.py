@@ -126,6 +126,8 @@ def test_a_defect_of_low_levels_needs_the_level_and_the_setting() -> None:
     assert answers("3.9.1", "4.3.1", level=16, config=several)["KAFKA-16606"] is Applicability.YES
     assert answers("3.9.1", "4.3.1", level=17, config=several)["KAFKA-16606"] is Applicability.NO
     assert answers("3.9.1", "4.3.1", level=16, config={"log.dirs": "/a"})["KAFKA-16606"] is Applicability.NO
+    (remedy,) = [one.remedy for one in released().advisories if one.id == "KAFKA-16606"]
+    assert "as soon as all brokers run 3.7.0 or later" in remedy, "no earlier release has the level"
 
 
 def test_only_the_nodes_that_meet_all_conditions_are_named() -> None:
