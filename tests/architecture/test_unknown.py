@@ -45,6 +45,7 @@ EMPTY = {
     "observation/cluster_ports.py:observe": "a broker that does not respond is a finding (NODE-DOWN)",
     "observation/cluster_ports.py:read_current_levels": "another broker is asked, and none is a TransientError",
     "observation/cluster_ports.py:read_registrations": "None is unknown, which its finding reports",
+    "observation/node_logs.py:read_broker_log": "without a log a condition is not met, or an approver decides",
     "observation/node_logs.py:read_logged_requests": "the log names clients; the counters of the metrics decide",
     "observation/node_logs.py:with_log_errors": "an excerpt for the reader of NODE-DOWN",
     "observation/node_registrations.py:observe_registrations": "the metadata log is read then",
@@ -62,7 +63,6 @@ EMPTY = {
     "preparation/node_checks.py:node_configs": "Need.CONFIGS reports a node without a configuration",
     "preparation/plan_making.py:observe_files": "the plan itself refuses the target",
     "roll/gate_checks.py:_is_past": "the conditions of the gate show what runs",
-    "roll/gate_checks.py:_log_of": "the condition is not met without a log",
     "roll/walk.py:_batch": "the gate waits again",
 }
 EMPTY_CALLS = {"tuple", "list", "dict", "set", "frozenset"}

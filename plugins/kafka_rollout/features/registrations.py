@@ -13,10 +13,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 
 from kafka_rollout.base.wording import nodes
+from kafka_rollout.model.log_directories import ASSIGNED_FROM
 from kafka_rollout.model.plan import FeatureChange
 from kafka_rollout.releases.facts import KRAFT_VERSION, METADATA_VERSION, ReleaseFacts, VersionRange
-
-_WITH_DIRECTORIES = 17  # metadata.version 3.7-IV2
 
 
 def drops_zero_ranges(facts: ReleaseFacts) -> bool:
@@ -29,12 +28,12 @@ def drops_zero_ranges(facts: ReleaseFacts) -> bool:
 
 def keeps_registrations(level: int) -> bool:
     """Return whether brokers keep their registrations when metadata.version is raised from `level`."""
-    return level >= _WITH_DIRECTORIES
+    return level >= ASSIGNED_FROM
 
 
 def renews_registrations(level: int, target: int) -> bool:
     """Return whether brokers register again when metadata.version is raised from `level` to `target`."""
-    return level < _WITH_DIRECTORIES <= target
+    return level < ASSIGNED_FROM <= target
 
 
 def registered_levels(changes: Iterable[FeatureChange]) -> dict[str, int]:

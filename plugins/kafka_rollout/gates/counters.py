@@ -7,7 +7,17 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Finding, FindingCode, Need, Severity
+from kafka_rollout.base.findings import (
+    BLOCKER,
+    WARNING,
+    Check,
+    CheckOf,
+    Finding,
+    FindingCode,
+    Need,
+    Severity,
+    UnknownValue,
+)
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.gates.gate import GateCondition, doubtful
 from kafka_rollout.model.configs import ConfigKind
@@ -68,7 +78,7 @@ COUNTER_CHECK = Check(
 
 
 def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
-    """Return what the plan says that nodes of the release ignore, as SeenLog.config_faults names it.
+    """Return what the plan says that nodes of the release ignore, as SeenLog.faults names it.
 
     DynamicConfigPublisher catches what an invalid client-metrics subscription or a topic's tiered storage throws, logs
     it and counts it. OTHERS stands for those that one finding has without their names.
@@ -100,13 +110,20 @@ def has_agent(node: NodeSpec) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ExpectedErrors:
-    """Metadata errors that the approved plan expects, as `expected_errors`, and the logs that must explain each."""
+    """Metadata errors that the approved plan expects, and the logs that must explain each."""
 
     settings: Sequence[str] = ()
+    """As `expected_errors`."""
+    of_nodes: Mapping[int, Collection[str]] = field(default_factory=dict)
+    """Node id → further faults that only this node can have, as `expected_faults` of its log directories."""
     logs: Mapping[int, SeenLog] = field(default_factory=dict)
     """Node id → the log of its process; a node without one has no readable log."""
     accepted: Mapping[str, str] = field(default_factory=dict)
     """Doubt → who accepted it."""
+
+    def of(self, node_id: int) -> tuple[str, ...]:
+        """Return what is expected of this node, as `SeenLog.faults` names it."""
+        return (*self.settings, *sorted(self.of_nodes.get(node_id, ())))
 
 
 NONE_EXPECTED = ExpectedErrors()
@@ -117,41 +134,61 @@ def no_metadata_errors(
 ) -> GateCondition:
     """Return the condition that these nodes have applied all metadata since their processes started.
 
-    A broker may count as many errors as its log has errors of expected settings, one for each. Other errors hold the
-    condition, also on the same broker.
+    A broker may count as many errors as its log has errors that the plan expects of it, one for each. Other errors hold
+    the condition, also on the same broker.
     """
     wrong = _nonzero(METADATA_ERROR_COUNTERS, nodes, state, unchecked)
     doubts: list[str] = []
     unexplained: list[str] = []
+    named: dict[str, None] = {}
+    others: dict[str, None] = {}
     for node, name, value in wrong.values:
-        explained = _explained(node, name, state, expected)
-        if value <= len(explained):  # False for NaN
-            continue
-        seen = expected.logs.get(node.node_id)
-        is_unknown = seen is None or seen.why_unknown or OTHERS in expected.settings
-        if _can_be_expected(node, name) and expected.settings and is_unknown:
-            who = f"node {node.node_id}{f' ({seen.who})' if seen else ''}"
-            doubts.append(
-                f"{who}: {COUNTERS[name].kafka_name} {value:g}, and the log explains {len(explained)} of them"
-            )
-        else:
+        named |= dict.fromkeys(one for one in expected.of(node.node_id) if one != OTHERS)
+        read = _explain(node, name, value, state, expected)
+        if read.doubt:
+            doubts.append(read.doubt)
+        elif not read.is_enough:
             unexplained.append(f"node {node.node_id} reports {COUNTERS[name].kafka_name} {value:g}")
+            seen = expected.logs.get(node.node_id)
+            others |= dict.fromkeys(one for one in (seen.faults if seen else ()) if one not in read.faults)
     evidence = f"0 metadata errors since the start of {_processes(nodes)}"
-    settings = few([one for one in expected.settings if one != OTHERS] or ["settings of the plan"])
+    awaited_text = few(list(named) or ["settings of the plan"])
     if unexplained:
-        beyond = ", more than the approved plan and the log explain" if expected.settings else ""
+        beyond = ", more than the approved plan and the log explain" if expected.settings or named else ""
+        shown = f"the log names errors of {few(list(others))}" if others else "its log has the error"
         evidence = (
-            f"{few(unexplained)}{beyond}: the node does not serve a part of the metadata. Its log has the error; "
-            "a restart applies all metadata again"
+            f"{few(unexplained)}{beyond}: the node does not serve a part of the metadata; {shown}. A restart applies "
+            "all metadata again, and counts an error again whose cause is still there"
         )
     elif doubts:
-        evidence = f"{few(doubts)}. The approved plan expects errors of {settings}"
+        evidence = f"{few(doubts)}. The approved plan expects errors of {awaited_text}"
     elif wrong.counted:
-        evidence = f"{few(wrong.counted)}; the approved plan expects errors of {settings}, and the log has them"
+        evidence = f"{few(wrong.counted)}; the approved plan expects errors of {awaited_text}, and the log has them"
     condition = wrong.condition(NO_ERRORS, evidence, is_expected=not unexplained)
     if doubts and condition.is_met:
         return doubtful(NO_ERRORS, condition.evidence, doubts, expected.accepted)
     return condition
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Explained:
+    """How far plan and log explain the value of a counter."""
+
+    faults: frozenset[str]
+    is_enough: bool
+    doubt: str
+    """Why the rest is the decision of an approver; empty if it is not."""
+
+
+def _explain(node: NodeSpec, name: str, value: float, state: ClusterState, expected: ExpectedErrors) -> _Explained:
+    faults, awaited = _explained(node, name, state, expected), expected.of(node.node_id)
+    seen, doubt = expected.logs.get(node.node_id), ""
+    is_enough = value <= len(faults)  # False for NaN
+    is_unknown = seen is None or seen.why_unknown or OTHERS in awaited
+    if not is_enough and _can_be_expected(node, name) and awaited and is_unknown:
+        who = f"node {node.node_id}{f' ({seen.who})' if seen else ''}"
+        doubt = f"{who}: {COUNTERS[name].kafka_name} {value:g}, and the log explains {len(faults)} of them"
+    return _Explained(faults=faults, is_enough=is_enough, doubt=doubt)
 
 
 def _can_be_expected(node: NodeSpec, name: str) -> bool:
@@ -160,14 +197,14 @@ def _can_be_expected(node: NodeSpec, name: str) -> bool:
 
 
 def _explained(node: NodeSpec, name: str, state: ClusterState, expected: ExpectedErrors) -> frozenset[str]:
-    """Return the expected settings that the log of the node names, of topics that the node has.
+    """Return the expected faults that the log of the node names; of topics, those that the node has.
 
-    A setting counts once: a client can write more such lines.
+    Each counts once: a client can write more such lines.
     """
     seen = expected.logs.get(node.node_id)
     if seen is None or not _can_be_expected(node, name):
         return frozenset()
-    found = frozenset(expected.settings).intersection(seen.config_faults)
+    found = frozenset(expected.of(node.node_id)).intersection(seen.faults)
     here = {f"topic {p.topic}" for p in state.partitions if node.node_id in p.replicas}
     return frozenset(one for one in found if not state.partitions or not one.startswith("topic ") or one in here)
 
@@ -369,31 +406,60 @@ def counter_findings(
     *,
     tiered: Collection[int] = (),
     errors: Severity = Severity.WARNING,
+    expected: ExpectedErrors = NONE_EXPECTED,
 ) -> Iterator[Finding]:
-    """Yield the findings of one observation. `errors`: severity of metadata errors; a restart of the node ends them.
+    """Yield the findings of one observation. `errors`: severity of metadata errors that nothing explains.
 
-    `tiered`: as in find_unchecked_counters.
+    `tiered`: as in find_unchecked_counters. `expected`: what the plan expects, with the logs.
     """
     yield from _not_exported(cluster, state, tiered)
     for node in cluster.nodes:
         seen = state.nodes.get(node.node_id)
         counters = seen.metrics.counters if seen and seen.metrics else {}
-        counted = [f"{COUNTERS[n].kafka_name} {counters[n]}" for n in METADATA_ERROR_COUNTERS if counters.get(n)]
+        counted = {name: counters[name] for name in METADATA_ERROR_COUNTERS if counters.get(name)}
         if counted:
-            yield METADATA_ERRORS.found(
-                f"node {node.node_id}",
-                f"{node.name} reports {', '.join(counted)}: since its start it could not apply a part of the "
-                "cluster's metadata, and serves clients without it (ACLs, quotas or dynamic settings, for example).",
-                f"Read the errors in the log of {node.name} and remove their cause. A restart applies all "
-                "metadata again.",
-                severity=errors,
-            )
+            read = [_explain(node, name, value, state, expected) for name, value in counted.items()]
+            yield _metadata_errors(node, counted, read, errors)
         if lost := counters.get(OFFLINE_LOG_DIRECTORIES):
             yield LOG_DIRECTORY_OFFLINE.found(
                 f"node {node.node_id}",
                 f"{node.name} reports OfflineLogDirectoryCount {lost}: the replicas there are not in sync.",
                 f"Replace the disk, or remove the directory from log.dirs, and restart {node.name}. Then plan again.",
             )
+
+
+def _metadata_errors(
+    node: NodeSpec, counted: Mapping[str, float], read: Sequence[_Explained], severity: Severity
+) -> Finding:
+    values = ", ".join(f"{COUNTERS[name].kafka_name} {value}" for name, value in counted.items())
+    sentence = (
+        f"{node.name} reports {values}: since its start it could not apply a part of the cluster's metadata, and "
+        "serves clients without it (ACLs, quotas or dynamic settings, for example)."
+    )
+    remedy = (
+        f"Read the errors in the log of {node.name} and remove their cause. A restart applies all metadata again, and "
+        "counts an error again whose cause is still there."
+    )
+    if all(one.is_enough or one.doubt for one in read):
+        severity = WARNING
+        faults = few(sorted({fault for one in read for fault in one.faults}))
+        sentence = f"{node.name} reports {values}, which another finding of this plan explains: {faults}."
+        remedy = "No action needed for this number. A higher one fails the gates."
+        if doubts := [one.doubt for one in read if one.doubt]:
+            sentence = f"{few(doubts)}. Another finding of this plan can explain it, and the log proves nothing."
+            remedy = f"Read the errors in the log of {node.name} before you approve the plan."
+    return METADATA_ERRORS.found(f"node {node.node_id}", sentence, remedy, severity=severity)
+
+
+def metadata_doubts(cluster: ClusterSpec, state: ClusterState, expected: ExpectedErrors) -> tuple[UnknownValue, ...]:
+    """Return the errors that the plan can expect, and that no log explains. Who approves the plan accepts them."""
+    return tuple(
+        UnknownValue(f"metadata errors of node {node.node_id}", f"{doubt}.")
+        for node in cluster.nodes
+        if (seen := state.nodes.get(node.node_id)) and seen.metrics
+        for name in METADATA_ERROR_COUNTERS
+        if (value := seen.metrics.counters.get(name)) and (doubt := _explain(node, name, value, state, expected).doubt)
+    )
 
 
 def _not_exported(cluster: ClusterSpec, state: ClusterState, tiered: Collection[int]) -> Iterator[Finding]:

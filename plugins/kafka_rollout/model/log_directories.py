@@ -16,6 +16,9 @@ DIRECTORY_KEYS = ("log.dirs", "log.dir", "metadata.log.dir")
 DEFAULTS = {"log.dir": "/tmp/kafka-logs"}  # noqa: S108
 
 
+ASSIGNED_FROM = 17
+"""metadata.version 3.7-IV2: the first level at which replicas are assigned to log directories (KIP-858)."""
+
 PARTITION = re.compile(r"(.+)-(\d+)")
 """Name of a partition's folder. Those of deleted, moving and stray partitions have a further ending."""
 
@@ -46,3 +49,10 @@ def metadata_directory(config: Mapping[str, str]) -> str | None:
 def log_directories(config: Mapping[str, str]) -> tuple[str, ...]:
     """Return the directories of a node: log.dirs, and metadata.log.dir. Those of config providers are left out."""
     return tuple(dict.fromkeys((*data_directories(config), *named_directories(config, "metadata.log.dir"))))
+
+
+def has_several(config: Mapping[str, str]) -> bool | None:
+    """Return whether a broker has several directories (KafkaConfig.logDirs); None if a config provider has them."""
+    if is_reference(config.get(obeyed_keys(config)[0], "")):
+        return None
+    return len(data_directories(config)) > 1

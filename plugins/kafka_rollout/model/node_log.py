@@ -61,10 +61,19 @@ _INITIALISED = "Initialized topic-based RLMM resources successfully"
 # "querying or creating NAME topic".
 _TRIED_AGAIN = re.compile(r"Encountered error while (querying or )?creating (\S+|remote log metadata) topic\.")
 _FAULTS = "org.apache.kafka.server.fault.LoggingFaultHandler"
+_PUBLISHING = "Encountered metadata publishing fault: "
 # DynamicConfigPublisher writes no blank before the name of a subscription.
 _CONFIG_FAULT = re.compile(
-    r"Encountered metadata publishing fault: Error updating "
+    rf"{_PUBLISHING}Error updating "
     r"(?P<kind>topic |client metrics ?)(?P<name>\S+) with new configuration: .*"
+)
+# MetadataVersionConfigValidator, from 3.7.1 on. The cause is the next line; releases before 4.2 use Scala's require.
+_LEVEL_FAULT = (
+    "Encountered metadata publishing fault: Broker configuration does not support the cluster MetadataVersion"
+)
+_DIRECTORIES = "Multiple log directories (aka JBOD) are not supported in the current MetadataVersion "
+_DIRECTORIES_CAUSE = re.compile(
+    rf"java\.lang\.IllegalArgumentException: (?:requirement failed: )?{re.escape(_DIRECTORIES)}(?P<level>\S+)\. Need .*"
 )
 _LIFECYCLE = "BrokerLifecycleManager"
 _REGISTERED = re.compile(r"Successfully registered broker .*")
@@ -85,6 +94,11 @@ class LogPart:
     problem: str = ""
     """Why lines of the process are missing before this part, as the end of a sentence after `the log`; empty if none
     are."""
+
+
+def directories_fault(level: str) -> str:
+    """Return the fault of a broker with several log directories at a metadata.version such as `3.6-IV2`."""
+    return f"log directories at metadata.version {level}"
 
 
 UNKNOWN_LAYOUT = "is in a layout or at a level that is not known"
@@ -113,8 +127,11 @@ class SeenLog:
     """TopicBasedRemoteLogMetadataManager."""
     remote_errors: tuple[str, ...] = ()
     """Its errors."""
-    config_faults: tuple[str, ...] = ()
-    """`topic NAME` and `client metrics NAME` of settings that the process could not apply."""
+    faults: tuple[str, ...] = ()
+    """What the process could not apply of the metadata, and each start finds again: `topic NAME` and
+    `client metrics NAME` of settings, and `directories_fault`."""
+    last: tuple[str, ...] = ()
+    """The last line, if it is an error whose cause can follow in the next part."""
     refusal: str = ""
     """Why its registration was refused last; empty after it was registered."""
 
@@ -150,6 +167,10 @@ def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
     events = parse_events(part.lines)
     seen = _with_layout(seen, part, events)
     counts = not seen.problem and seen.layout is not None
+    # The cause of the last error is in this part, if no line is missing between.
+    before = () if part.problem else seen.last
+    for event in parse_events(before) if part.lines else ():
+        seen = _with_error(seen, event, (*before, *part.lines[:1]))
     for event in events:
         if not event.is_of_kafka:
             continue
@@ -159,7 +180,15 @@ def read_part(seen: SeenLog | None, part: LogPart) -> SeenLog:
             seen = _with_success(seen, event)
         if event.class_name == _LIFECYCLE:
             seen = _with_registration(seen, event)
+    if part.lines or part.problem:
+        is_open = events and events[-1].number == len(part.lines) - 1 and _can_have_cause(events[-1])
+        seen = replace(seen, last=part.lines[-1:] if is_open else ())
     return seen
+
+
+def _can_have_cause(event: LogEvent) -> bool:
+    """Return whether `_with_error` reads the line after the event."""
+    return event.level == "ERROR" and (event.message == _LEVEL_FAULT or bool(_partition(_FAILED, event)))
 
 
 def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> SeenLog:
@@ -182,16 +211,18 @@ def _with_layout(seen: SeenLog, part: LogPart, events: Sequence[LogEvent]) -> Se
 
 
 def _with_error(seen: SeenLog, event: LogEvent, lines: Sequence[str]) -> SeenLog:
+    # A stack trace can follow; its first line is the cause.
+    following = lines[event.number + 1].strip() if event.number + 1 < len(lines) else ""
     if failed := _partition(_FAILED, event):
-        # A stack trace can follow; its first line is the cause.
-        following = lines[event.number + 1].strip() if event.number + 1 < len(lines) else ""
         cause = following if is_throwable(following) else ""
         error = " ".join(filter(None, (event.message.strip(), cause)))
         return replace(seen, failed={**seen.failed, failed: hide_credentials(error)[:_SHOWN]})
     if event.logger == REMOTE_LOG_MANAGER and not _TRIED_AGAIN.fullmatch(event.message):
         return replace(seen, remote_errors=_with(seen.remote_errors, hide_credentials(event.message)[:_SHOWN]))
     if event.logger == _FAULTS and (fault := _CONFIG_FAULT.fullmatch(event.message)):
-        return replace(seen, config_faults=_with(seen.config_faults, f"{fault['kind'].strip()} {fault['name']}"))
+        return replace(seen, faults=_with(seen.faults, f"{fault['kind'].strip()} {fault['name']}"))
+    if event.logger == _FAULTS and event.message == _LEVEL_FAULT and (found := _DIRECTORIES_CAUSE.fullmatch(following)):
+        return replace(seen, faults=_with(seen.faults, directories_fault(found["level"])))
     return seen
 
 

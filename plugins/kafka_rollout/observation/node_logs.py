@@ -80,6 +80,14 @@ def read_log(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
     return seen
 
 
+def read_broker_log(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
+    """Read on in the log of a broker; None if it cannot be read now."""
+    try:
+        return read_log(ports, node) if node.is_broker else None
+    except (TransientError, RefusedError):
+        return None
+
+
 def _facts(seen: SeenLog) -> SeenLog:
     return replace(seen, position="", lines=0)
 

@@ -21,7 +21,6 @@ from kafka_rollout.features.rules import FEATURE_DOWNGRADE_REFUSED, LEVELS_CHECK
 from kafka_rollout.groups.findings import leave_to_gate
 from kafka_rollout.model.plan import FeatureChange, Lowering
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.lowering import (
     LoweringChoice,
     choose_lowering,
@@ -133,17 +132,13 @@ def decide_downgrade(observed: PlanObservation, request: Request, of_cluster: Se
     changes = downgrade_levels(catalogue, state, [release_step.to_release for release_step in release_steps], level)
     levels = {change.feature: change.target for change in changes}
     support = check_feature_support(cluster, catalogue, state, levels, unsafe=request.unsafe).findings
-    directories = directory_findings(cluster, observed.configs, state, target, level, unsafe=request.unsafe)
     return Change(
         release_steps=release_steps,
         feature_changes=changes,
         lowering=choice.lowering,
-        checked=(
-            DIRECTORIES_CHECK.ran(directories),
-            *sort_findings(
-                leave_to_gate(dict.fromkeys((*_of_levels(support, choice), *_methods(choice)))),
-                (LEVELS_CHECK, USERS_CHECK, LOWERING_CHECK),
-            ),
+        checked=sort_findings(
+            leave_to_gate(dict.fromkeys((*_of_levels(support, choice), *_methods(choice)))),
+            (LEVELS_CHECK, USERS_CHECK, LOWERING_CHECK),
         ),
     )
 

@@ -32,11 +32,13 @@ from kafka_rollout.planning.findings.advisories import (
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES_CHECK, planned_agreement_findings
 from kafka_rollout.planning.findings.configuration import (
     CONFIGURATION_CHECK,
+    DIRECTORIES_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,
     byte_order_mark_findings,
     config_findings,
     controlled_shutdown_findings,
+    directory_findings,
     java_findings,
     java_maximum_findings,
     planned_configs,
@@ -54,7 +56,7 @@ from kafka_rollout.planning.findings.starts import START_FILES_CHECK, start_find
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK, can_migrate, zookeeper_findings
 from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.release_path import PAST_CHECK, find_nodes_ahead
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.facts import METADATA_VERSION, Release
 
 NO_RESTART = "No node changes its release."
 
@@ -71,6 +73,16 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
         unless="" if can_migrate(state) else "No node runs a release below 4.0.",
     )
     yield SHUTDOWN_CHECK.ran(controlled_shutdown_findings(cluster, configs), unless=unless)
+    yield DIRECTORIES_CHECK.ran(
+        directory_findings(
+            cluster,
+            {release: planned[release] for release in path},
+            path,
+            finalized.get(METADATA_VERSION, 0),
+            plan.levels.get(METADATA_VERSION, finalized.get(METADATA_VERSION, 0)),
+            unsafe=plan.unsafe,
+        )
+    )
     past = find_nodes_ahead(state, path[min(1, len(path) - 1)], down=down)
     yield PAST_CHECK.ran([past] if past else [])
     yield RANGES_CHECK.ran(

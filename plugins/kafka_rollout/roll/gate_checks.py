@@ -29,17 +29,17 @@ from kafka_rollout.gates.gate import (
     WatchState,
     WatchStatus,
 )
+from kafka_rollout.gates.log_directories import expected_faults
 from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
 from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
 from kafka_rollout.model.contents import SERVED_BY
-from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.model.unclean_elections import UNKNOWN_ELECTIONS
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe_some, read_current_levels
-from kafka_rollout.observation.node_logs import read_last_error, read_log, read_log_excerpt, with_log_errors
+from kafka_rollout.observation.node_logs import read_broker_log, read_last_error, read_log_excerpt, with_log_errors
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
     check_coordinators,
@@ -265,7 +265,7 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
     topics = None if before is None or is_last else before.topics
     state = observe_some(run.ports, (node,), metrics=True, topics=topics, min_isr_age_s=MIN_ISR_AGE_S)
     # At each check, from the first one on: what the start has logged can be rotated away later.
-    log, accepted = _log_of(run.ports, node), accepted_doubts(run)
+    log, accepted = read_broker_log(run.ports, node), accepted_doubts(run)
     seen = node_gates.check_after_start(
         run.cluster,
         state,
@@ -276,6 +276,7 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
         unchecked=run.plan.unchecked,
         expected_errors=ExpectedErrors(
             settings=expected_errors(run.plan, release_step.to_release),
+            of_nodes=_expected_faults(run, release_step.to_release, state),
             logs={} if log is None else {node.node_id: log},
             accepted=accepted,
         ),
@@ -314,14 +315,6 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
     except TransientError as error:
         asked = f"{asked}: {error.sentence}"  # the next check requests it again
     return replace(seen, details={**seen.details, "elected": asked})
-
-
-def _log_of(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
-    """Read on in the log of a broker; None if it cannot be read now."""
-    try:
-        return read_log(ports, node) if node.is_broker else None
-    except (TransientError, RefusedError):
-        return None
 
 
 def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck:
@@ -404,14 +397,22 @@ def _metadata_version(run: Run, gate: Gate) -> GateCheck:
     level = run.plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     seen = cluster_gates.check_metadata_version(run.cluster, run.ports.catalogue, state, level)
     ignored = expected_errors(run.plan, run.plan.target)
-    logs = {node.node_id: _log_of(run.ports, node) for node in run.cluster.brokers} if ignored else {}
+    of_nodes = _expected_faults(run, run.plan.target, state)
+    brokers = [node for node in run.cluster.brokers if ignored or node.node_id in of_nodes]
+    logs = {node.node_id: read_broker_log(run.ports, node) for node in brokers}
     expected = ExpectedErrors(
         settings=ignored,
+        of_nodes=of_nodes,
         logs={node_id: log for node_id, log in logs.items() if log is not None},
         accepted=accepted_doubts(run),
     )
     errors = no_metadata_errors(run.cluster.nodes, state, run.plan.unchecked, expected=expected)
     return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
+
+
+def _expected_faults(run: ReadRun, release: Release, state: ClusterState) -> dict[int, frozenset[str]]:
+    plan = run.plan
+    return expected_faults(plan.findings, plan.feature_changes, release, run.ports.catalogue, state.finalized)
 
 
 def _controllers_stop(run: Run, gate: Gate) -> GateCheck:

@@ -19,6 +19,7 @@ from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.base.errors import RefusedError, UserError
 from kafka_rollout.formats.files import server_properties
+from kafka_rollout.gates.log_directories import COUNTED_SINCE
 from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model import node_log
 from kafka_rollout.model.host_state import DirectoryFormat
@@ -332,6 +333,39 @@ LOGGED = {
     "LoggingFaultHandler": ("Encountered {} fault: {}",),
     "TopicBasedRemoteLogMetadataManager": (node_log._INITIALISED,),
 }
+
+
+KAFKA_CLASSES = sorted(release for release in load_catalogue(PROJECT_ROOT / "include").releases)
+
+
+@pytest.mark.parametrize(
+    "release",
+    [
+        pytest.param(one, marks=() if one in {Release(3, 6, 2), Release(3, 7, 2), NEW, NEWEST} else pytest.mark.full)
+        for one in KAFKA_CLASSES
+    ],
+    ids=str,
+)
+def test_the_releases_that_count_an_error_of_several_log_directories_are_known(
+    release_cache: ReleaseCache, release: Release
+) -> None:
+    """MetadataVersionConfigValidator has moved, and from 4.2 on it makes the text that was KafkaConfig's."""
+    found: dict[str, bytes] = {}
+    for jar in sorted(release_cache.libs(release).glob("kafka*.jar")):
+        with zipfile.ZipFile(jar) as archive:
+            names = [
+                name
+                for name in archive.namelist()
+                if re.search(r"/(\w+Validator|KafkaConfig|BrokerServer)\.class", name)
+            ]
+            found |= {name.rpartition("/")[2].removesuffix(".class"): archive.read(name) for name in names}
+    validator = found.get("MetadataVersionConfigValidator", b"")
+    assert bool(validator) is (release >= COUNTED_SINCE)
+    assert (b"MetadataVersionConfigValidator" in found["BrokerServer"]) is bool(validator)
+    if validator:
+        message = node_log._LEVEL_FAULT.removeprefix(node_log._PUBLISHING)
+        assert message.encode() in validator
+        assert node_log._DIRECTORIES.encode() in validator + found["KafkaConfig"]
 
 
 @pytest.mark.parametrize("release", [NEW, NEWEST], ids=str)

@@ -8,7 +8,14 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import FatalError, LockHeldError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import (
+    FatalError,
+    LockHeldError,
+    NotObservableError,
+    RefusedError,
+    TransientError,
+    UserError,
+)
 from kafka_rollout.base.findings import CheckResult, CheckState, unknown
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.feature_updates.levels import check_for_narrower_nodes, ensure_levels
@@ -23,14 +30,15 @@ from kafka_rollout.features.requests import (
     parse_requests,
 )
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.state import GroupState, NodeFeatures
+from kafka_rollout.model.state import GroupState, NodeFeatures, NodeMetrics
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
+from tests.fakes.runtime import FakeRuntime
 
 R421 = Release(4, 2, 1)
 LEVELS = {"metadata.version": 30, "group.version": 1, "transaction.version": 2, "share.version": 1}
@@ -432,3 +440,76 @@ def test_a_missing_right_ends_the_plan_with_its_name_and_changes_nothing(
     with pytest.raises(RefusedError, match="ALTER on CLUSTER"):
         plan_for(replace(ports, admin=Scripted(cluster, refuses)), up="streams.version:1")
     assert cluster.updates == []
+
+
+JBOD = (
+    "[2026-11-24 02:14:07,123] ERROR Encountered metadata publishing fault: Broker configuration does not support the "
+    "cluster MetadataVersion (org.apache.kafka.server.fault.LoggingFaultHandler)",
+    "java.lang.IllegalArgumentException: Multiple log directories (aka JBOD) are not supported in the current "
+    "MetadataVersion 3.6-IV2. Need 3.7-IV2 or higher",
+)
+
+
+def with_directories(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, errors: int) -> None:
+    """Brokers with two log directories at a level that does not support them; broker 12 counts errors."""
+    cluster.finalized = {"metadata.version": 14}
+    for fake in cluster.nodes.values():
+        fake.config["log.dirs"] = "/data/1,/data/2"
+    read = FakeMetrics.read
+
+    def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        counters = {"metadata_apply_errors": errors if node.node_id == 12 else 0, "metadata_load_errors": 0}
+        return replace(read(metrics, node), counters=counters)
+
+    monkeypatch.setattr(FakeMetrics, "read", with_counters)
+
+
+def test_brokers_with_several_log_directories_can_finalize_the_level_that_supports_them(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each start counts the error again until then: as a blocker it would never end."""
+    with_directories(cluster, monkeypatch, errors=1)
+    cluster.nodes[12].log.extend(JBOD)
+    plan = plan_for(ports, up="metadata.version:30", approve=False)
+    found = {finding.code: finding for finding in plan.findings}
+    assert plan.blockers == (), plan.blockers
+    assert found["LOG-DIRECTORY-FAILURES-UNSEEN"].remedy.startswith("Let this run finalize metadata.version 30 soon")
+    assert "log directories at metadata.version 3.6-IV2" in found["METADATA-ERRORS"].sentence
+    assert plan.hidden == {}
+
+
+@pytest.mark.parametrize(("errors", "lines"), [(2, JBOD), (1, JBOD[:1]), (1, ())], ids=["two", "no cause", "no line"])
+def test_other_metadata_errors_of_such_a_broker_block(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, errors: int, lines: tuple[str, ...]
+) -> None:
+    with_directories(cluster, monkeypatch, errors=errors)
+    cluster.nodes[12].log.extend(lines)
+    plan = plan_for(ports, up="metadata.version:30", approve=False)
+    assert [(found.code, found.subject) for found in plan.blockers] == [("METADATA-ERRORS", "node 12")]
+
+
+def test_an_error_of_such_a_broker_whose_log_proves_nothing_needs_an_approval(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_directories(cluster, monkeypatch, errors=1)
+    monkeypatch.setattr(FakeRuntime, "process_log", lambda runtime, node, after="": None)
+    plan = plan_for(ports, up="metadata.version:15", approve=False)
+    assert plan.blockers == ()
+    assert list(plan.hidden) == ["error-counters=metadata errors of node 12"]
+    assert requires_approval(plan)
+
+
+def test_brokers_whose_files_no_runtime_shows_are_named_if_they_count_an_error(
+    ports: ClusterPorts, cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with_directories(cluster, monkeypatch, errors=1)
+
+    def not_observable(runtime: FakeRuntime, node: NodeSpec) -> Mapping[str, str]:
+        raise NotObservableError("The runtime sees no files of nodes.", remedy="None.")
+
+    monkeypatch.setattr(FakeRuntime, "config", not_observable)
+    monkeypatch.setattr(FakeRuntime, "process_log", lambda runtime, node, after="": None)
+    plan = plan_for(ports, up="metadata.version:30", approve=False)
+    found = {finding.code: finding for finding in plan.findings}
+    assert found["LOG-DIRECTORY-FAILURES-UNSEEN"].covers == ("node 12",)
+    assert plan.blockers == ()

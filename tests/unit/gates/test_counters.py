@@ -20,9 +20,9 @@ from kafka_rollout.gates.counters import (
 from kafka_rollout.gates.gate import GateCheck, GateCondition
 from kafka_rollout.gates.node import check_after_start, check_before_stop
 from kafka_rollout.model.counters import COUNTERS
-from kafka_rollout.model.node_log import LogPart, read_part
+from kafka_rollout.model.node_log import LogPart, directories_fault, read_part
 from kafka_rollout.model.state import ClusterState, NodeMetrics, RegisteredNodes
-from kafka_rollout.model.topology import ClusterSpec
+from kafka_rollout.model.topology import ClusterSpec, Role
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import R391, R431, SEPARATE, node_state, partition, replace_node, state
 from tools.demo.folder import PROJECT_ROOT
@@ -221,6 +221,81 @@ def test_errors_that_no_log_can_explain_are_the_decision_of_an_approver() -> Non
     accepted = replace(unknown, accepted=dict.fromkeys(condition.doubts, "alice (only topic t)"))
     assert _condition(_after(_here(metadata_apply_errors=1), expected_errors=accepted), NO_ERRORS).is_met
     assert not _condition(_after(_here(metadata_apply_errors=2), expected_errors=accepted), NO_ERRORS).is_met
+
+
+IV = "3.6-IV2"
+LEVEL = directories_fault(IV)
+JBOD = _fault("", publisher="Broker configuration does not support the cluster MetadataVersion")
+
+
+def _jbod(level: str = IV) -> tuple[str, str]:
+    cause = (
+        f"Multiple log directories (aka JBOD) are not supported in the current MetadataVersion {level}. Need 3.7-IV2"
+    )
+    return JBOD, f"java.lang.IllegalArgumentException: requirement failed: {cause} or higher"
+
+
+def _directories(*lines: str, known: bool = True, faults: tuple[str, ...] = (LEVEL,)) -> ExpectedErrors:
+    """The log of broker 4, of which the plan says that it has several log directories."""
+    expected = _expected(*lines, settings=(), known=known)
+    return replace(expected, of_nodes={4: frozenset(faults)})
+
+
+def test_the_error_of_several_log_directories_is_expected_that_plan_and_log_explain() -> None:
+    """A broker of 3.7.1 or later counts it at each start below metadata.version 17, so no restart would end it."""
+    checked = _after(_here(metadata_apply_errors=1), expected_errors=_directories(*_jbod()))
+    assert _condition(checked, NO_ERRORS).is_met
+    evidence = _condition(checked, NO_ERRORS).evidence
+    assert f"node 4 reports metadata-apply-error-count 1; the approved plan expects errors of {LEVEL}" in evidence
+    next_level = _directories(*_jbod(), *_jbod("3.7-IV1"), faults=(LEVEL, directories_fault("3.7-IV1")))
+    assert _condition(_after(_here(metadata_apply_errors=2), expected_errors=next_level), NO_ERRORS).is_met
+
+
+@pytest.mark.parametrize(
+    ("counters", "expected"),
+    [
+        ({"metadata_apply_errors": 2}, _directories(*_jbod())),
+        ({"metadata_apply_errors": 2}, _directories(*_jbod(), *_jbod())),
+        ({"metadata_apply_errors": 1, "metadata_load_errors": 1}, _directories(*_jbod())),
+        ({"metadata_apply_errors": 1}, _directories(*_jbod("3.5-IV2"))),
+        ({"metadata_apply_errors": 1}, _directories(JBOD)),
+        ({"metadata_apply_errors": 1}, _directories()),
+        ({"metadata_apply_errors": 1}, replace(_directories(*_jbod()), of_nodes={5: frozenset({LEVEL})})),
+    ],
+    ids=["another", "one twice", "and a load", "another level", "no cause", "not in the log", "another node"],
+)
+def test_more_than_the_error_of_several_log_directories_holds_the_gate(
+    counters: dict[str, int], expected: ExpectedErrors
+) -> None:
+    condition = _condition(_after(_here(**counters), expected_errors=expected), NO_ERRORS)
+    assert not condition.is_met
+    assert condition.doubts == ()
+
+
+def test_an_error_of_log_directories_that_no_log_can_explain_is_the_decision_of_an_approver() -> None:
+    unknown = _directories(*["{}"] * 200, known=False)
+    condition = _condition(_after(_here(metadata_apply_errors=1), expected_errors=unknown), NO_ERRORS)
+    assert not condition.is_met
+    assert condition.doubts == ("node 4 (process 77): metadata-apply-error-count 1, and the log explains 0 of them",)
+    elsewhere = _here(metadata_apply_errors=1)
+    elsewhere = replace(
+        elsewhere, nodes=replace_node(elsewhere, node_state(5, R431, counters={"metadata_apply_errors": 1}))
+    )
+    other = no_metadata_errors([SEPARATE.node(5)], elsewhere, {}, expected=unknown)
+    assert other.doubts == (), "the plan expects none of broker 5"
+
+
+def test_a_combined_node_counts_the_error_of_its_log_directories_as_a_controller_too() -> None:
+    combined = replace(SEPARATE.node(4), roles=frozenset(Role))
+    seen = _here(metadata_apply_errors=1, metadata_errors=1)
+    assert no_metadata_errors([combined], seen, {}, expected=_directories(*_jbod())).is_met
+
+
+def test_an_error_that_a_restart_counts_again_is_not_told_to_be_restarted_away() -> None:
+    seen = _here(metadata_apply_errors=2)
+    condition = _condition(_after(seen, expected_errors=_directories(*_jbod(), _fault("topic a"))), NO_ERRORS)
+    assert "the log names errors of topic a" in condition.evidence
+    assert "counts an error again whose cause is still there" in condition.evidence
 
 
 def test_a_counter_that_is_missing_is_unknown_unless_the_plan_named_it() -> None:

@@ -195,3 +195,40 @@ def test_a_request_that_a_client_writes_is_only_what_the_log_says() -> None:
     )
     (found,) = find_logged_requests([forged])
     assert found.address == "10.9.8.7"
+
+
+JBOD = (
+    "[2026-11-28 07:00:01,000] ERROR Encountered metadata publishing fault: Broker configuration does not support the "
+    f"cluster MetadataVersion ({node_log._FAULTS})"
+)
+CAUSE = (
+    "java.lang.IllegalArgumentException: {}Multiple log directories (aka JBOD) are not supported in the current "
+    "MetadataVersion 3.6-IV2. Need 3.7-IV2 or higher"
+)
+
+
+@pytest.mark.parametrize("prefix", ["requirement failed: ", ""], ids=["scala's require", "4.2 and later"])
+def test_several_log_directories_that_a_level_does_not_support_are_a_fault_with_the_level(prefix: str) -> None:
+    cause = CAUSE.format(prefix)
+    assert read((STARTED, JBOD, cause, "\tat scala.Predef$.require(Predef.scala:337)")).faults == (
+        "log directories at metadata.version 3.6-IV2",
+    )
+    assert read((STARTED, JBOD), (cause,)).faults == ("log directories at metadata.version 3.6-IV2",), "in two parts"
+    error = "java.lang.IllegalStateException: no"
+    assert read((STARTED, FAILED), (error,)).failed[LOST].endswith(error)
+
+
+@pytest.mark.parametrize(
+    "lines",
+    [
+        (JBOD,),
+        (JBOD, "java.lang.IllegalArgumentException: requirement failed: another"),
+        (JBOD, STARTED, CAUSE.format("")),
+        (STARTED, CAUSE.format("")),
+        (JBOD.replace("publishing", "loading"), CAUSE.format("")),
+        (JBOD.replace(node_log._FAULTS, "kafka.server.Other"), CAUSE.format("")),
+    ],
+    ids=["no cause", "another cause", "a cause elsewhere", "no fault", "another fault", "another class"],
+)
+def test_another_fault_is_not_that_of_log_directories(lines: tuple[str, ...]) -> None:
+    assert read((STARTED, *lines), (STARTED,)).faults == ()

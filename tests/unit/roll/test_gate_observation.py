@@ -4,11 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Collection
 from dataclasses import replace
+from pathlib import Path
 from typing import Any
 
 import pytest
 
 from kafka_rollout.base.errors import TransientError
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.counters import REMOTE_REQUESTS
 from kafka_rollout.gates.gate import PROCESS, Gate, GateKind, GatePolicy, GateRef, GateWatch
 from kafka_rollout.gates.remote_storage import CONDITION, KAFKA_MANAGER, SYSTEM_ENABLE
@@ -20,8 +22,9 @@ from kafka_rollout.observation.cluster_ports import FETCH_TIMEOUT, ClusterPorts,
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.roll.gate_checks import check_gate, check_gates, check_stop_is_safe
 from kafka_rollout.roll.node import replace_node
+from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, FakeMetrics, in_step
+from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports, in_step
 from tests.plans import plan_upgrade
 
 RELEASE_STEP = "3.9.1-to-4.3.1"
@@ -96,6 +99,45 @@ def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
         assert not errors or not seen.passes
     assert failing[0] == []
     assert "node 12 reports metadata-apply-error-count 1" in failing[1][0]
+
+
+JBOD = (
+    "[2026-11-24 02:14:07,123] ERROR Encountered metadata publishing fault: Broker configuration does not support the "
+    "cluster MetadataVersion (org.apache.kafka.server.fault.LoggingFaultHandler)",
+    "java.lang.IllegalArgumentException: requirement failed: Multiple log directories (aka JBOD) are not supported in "
+    "the current MetadataVersion 3.6-IV2. Need 3.7-IV2 or higher",
+)
+
+
+@pytest.mark.parametrize(
+    ("errors", "level", "lines"),
+    [(1, 14, JBOD), (1, 30, JBOD), (2, 14, JBOD), (1, 14, ())],
+    ids=["expected", "after finalizing", "one more", "not in the log"],
+)
+def test_the_gates_accept_the_error_of_several_log_directories_alone(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: int, level: int, lines: tuple[str, ...]
+) -> None:
+    """Brokers of 3.7.1 or later count it at each start below metadata.version 17: no repetition would end it."""
+    cluster = FakeCluster(finalized={"metadata.version": 14})
+    ports = fake_ports(cluster, tmp_path)
+    for fake in cluster.nodes.values():
+        fake.config["log.dirs"] = "/data/1,/data/2"
+    plan = plan_upgrade(ports, R431, finalize=True)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    read = FakeMetrics.read
+
+    def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        counters = {"metadata_apply_errors": errors if node.node_id == 12 else 0, "metadata_load_errors": 0}
+        return replace(read(metrics, node), counters={**counters, "offline_log_directories": 0, "metadata_errors": 0})
+
+    monkeypatch.setattr(FakeMetrics, "read", with_counters)
+    replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
+    cluster.nodes[12].log.extend(lines)
+    cluster.finalized = {"metadata.version": level}
+    for gate in (AFTER.resolve(plan, ports.cluster), Gate(kind=GateKind.METADATA_VERSION)):
+        (found,) = [one for one in check_gate(Run(ports, plan), gate).conditions if one.name == "no metadata errors"]
+        assert found.is_met is (errors == 1 and lines == JBOD), found.evidence
+        assert found.doubts == ()
 
 
 def test_a_started_broker_that_has_not_initialised_its_tiered_storage_fails_its_gate(

@@ -3,11 +3,17 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from itertools import pairwise
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few, nodes
+from kafka_rollout.gates.log_directories import (
+    COUNTED_SINCE,
+    LOG_DIRECTORIES_UNSUPPORTED,
+    LOG_DIRECTORY_FAILURES_UNSEEN,
+    covered,
+)
 from kafka_rollout.model.config_values import same_value
 from kafka_rollout.model.configs import (
     BYTE_ORDER_MARK,
@@ -18,18 +24,17 @@ from kafka_rollout.model.configs import (
 )
 from kafka_rollout.model.host_state import BOOTSTRAP
 from kafka_rollout.model.listeners import find_listeners
-from kafka_rollout.model.log_directories import named_directories
+from kafka_rollout.model.log_directories import ASSIGNED_FROM, has_several
 from kafka_rollout.model.plan import ConfigChange, Plan
 from kafka_rollout.model.starts import AUTHORIZER, KEEP_AUTHORIZER, LOGIN_FILE, STANDARD_AUTHORIZER
-from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import Catalogue, Release
 
 SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
 CONTROLLED_SHUTDOWN = "controlled.shutdown.enable"
-_DIRECTORIES_LEVEL = 17  # 3.7-IV2: replicas are assigned to log directories (KIP-858)
-_SEVERAL_DIRECTORIES_SINCE = Release(3, 7, 0)
+_REPORTED_SINCE = Release(3, 7, 0)  # the first release that supports level ASSIGNED_FROM
+_READS_DIRECTORY_IDS = Release(3, 4, 0)  # BrokerMetadataCheckpoint.getBrokerMetadataAndOfflineDirs
 
 
 CONFIG_REJECTED = FindingCode(
@@ -91,19 +96,13 @@ SHUTDOWN_CHECK = Check(
     needs=(Need.BROKER_CONFIGS,),
     examines=Examined.CONFIGS,
 )
-LOG_DIRECTORIES_UNSUPPORTED = FindingCode(
-    "LOG-DIRECTORIES-UNSUPPORTED",
-    (BLOCKER, WARNING),
-    "The lower metadata.version does not support brokers with several log directories.",
-    f"Choose metadata.version {_DIRECTORIES_LEVEL} or higher, or reduce log.dirs to one directory first.",
-)
 DIRECTORIES_CHECK = Check(
     "log-directories",
-    "Log directories, compared with the lower metadata.version",
-    "downgrade.md#findings-of-a-downgrade",
-    (LOG_DIRECTORIES_UNSUPPORTED,),
-    of=(CheckOf.DOWNGRADE,),
-    needs=(Need.CONFIGS,),
+    "Several log directories of a broker, compared with metadata.version",
+    "upgrade.md#what-the-gates-believe",
+    (LOG_DIRECTORIES_UNSUPPORTED, LOG_DIRECTORY_FAILURES_UNSEEN),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART, CheckOf.FEATURES),
+    needs=(Need.BROKER_CONFIGS,),
     examines=Examined.CONFIGS,
 )
 
@@ -341,29 +340,70 @@ def controlled_shutdown_findings(cluster: ClusterSpec, configs: NodeConfigs) -> 
 
 
 def directory_findings(
-    cluster: ClusterSpec, configs: NodeConfigs, state: ClusterState, target: Release, level: int, *, unsafe: bool
+    cluster: ClusterSpec,
+    configs: Mapping[Release, NodeConfigs],
+    path: Sequence[Release],
+    level: int,
+    planned: int,
+    *,
+    unsafe: bool,
+    unread: Collection[int] = (),
 ) -> Iterable[Finding]:
-    """Yield the finding for brokers with several log directories if metadata.version is lowered below their support.
+    """Yield the finding for brokers with several log directories at a metadata.version that does not support them.
 
-    `level`: after the downgrade. A target before 3.7 rejects such a configuration itself (CONFIG-REJECTED).
+    `configs`: for each release of `path` (source first), the configuration of each node. `level`: finalized now.
+    `planned`: at the end of the run. `unread`: brokers whose files cannot be read, and that can have several. They
+    count, and so do those whose directories a config provider has: the gates accept only what such a broker logs.
     """
-    is_lowered_below = level < _DIRECTORIES_LEVEL <= state.finalized.get(METADATA_VERSION, 0)
-    if not is_lowered_below or target < _SEVERAL_DIRECTORIES_SINCE:
-        return
-    several = sorted(
-        node.node_id
+    several = {
+        node.node_id: found
         for node in cluster.brokers
-        if len(named_directories(configs.get(node.node_id, {}), "log.dirs")) > 1
-    )
-    if several:
+        if (found := None if node.node_id in unread else _several(node.node_id, configs.values())) is not False
+    }
+    if not several or not 0 < min(level, planned) < ASSIGNED_FROM:
+        return
+    who, covers = nodes(several), [covered(node_id) for node_id in several]
+    have = f"{who[:1].upper()}{who[1:]} {'has' if len(several) == 1 else 'have'} several log directories"
+    if unknown := sorted(node_id for node_id, found in several.items() if found is None):
+        have += f" (those of {nodes(unknown)} are unknown)"
+    if planned < ASSIGNED_FROM <= level:
         yield LOG_DIRECTORIES_UNSUPPORTED.found(
-            nodes(several),
-            f"{nodes(several).capitalize()} {'has' if len(several) == 1 else 'have'} several log directories, which "
-            f"metadata.version {level} does not support. The controllers no longer learn that a single directory "
-            "failed, so its partitions keep a leader that cannot serve them. Releases up to 4.0 count an error in "
-            "metadata-apply-error-count when the level is lowered, which fails the gates.",
-            severity=WARNING if unsafe else BLOCKER,
+            who,
+            f"{have}, which metadata.version {planned} does not support. The controllers no longer learn that a single "
+            f"directory failed, so its partitions keep a leader that cannot serve them.{_counted(max(path))}",
+            severity=WARNING if unsafe or True not in several.values() else BLOCKER,
+            covers=covers,
         )
+    elif max(path) >= _REPORTED_SINCE:
+        soon = f"Finalize metadata.version {ASSIGNED_FROM} or higher"
+        if planned >= ASSIGNED_FROM:
+            soon = f"Let this run finalize metadata.version {planned}"
+        refuses = path[0] < _READS_DIRECTORY_IDS and path[-1] >= _REPORTED_SINCE
+        rollback = f" Before a rollback to {path[0]}, remove directory.id from each meta.properties." if refuses else ""
+        yield LOG_DIRECTORY_FAILURES_UNSEEN.found(
+            who,
+            f"{have}, which metadata.version {level} does not support. Until {ASSIGNED_FROM} is finalized, the "
+            "controllers do not learn that a single directory failed, so its partitions keep a leader that cannot "
+            f"serve them.{_counted(max(path))}",
+            f"{soon} soon after all brokers run {_REPORTED_SINCE} or later. Until then, watch "
+            f"OfflineLogDirectoryCount, and stop a broker that reports a failed directory.{rollback}",
+            covers=covers,
+        )
+
+
+def _several(node_id: int, configs: Iterable[NodeConfigs]) -> bool | None:
+    """Return whether the node has several directories on one of the releases; None if it is unknown."""
+    found = [has_several(config[node_id]) for config in configs if node_id in config]
+    return True if True in found else None if None in found else False
+
+
+def _counted(release: Release) -> str:
+    if release < COUNTED_SINCE:
+        return ""
+    return (
+        f" From {COUNTED_SINCE} on, each start of such a broker counts one error in metadata-apply-error-count for it. "
+        "The gates accept this error alone, and only if the log of the process shows it."
+    )
 
 
 def find_expected_configs(plan: Plan, catalogue: Catalogue) -> ExpectedConfigs:
