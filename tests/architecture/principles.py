@@ -342,6 +342,13 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
+        "What a gate rests on is proved where the gate passes, also in the triggerer. The answer in Airflow names the "
+        "digest of the text that it is about.",
+        "control/approval.py:accepted_doubts airflow/gates/trigger_ports.py airflow/approvals/airflow_records.py",
+        "architecture/test_answers.py dags/runs/test_accepted_text.py",
+    ),
+    _of(
+        TRUST,
         "No event of the history excuses the comparison of an approval before a stop.",
         "roll/loop.py",
         "unit/roll/test_approvals_between.py dags/runs/test_answers.py",

@@ -51,3 +51,31 @@ def test_an_answer_without_the_check_is_seen(call: str) -> None:
 def test_both_checks_are_in_one_module() -> None:
     source = (Path(PACKAGE) / "control" / "approval.py").read_text()
     assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} >= CHECKS
+
+
+def callers(of: str) -> set[str]:
+    """Modules that call a function or a method of this name."""
+    return {
+        path.relative_to(PACKAGE).as_posix()
+        for path in PACKAGE.rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and name_of(node.func) == of
+    }
+
+
+def test_an_acceptance_counts_only_where_it_is_proved() -> None:
+    assert callers("find_acceptances") == {"control/approval.py"}, "call accepted_doubts instead"
+
+
+def test_what_opens_the_ports_of_a_run_in_airflow_can_compare_its_approvals() -> None:
+    """A trigger is a process of its own: a gate that passes there proves what it rests on there."""
+    opens = {
+        path.relative_to(PACKAGE).as_posix()
+        for path in (PACKAGE / "airflow").rglob("*.py")
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
+    }
+    proving = {"airflow/common/base.py", "airflow/gates/trigger_ports.py"}
+    assert opens == proving, "use cluster_ports in a task, trigger_ports in a trigger"
+    for name in proving:
+        assert "confirm_approval=" in (PACKAGE / name).read_text()

@@ -127,7 +127,7 @@ class Asked:
     who: str = "alice"
     asked: list[str] = field(default_factory=list)
     bodies: dict[str, str] = field(default_factory=dict)
-    texts: dict[str, str] = field(default_factory=dict)  # by the id of the record
+    texts: dict[str, tuple[str, str]] = field(default_factory=dict)  # subject and body, by the id of the record
     offered: dict[str, tuple[str, ...]] = field(default_factory=dict)
     while_asked: Callable[[str], None] = lambda task: None  # called before the answer is given
     records: dict[str, dict[str, Any]] = field(default_factory=dict)  # Airflow's own, by the task instance's id
@@ -200,7 +200,7 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     Triggers read the answers as Airflow's records.
     """
     from kafka_rollout.airflow.approvals import airflow_records, asking
-    from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question
+    from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question, text_of
     from kafka_rollout.airflow.gates import batch_sensors
     from kafka_rollout.airflow.operators import ask_approval
     from kafka_rollout.airflow.operators.replace_batch import ReplaceOperator
@@ -209,7 +209,9 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         task, place = context["task"], airflow_records.place_of(context)
         asked.asked.append(place)
         # Airflow keeps the text of the first request of a task instance.
-        question = replace(question, body=asked.texts.setdefault(str(context["ti"].id), question.body))
+        own = (question.subject, question.body)
+        subject, body = asked.texts.setdefault(str(context["ti"].id), own)
+        question = replace(question, subject=subject, body=body)
         asked.bodies[place] = question.body
         asked.offered[place] = tuple(option.label for option in question.options)
         record_question(context, ports, question)
@@ -217,7 +219,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
         option = asked.answers.get(place, ["Approve"]).pop(0)
         assert option in asked.offered[place], f"{place} offers {asked.offered[place]}"
         later = timedelta(seconds=len(asked.asked))
-        name = airflow_records.request_name(context["ti"].run_id, place, question.what)
+        text = text_of(subject, body)
+        name = airflow_records.request_name(context["ti"].run_id, place, question.what, text)
         event = {**given_answer(option, who=asked.who, request=name), "responded_at": ANSWERED_AT + later}
         asked.records[str(context["ti"].id)] = event
         return task.confirm_answer(context, event, then=method, plan_hash=frozen_hash(context))

@@ -13,7 +13,6 @@ from types import FrameType
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.errors import FatalError, RefusedError, RolloutError, StoppedError, UserError
-from kafka_rollout.base.outside_text import escape_markdown
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli.answers import shell_responder
 from kafka_rollout.cli.show import ProgressLines, err, say
@@ -26,7 +25,7 @@ from kafka_rollout.model.plan import BatchStep, Lowering, Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
-from kafka_rollout.procedure.approval_requests import rollback_part
+from kafka_rollout.procedure.approval_requests import doubts_part, rollback_part
 from kafka_rollout.procedure.kinds import continue_words
 from kafka_rollout.procedure.runner import Runner
 from kafka_rollout.procedure.step import Procedure
@@ -202,14 +201,14 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
     Raises RefusedError if there is nothing to accept, or if the approver declines.
     """
     doubts = find_doubts(ports.run.events())
-    listed = "\n".join(f"- {escape_markdown(doubt)}" for doubt in doubts)
-    question = Question(what=ApprovalOf.NODE_LOG, body=f"**Accept, after reading the log:**\n\n{listed}")
+    body = f"**Accept, after reading the log:**\n\n{doubts_part(doubts)}"
+    question = Question(what=ApprovalOf.NODE_LOG, body=body)
     with lock.lock_before_run(ports, "Accept the log of a node."):
         answer = ask(ports, answers, question) if doubts else None
         if doubts and (answer is None or answer.decision != Decision.APPROVED):
             raise RefusedError("Nothing was accepted.", remedy="Read the log, then fix the cause or retry the node.")
         by, reason = ("", "") if answer is None else (answer.by, answer.reason)
-        accept_doubts(ports, doubts, by, reason, responder=None if answer is None else answer.responder)
+        accept_doubts(ports, doubts, by, reason, responder=None if answer is None else answer.responder, text=body)
     lock.release_lock(ports)
     say(f"Accepted. Continue with: {command_of(ports, ports.run.load_plan())}", err)
 

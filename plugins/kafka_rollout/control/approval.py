@@ -17,7 +17,7 @@ import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
-from kafka_rollout.base.errors import RefusedError, UserError
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.base.findings import group_by_kind
 from kafka_rollout.control.lock import keep_lock
 from kafka_rollout.model.plan import Plan
@@ -205,10 +205,12 @@ def record_approval(
     text: str = "",
     of_run: Sequence[str] = (),
     accepted: Sequence[str] = (),
+    doubts: Sequence[str] = (),
 ) -> Approval:
     """Record the decision of an approver on the run's plan, with the shown text.
 
     `accepted`: what can hide a blocker and options named instead of a reader.
+    `doubts`: those about logs of nodes that the text lists and the decision accepts.
     `of_run`: the approvers that a run named in its form; empty if it named none.
 
     Raises UserError without a name or a reason, RefusedError if the inventory does not allow the approver, and when
@@ -236,6 +238,7 @@ def record_approval(
         text=text,
         text_sha256=hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest() if text else "",
         accepted_unknowns=tuple(accepted),
+        doubts=tuple(doubts),
     )
     ports.run.record(approval)
     return approval
@@ -319,8 +322,12 @@ def refuse_unproved(ports: ClusterPorts, approval: Approval) -> None:
             f"The approval of the {approval.what.noun()} by {approval.by} was not given in Airflow, but a DAG runs it.",
             remedy="Clear the approval's task with everything after it, and answer in Airflow.",
         )
-    if ports.confirm_approval is not None:  # in a task, whatever the history says about who owns the run
-        ports.confirm_approval(approval)
+    if ports.confirm_approval is None:
+        raise RefusedError(
+            f"{approval.by} approved the {approval.what.noun()} in Airflow, and a shell cannot compare it there.",
+            remedy="Continue the run in Airflow, or take it over.",
+        )
+    ports.confirm_approval(approval)  # in a task, whatever the history says about who owns the run
 
 
 def accept_doubts(
@@ -330,9 +337,13 @@ def accept_doubts(
     reason: str,
     *,
     responder: Responder | None = None,
+    text: str = "",
     of_run: Sequence[str] = (),
 ) -> Approval:
-    """Record that an approver accepts these doubts about logs of nodes. Raises as `record_approval`."""
+    """Record that an approver accepts these doubts about logs of nodes. Raises as `record_approval`.
+
+    `text`: what was shown; it lists them.
+    """
     if not doubts:
         raise RefusedError(
             "There is nothing to accept: what the failed gate waits for is not a doubt about a node's log.",
@@ -345,22 +356,29 @@ def accept_doubts(
         Decision.APPROVED,
         reason,
         responder=responder,
-        text="\n".join(doubts),
+        text=text,
         of_run=of_run,
+        doubts=doubts,
     )
 
 
-def accepted_doubts(run: ReadRun) -> Mapping[str, str]:
-    """Return doubt → who accepted it and why, for a sentence."""
+def accepted_doubts(run: Run) -> Mapping[str, str]:
+    """Return doubt → who accepted it and why, for a sentence.
+
+    The only place that reads acceptances: a gate that rests on one proves it at each check, as an action proves its
+    approval. One that is not proved does not count, and the gate waits.
+    """
     found = find_acceptances(run.history.events(), run.plan.hash)
-    return {doubt: f"{given.by} ({given.reason})" for doubt, given in found.items()}
+    proved = {id(given) for given in {id(one): one for one in found.values()}.values() if _is_proved(run.ports, given)}
+    return {doubt: f"{given.by} ({given.reason})" for doubt, given in found.items() if id(given) in proved}
 
 
-def refuse_unproved_acceptances(run: Run) -> None:
-    """Raise RefusedError unless every acceptance of a doubt is proved, as `refuse_unproved`. A refuted one ends."""
-    given = find_acceptances(run.history.events(), run.plan.hash).values()
-    for acceptance in {one.at: one for one in given}.values():
-        refuse_unproved(run.ports, acceptance)
+def _is_proved(ports: ClusterPorts, given: Approval) -> bool:
+    try:
+        refuse_unproved(ports, given)
+    except (RefusedError, TransientError):
+        return False
+    return True
 
 
 def take_over_run(ports: ClusterPorts, by: str | None, responder: Responder, *, wanted: bool) -> None:

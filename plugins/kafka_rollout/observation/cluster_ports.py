@@ -111,8 +111,8 @@ class ClusterPorts:
     lock: ChangeLock
     clock: Clock
     confirm_approval: Callable[[Approval], None] | None = None
-    """Compares an approval with Airflow's own record of the answer, and raises if they differ. Every task has it; a
-    shell, which has no such record, has None."""
+    """Compares an approval with Airflow's own record of the answer, and raises if they differ. Every task and trigger
+    has it; a shell, which has no such record, has None."""
     racks: dict[int, str] = field(default_factory=dict, compare=False)
     """broker.rack of the nodes that the pauses of the plan have compared, because a gate checks them every few seconds.
     """

@@ -461,6 +461,16 @@ def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUn
     ]
 
 
+def doubts_part(doubts: Iterable[str]) -> str:
+    """Return the Markdown list of doubts about logs of nodes that an answer accepts, a line for each."""
+    return "\n".join(f"- {escape_markdown(doubt)}" for doubt in doubts)
+
+
+def lists_doubt(text: str, doubt: str) -> bool:
+    """Return whether a text that an approver read lists the doubt."""
+    return doubts_part([doubt]) in text.splitlines()
+
+
 def heading(text: str) -> str:
     return f"### {text}"
 

@@ -353,8 +353,10 @@ def _ask_at_pause(at: NodeRun, events: Sequence[Event]) -> str:
 
 
 def _without_records(run: Run) -> Run:
-    """Return the run for a gate. Only a worker can compare an approval with Airflow's record, right before it acts."""
-    return Run(replace_fields(run.ports, confirm_approval=None), run.plan)
+    """Return the run for a gate: a worker compares the approvals of a batch with Airflow's records before it acts."""
+    if run.ports.confirm_approval is None:
+        return run
+    return Run(replace_fields(run.ports, confirm_approval=lambda approval: None), run.plan)
 
 
 def split(roll: Roll, batch: BatchStep) -> str:

@@ -280,6 +280,8 @@ class Approval(Event, kind="approval"):
     accepted_unknowns: tuple[str, ...] = ()
     """What can hide a blocker and `--accept-unknown` named, as `check=subject`. An answer without `--yes` accepts what
     `text` lists."""
+    doubts: tuple[str, ...] = ()
+    """Of the doubts about logs of nodes that `text` lists, those that were accepted."""
 
     def line(self, words: Words) -> str:
         what = self.what.noun() if words.plan is None else self.what.noun(words.plan.direction)

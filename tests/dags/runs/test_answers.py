@@ -94,6 +94,7 @@ def forged_approval(plan_hash: str, record_id: str, what: ApprovalOf, **given: A
         reason="forged",
         plan_hash=plan_hash,
         responder=Responder(channel=Channel.AIRFLOW, record_id=record_id, **responder),
+        text="Roll?",
     )
 
 
@@ -216,11 +217,18 @@ def test_an_answer_to_one_request_approves_nothing_else(runs: FakeRuns, monkeypa
 
 
 RUN = "manual__1"
+SHOWN = "Roll?"
+
+
+def request_of(place: str, what: str, *, run: str = RUN, text: str = SHOWN) -> str:
+    return f"{run}: {place}, {what}, text {hashlib.sha256(text.encode()).hexdigest()[:32]}"
+
+
 GENUINE = {
     "responded_by_user": {"id": "alice", "name": "alice"},
     "chosen_options": ["Approve"],
     "responded_at": 1_763_697_600.0,
-    "params_input": {"request": f"{RUN}: approve_plan, roll"},
+    "params_input": {"request": request_of("approve_plan", "roll")},
 }
 
 
@@ -241,9 +249,16 @@ def compared_with(record: Mapping[str, Any] | None, ports: ClusterPorts, kept: M
         ({"responded_by_user": {"id": "ben", "name": "ben"}}, "in Airflow, ben answered"),
         ({"chosen_options": ["Reject"]}, "in Airflow, alice chose 'Reject'"),
         ({"responded_at": 1.0}, "in Airflow, alice answered at another time"),
-        ({"params_input": {"request": "manual__2: approve_plan, roll"}}, r"another request \(manual__2: approve_plan"),
-        ({"params_input": {"request": f"{RUN}: canary, canary"}}, r"another request \(manual__1: canary, canary\)"),
-        ({"params_input": {"request": f"{RUN}: approve_plan, finalize"}}, "names another request"),
+        (
+            {"params_input": {"request": request_of("approve_plan", "roll", run="manual__2")}},
+            r"another request \(manual__2: approve_plan",
+        ),
+        (
+            {"params_input": {"request": request_of("canary", "canary")}},
+            r"another request \(manual__1: canary, canary, text",
+        ),
+        ({"params_input": {"request": request_of("approve_plan", "finalize")}}, "names another request"),
+        ({"params_input": {"request": request_of("approve_plan", "roll", text="Another?")}}, "names another request"),
         ({"params_input": {"reason": "by the REST API"}}, "names another request .none: send it"),
         (None, "has no answer of a user"),
         ({}, ""),
@@ -279,13 +294,14 @@ def test_whoever_writes_the_database_and_xcoms_gives_no_approval_without_airflow
 
 def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> None:
     ports = fake_ports(runs.world, runs.home)
-    ports.run.record(Asked(what=ApprovalOf.ROLL, task_id="gate", record_id=NOBODY_S, text="?", options=("Approve",)))
+    for what in ApprovalOf:
+        ports.run.record(Asked(what=what, task_id="gate", record_id=NOBODY_S, text=SHOWN, options=("Approve",)))
     gives = {"Roll back": {ApprovalOf.ROLL_BACK}, "Retry": {*OF_ROLLS, ApprovalOf.PAUSE}, "Wait on": {ApprovalOf.PAUSE}}
     gives["Accept the log"] = {ApprovalOf.NODE_LOG}
     options = ["Approve", "Reject", "Stop here", *gives]
     for what, asked, option in product(ApprovalOf, ApprovalOf, options):
         kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": [str(what)]}
-        read = {**GENUINE, "chosen_options": [option], "params_input": {"request": f"{RUN}: gate, {asked}"}}
+        read = {**GENUINE, "chosen_options": [option], "params_input": {"request": request_of("gate", asked)}}
         given = (
             {asked} - {ApprovalOf.ROLL_BACK, ApprovalOf.PAUSE, ApprovalOf.NODE_LOG}
             if option == "Approve"
@@ -294,6 +310,28 @@ def test_an_option_gives_what_its_label_or_its_request_names(runs: FakeRuns) -> 
         expected = nullcontext() if what in given else pytest.raises(RefusedError)
         with expected:
             compared_with(read, ports, kept).confirm(forged_approval("abc", NOBODY_S, what))
+
+
+def test_an_acceptance_of_what_the_shown_text_does_not_list_is_refuted(runs: FakeRuns) -> None:
+    """alice accepted the log in this request. Its text, which Airflow's record names, lists one doubt."""
+    ports, shown = fake_ports(runs.world, runs.home), "Gate?\n\n- node 3: a doubt"
+    asked = Asked(what=ApprovalOf.FAILED_GATE, task_id="gate", record_id=NOBODY_S, text=shown, options=("Accept",))
+    ports.run.record(asked)
+    kept = {"record_id": NOBODY_S, "plan_hash": "abc", "what": ["node-log"]}
+    name = request_of("gate", "failed-gate", text=shown)
+    read = {**GENUINE, "chosen_options": ["Accept the log"], "params_input": {"request": name}}
+    given = replace(forged_approval("abc", NOBODY_S, ApprovalOf.NODE_LOG), text=shown, doubts=("node 3: a doubt",))
+    compared_with(read, ports, kept).confirm(given)
+    for text, doubts, difference in (
+        (shown, ("node 3: a doubt", "node 3: another"), "does not list: node 3: another"),
+        ("another text", ("node 3: a doubt",), "Airflow showed alice another text"),
+    ):
+        with pytest.raises(RefusedError, match=difference):
+            compared_with(read, ports, kept).confirm(replace(given, text=text, doubts=doubts))
+    added = f"{shown}\n- node 3: another"
+    ports.run.record(replace(asked, text=added))
+    with pytest.raises(RefusedError, match="Airflow showed alice another text"):
+        compared_with(read, ports, kept).confirm(replace(given, text=added, doubts=("node 3: another",)))
 
 
 def test_every_action_reads_the_record_again(runs: FakeRuns) -> None:

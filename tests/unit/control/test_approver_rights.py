@@ -42,10 +42,15 @@ SHELL = Responder(channel=Channel.SHELL, user="svc-kafka", host="jump-1")
 AIRFLOW = Responder(channel=Channel.AIRFLOW, user="alice", name="Alice", record_id="019a", answered_at=1.0)
 
 
+def confirm(approval: Approval) -> None:
+    """As a task whose Airflow has every record."""
+
+
 def ports_of(tmp_path: Path, *, dag: bool = True, triggered_by: str = "ben", four_eyes: bool = False) -> ClusterPorts:
     ports = fake_ports(FakeCluster(R391), tmp_path)
     ports = replace(ports, cluster=replace(ports.cluster, approvers=("alice", "ben"), four_eyes=four_eyes))
     if dag:
+        ports = replace(ports, confirm_approval=confirm)
         ports.run.record(Begun(dag_id="kafka_upgrade_fake", triggered_by=triggered_by, run_type="manual"))
     plan_upgrade(ports, R431, finalize=True)
     return ports
@@ -75,6 +80,15 @@ def test_who_is_no_approver_any_more_has_approved_nothing(tmp_path: Path) -> Non
         require_approval(Run(edited, ports.run.load_plan()), ROLL)
 
 
+def test_a_process_that_cannot_read_airflow_s_record_of_a_dag_s_run_takes_no_approval_of_its_history(
+    tmp_path: Path,
+) -> None:
+    ports = replace(ports_of(tmp_path), confirm_approval=None)
+    approve(ports)
+    with pytest.raises(RefusedError, match="approved the plan in Airflow, and a shell cannot compare it there"):
+        require_approval(Run(ports, ports.run.load_plan()), ROLL)
+
+
 @pytest.mark.parametrize("responder", [None, SHELL, replace(AIRFLOW, record_id="")])
 def test_a_dag_s_run_accepts_no_answer_from_elsewhere(tmp_path: Path, responder: Responder | None) -> None:
     ports = ports_of(tmp_path)
@@ -87,6 +101,7 @@ def test_a_dag_s_run_accepts_no_answer_from_elsewhere(tmp_path: Path, responder:
 
 def test_a_run_that_was_taken_over_accepts_the_shell_s_answers(tmp_path: Path) -> None:
     ports = ports_of(tmp_path)
+    ports = replace(ports, confirm_approval=None)
     take_over_run(ports, "alice", SHELL, wanted=True)
     approve(ports, responder=SHELL)
     require_approval(Run(ports, ports.run.load_plan()), ROLL)
@@ -217,7 +232,7 @@ def test_with_four_eyes_a_run_of_the_shell_may_plan_again(tmp_path: Path) -> Non
 def test_with_four_eyes_a_shell_answers_in_a_dag_s_run_only_where_its_starter_can_be_compared(
     tmp_path: Path, starter: str, ben_s_id: str, why: str
 ) -> None:
-    ports = ports_of(tmp_path, triggered_by=starter)
+    ports = replace(ports_of(tmp_path, triggered_by=starter), confirm_approval=None)
     other = "3" if ben_s_id == "2" else "alice"
     cluster = replace(ports.cluster, approvers=(ben_s_id, other), four_eyes=True, shell_approvers={"ben-os": ben_s_id})
     ports = replace(ports, cluster=cluster)
@@ -283,7 +298,7 @@ def test_with_four_eyes_an_approval_that_was_added_to_the_history_of_a_shell_s_r
 
 
 def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: Path) -> None:
-    ports = ports_of(tmp_path, triggered_by="mallory", four_eyes=True)
+    ports = replace(ports_of(tmp_path, triggered_by="mallory", four_eyes=True), confirm_approval=None)
     with pytest.raises(RefusedError, match="At a shell, alice is a name that the user mallory claims"):
         take_over_run(ports, "alice", MALLORY_S, wanted=True)
     assert not events_of(ports.run.events(), TakenOver)
@@ -292,7 +307,7 @@ def test_with_four_eyes_a_dag_s_run_is_taken_over_under_no_other_name(tmp_path: 
     with pytest.raises(RefusedError, match="is known by name only"):
         approve(named, "alice", ALICE_S)
     named = ports_of(tmp_path / "ben", triggered_by="ben", four_eyes=True)
-    named = replace(named, cluster=replace(named.cluster, shell_approvers=SHELL_APPROVERS))
+    named = replace(named, cluster=replace(named.cluster, shell_approvers=SHELL_APPROVERS), confirm_approval=None)
     take_over_run(named, "alice", ALICE_S, wanted=True)
     approve(named, "alice", ALICE_S)
     require_approval(Run(named, named.run.load_plan()), ROLL)

@@ -116,11 +116,12 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
     assert len(doubts) == 1
     with pytest.raises(RefusedError, match="There is nothing to accept"):
         accept_doubts(ports, (), "alice", "x")
-    accept_doubts(ports, doubts, "alice", "The group was deleted on purpose.")
+    accept_doubts(ports, doubts, "alice", "The group was deleted on purpose.", text=f"Gate?\n\n- {doubts[0]}")
     passed = check_gate(Run(ports, plan), gate)
     assert passed.passes, passed.waits_for
     (given,) = [one for one in events_of(ports.run.events(), Approval) if one.what is ApprovalOf.NODE_LOG]
-    assert (given.by, given.reason, given.text) == ("alice", "The group was deleted on purpose.", doubts[0])
+    assert (given.by, given.reason, given.doubts) == ("alice", "The group was deleted on purpose.", doubts)
+    assert given.text == f"Gate?\n\n- {doubts[0]}", "what the approver saw"
     ports.run.record(ApprovalRefuted(what=ApprovalOf.NODE_LOG, by="alice", record_id="", sentence="no such answer"))
     cluster.stop(12)
     cluster.start(12)

@@ -8,14 +8,17 @@ task that repeats with each batch begins in the triggerer, which reads the recor
 
 A record belongs to a task instance, and Airflow gives it another id when the task is retried or cleared. So the task
 that got an answer stores the id, the decision and the plan as an XCom. That only selects a record: the answer itself
-names the run, the task and what it approves (`request_name`), so that an answer to another request proves nothing.
+names the run, the task, what it approves and the digest of the text that Airflow showed (`request_name`), so that an
+answer to another request or to another text proves nothing.
 """
 
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import AsyncIterator, Mapping, Sequence
 from contextlib import suppress
+from types import SimpleNamespace
 from typing import Any
 from uuid import UUID
 
@@ -28,6 +31,8 @@ from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible
+from kafka_rollout.observation.cluster_ports import ClusterPorts
+from kafka_rollout.procedure.approval_requests import lists_doubt
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -145,11 +150,12 @@ def instance_name(task_id: str, map_index: int) -> str:
     return task_id if map_index < 0 else f"{task_id}[{map_index}]"
 
 
-def request_name(run_id: str, place: str, what: ApprovalOf) -> str:
+def request_name(run_id: str, place: str, what: ApprovalOf, text: str) -> str:
     """Return the name of a request of a task instance, which stays the same when it asks again: Airflow keeps the
-    first. `place`: the instance.
+    first, with its text. `place`: the instance. `text`: subject and body, as `Asked.text`.
     """
-    return f"{run_id}: {place}, {what}"
+    digest = hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+    return f"{run_id}: {place}, {what}, text {digest[:32]}"
 
 
 def keep_answer(context: Context, plan_hash: str, what: tuple[ApprovalOf, ...], by: str) -> None:
@@ -238,18 +244,26 @@ class AirflowRecords:
             raise self._refuted(approval, f"in Airflow, {user} chose '{option}'")
         if abs(float(record["responded_at"]) - given.answered_at) > 0.001:
             raise self._refuted(approval, f"in Airflow, {user} answered at another time")
-        asked = str((record.get("params_input") or {}).get(REQUEST) or "")
-        if asked not in self._requests(approval, place, option):
-            named = escape_invisible(asked) or "none: send it as the form of Required Actions has it"
+        name = str((record.get("params_input") or {}).get(REQUEST) or "")
+        asked = next((one for one in self._requests(approval, place, option) if self._name(one, place) == name), None)
+        if asked is None:
+            named = escape_invisible(name) or "none: send it as the form of Required Actions has it"
             raise self._refuted(approval, f"in Airflow, the answer of {user} names another request ({named})")
+        if approval.text != asked.text:
+            raise self._refuted(approval, f"Airflow showed {user} another text")
+        if unread := [doubt for doubt in approval.doubts if not lists_doubt(asked.text, doubt)]:
+            raise self._refuted(approval, f"the text that Airflow showed {user} does not list: {'; '.join(unread)}")
 
-    def _requests(self, approval: Approval, place: str, option: str) -> tuple[str, ...]:
-        """Return the names of the requests of a task whose option gives the approval.
+    def _requests(self, approval: Approval, place: str, option: str) -> tuple[Asked, ...]:
+        """Return the requests of a task instance whose option gives the approval.
 
         *Approve* gives what the request is about. The other options name what they give.
         """
-        asked = (approval.what,) if option == Decision.APPROVED.label else tuple(ApprovalOf)
-        return tuple(request_name(str(self._context["ti"].run_id), place, what) for what in asked)
+        asked = (one for one in events_of(self._run.events(), Asked) if _place_of(one) == place)
+        return tuple(one for one in asked if option != Decision.APPROVED.label or one.what is approval.what)
+
+    def _name(self, asked: Asked, place: str) -> str:
+        return request_name(str(self._context["ti"].run_id), place, asked.what, asked.text)
 
     def _asking_task(self, record_id: str) -> tuple[str, int] | None:
         """Return task and map index of the instance that asked with this record; None if there is none."""
@@ -268,6 +282,41 @@ class AirflowRecords:
         )
         self._run.record(ApprovalRefuted(what=approval.what, by=approval.by, record_id=record_id, sentence=sentence))
         return RefusedError(sentence, remedy=_ASK_AGAIN)
+
+
+class TriggerRecords(AirflowRecords):
+    """Compares approvals in the triggerer, which reads Airflow's records itself, at each check of a gate.
+
+    It reads the record that the approval names. After a clear the record has another id, so that it proves nothing
+    here, and the gate asks again.
+    """
+
+    def __init__(self, ports: ClusterPorts) -> None:
+        ti = SimpleNamespace(run_id=ports.run_id)
+        super().__init__({"ti": ti}, ports.run, {})  # type: ignore[typeddict-item]
+
+    def confirm(self, approval: Approval) -> None:
+        record_id = "" if approval.responder is None else approval.responder.record_id
+        try:
+            found = read_record(UUID(record_id)) or _NO_ANSWER
+        except Exception as error:  # no such record, or no answer of the execution API
+            found = {"error_type": "record", "error": str(error)}
+        self._records = {record_id: found}
+        super().confirm(approval)
+
+    def _find(self, approval: Approval) -> tuple[Responder, str, str]:
+        given = approval.responder
+        asking = None if given is None else self._asking_task(given.record_id)
+        if given is None or asking is None:
+            raise _RefutedError("no task of this run asked with its record")
+        return given, instance_name(*asking), given.record_id
+
+    def _is_own(self, approval: Approval, place: str) -> bool:
+        return False
+
+
+def _place_of(asked: Asked) -> str:
+    return instance_name(asked.task_id, asked.map_index)
 
 
 class _RefutedError(Exception):

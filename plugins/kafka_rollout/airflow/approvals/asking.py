@@ -36,7 +36,7 @@ from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import rollback_part
+from kafka_rollout.procedure.approval_requests import doubts_part, lists_doubt, rollback_part
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -103,7 +103,8 @@ def ask(
     reason = Param(
         "", type="string", title="Reason", description="Reason as a sentence. It is stored in the run history."
     )
-    name = request_name(str(context["ti"].run_id), place_of(context), question.what)
+    text = text_of(question.subject, question.body)
+    name = request_name(str(context["ti"].run_id), place_of(context), question.what, text)
     request = Param(name, type="string", const=name, title="Request", description="What you answer. Leave it as it is.")
     subject, body = request_answer(
         context["ti"].id,
@@ -138,13 +139,18 @@ def record_question(
         task_id=context["task"].task_id,
         map_index=map_index_of(context),
         record_id=str(context["ti"].id),
-        text=f"{question.subject}\n\n{question.body}",
+        text=text_of(question.subject, question.body),
         options=tuple(option.label for option in question.options),
         users=question.users,
         answer_by=0.0 if timeout is None else ports.clock.now() + timeout.total_seconds(),
         is_pause=question.is_pause,
     )
     ports.run.record(event)
+
+
+def text_of(subject: str, body: str) -> str:
+    """Return the text of a request as the run history has it."""
+    return f"{subject}\n\n{body}"
 
 
 def newest_request(context: Context, ports: ClusterPorts) -> Asked | None:
@@ -261,7 +267,7 @@ def record_decision(context: Context, ports: ClusterPorts, what: str, answer: An
         record_approval(ports, ApprovalOf.PAUSE, answer.by, Decision.APPROVED, f"{what}: {reason}", **given)
     doubts = _shown_doubts(context, ports, asked) if answer.decision is Decision.ACCEPT else ()
     if doubts:
-        accept_doubts(ports, doubts, answer.by, f"{what}: {reason}", responder=answer.responder, of_run=given["of_run"])
+        accept_doubts(ports, doubts, answer.by, f"{what}: {reason}", **given)
     decided = record_approval(ports, ApprovalOf.FAILED_GATE, answer.by, answer.decision, f"{what}: {reason}", **given)
     gives = _GIVES.get(answer.decision, ())
     if gives or ends_pause:  # another answer keeps what an earlier one of this task gave
@@ -278,21 +284,15 @@ def _acceptable(doubts: Sequence[str]) -> str:
     """Return the part of a request that lists what *Accept the log* accepts, a line for each doubt."""
     if not doubts:
         return f"*{Decision.ACCEPT.label}* accepts nothing in this request: no log of a node is in doubt."
-    lines = [_line_of(doubt) for doubt in doubts[:_MOST_ACCEPTED]]
-    return "\n".join((f"*{Decision.ACCEPT.label}* accepts this alone:", "", *lines))
-
-
-def _line_of(doubt: str) -> str:
-    return f"- {escape_markdown(doubt)}"
+    return f"*{Decision.ACCEPT.label}* accepts this alone:\n\n{doubts_part(doubts[:_MOST_ACCEPTED])}"
 
 
 def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) -> tuple[str, ...]:
     """Return the open doubts that the text of the request lists. Airflow keeps the text of a task's first request, so a
     later doubt was not read, and cannot be.
     """
-    shown = set() if asked is None else set(asked.text.splitlines())
     open_doubts = find_doubts(ports.run.events())
-    accepted = tuple(doubt for doubt in open_doubts if _line_of(doubt) in shown)
+    accepted = tuple(doubt for doubt in open_doubts if asked is not None and lists_doubt(asked.text, doubt))
     if left := [doubt for doubt in open_doubts if doubt not in accepted]:
         context["task"].log.warning(
             "Not accepted, because the text of the request, which Airflow keeps, does not list it: %s. Retry the node, "

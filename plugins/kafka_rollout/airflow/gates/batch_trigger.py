@@ -14,6 +14,7 @@ from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
 from kafka_rollout.airflow.gates.history_poll import NEXT_POLL_S, POLL_S, HistoryPoll, shared_history
 from kafka_rollout.airflow.gates.trigger import pause_s
+from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import FatalError, RolloutError, StoppedError, TransientError
 from kafka_rollout.gates.gate import WatchState
@@ -151,7 +152,9 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
         while True:
             try:
                 if ports is None or watch is None:
-                    ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(place["run_id"], security)))
+                    ports = await asyncio.to_thread(
+                        lambda: closing.enter_context(trigger_ports(hook, place["run_id"], security))
+                    )
                     watch = await asyncio.to_thread(self._new_watch, ports, place)
                     if self.place is not None:
                         await ports.clock.sleep_async(AT_ONCE_S)

@@ -23,7 +23,6 @@ from kafka_rollout.airflow.common.base import (
 )
 from kafka_rollout.airflow.gates.trigger import GateTrigger
 from kafka_rollout.base.json_forms import to_json
-from kafka_rollout.control.approval import refuse_unproved_acceptances
 from kafka_rollout.gates.gate import RESTS_ON_LOGS, Gate, GateWatch, WatchState, WatchStatus
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
@@ -51,7 +50,6 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         run = Run(ports, frozen_plan(ports, context))
-        refuse_unproved_acceptances(run)
         skip_if(self.step.skip(run.plan, request_in(context), run.history.events()))
         status = watch_gate(self, context, run, self.gate)
         if status.state is WatchState.FAILED:

@@ -11,6 +11,7 @@ from airflow.triggers.base import BaseTrigger, TriggerEvent
 
 from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
 from kafka_rollout.airflow.gates.gate_log import GateLog
+from kafka_rollout.airflow.gates.trigger_ports import trigger_ports
 from kafka_rollout.airflow.logs import OneLineLogs
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.json_forms import from_json
@@ -85,7 +86,9 @@ class GateTrigger(OneLineLogs, BaseTrigger):
             while True:
                 try:
                     if ports is None:
-                        ports = await asyncio.to_thread(lambda: closing.enter_context(hook.open(self.run_id, security)))
+                        ports = await asyncio.to_thread(
+                            lambda: closing.enter_context(trigger_ports(hook, self.run_id, security))
+                        )
                     # The task has just checked. An event at once can arrive before the end of the task's process.
                     await ports.clock.sleep_async(pause_s([watch], ports.clock.now()))
                     status = await asyncio.to_thread(self._check, watch, ports, said)

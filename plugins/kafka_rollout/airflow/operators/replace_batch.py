@@ -16,7 +16,6 @@ from kafka_rollout.airflow.gates.batch_trigger import GateOf
 from kafka_rollout.airflow.operators.services import keep_traffic_running
 from kafka_rollout.airflow.operators.step import StepOperator
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
-from kafka_rollout.control.approval import refuse_unproved_acceptances
 from kafka_rollout.control.holds import HeldError
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.roll import loop
@@ -95,7 +94,6 @@ class ReplaceOperator(BatchTask):
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
         roll, batch = self.find(context, ports)
-        refuse_unproved_acceptances(roll.run)
         keep_traffic_running(context, ports)
         show_waiting(context, f"{loop.name_of(batch)}: the stop, replacement and start")
         try:

@@ -125,20 +125,14 @@ def newest_comparison(events: Sequence[Event], after: ComparedAfter) -> Contents
 
 
 def find_acceptances(events: Sequence[Event], plan_hash: str) -> Mapping[str, Approval]:
-    """Return doubt → the newest acceptance, of the doubts about logs that an approver has accepted.
+    """Return doubt → the newest acceptance, of the doubts about logs that an approver has accepted, by the history.
 
     A doubt is about one process, so an acceptance ends with it, or about a layout that no gate can read, in the logs of
-    all brokers. One that Airflow does not confirm does not count.
+    all brokers. `accepted_doubts` proves them (control/approval.py).
     """
-    accepted: dict[str, Approval] = {}
-    for event in events:
-        match event:
-            case Approval(what=ApprovalOf.NODE_LOG, decision=Decision.APPROVED) if event.plan_hash == plan_hash:
-                accepted |= dict.fromkeys(event.text.splitlines(), event)
-            case ApprovalRefuted(what=ApprovalOf.NODE_LOG):
-                record_ids = {doubt: one.responder and one.responder.record_id for doubt, one in accepted.items()}
-                accepted = {doubt: one for doubt, one in accepted.items() if record_ids[doubt] != event.record_id}
-    return accepted
+    given = (one for one in events_of(events, Approval) if one.doubts and one.plan_hash == plan_hash)
+    counting = [one for one in given if one.decision == Decision.APPROVED and not is_refuted(events, one)]
+    return {doubt: one for one in counting for doubt in one.doubts}
 
 
 def find_doubts(events: Sequence[Event]) -> tuple[str, ...]:

@@ -1,0 +1,22 @@
+"""The ports of a trigger: its gates prove by Airflow's records what they rest on, as tasks do."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from kafka_rollout.airflow.approvals.airflow_records import TriggerRecords
+
+if TYPE_CHECKING:
+    from kafka_rollout.airflow.common.cluster_hook import KafkaClusterHook
+    from kafka_rollout.client.security.client_security import ClientSecurity
+    from kafka_rollout.observation.cluster_ports import ClusterPorts
+
+
+@contextmanager
+def trigger_ports(hook: KafkaClusterHook, run_id: str, security: ClientSecurity) -> Iterator[ClusterPorts]:
+    """Open the ports of a DAG run in the triggerer."""
+    with hook.open(run_id, security) as opened:
+        yield replace(opened, confirm_approval=TriggerRecords(opened).confirm)
