@@ -136,7 +136,7 @@ VALUES: dict[str, Any] = {
     "gate of the cluster": GateRef(kind=GateKind.GROUPS),
     "gate policy": GatePolicy(checks=5, interval_s=0.5, timeout_s=60.0, soak_s=3600.0),
     "gate watch": GateWatch(
-        policy=GatePolicy(), started_at=100.0, consecutive_passes=2, passed_since=103.5, gone_since=None
+        policy=GatePolicy(), checked_at=100.0, seconds=4.5, consecutive_passes=2, passed_since=3.5, gone_since=None
     ),
     "losses": LossReport(
         from_level=30,

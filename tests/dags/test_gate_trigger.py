@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Iterator
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -106,10 +107,10 @@ def test_a_long_soak_is_looked_at_every_ten_seconds_and_ends_on_time() -> None:
     from kafka_rollout.airflow.gates.trigger import pause_s
 
     policy = GatePolicy(checks=2, interval_s=1.0, soak_s=3600.0)
-    assert pause_s([GateWatch(policy=policy)], 100.0) == 1.0
-    soaking = GateWatch(policy=policy, started_at=90.0, consecutive_passes=2, passed_since=100.0)
-    assert pause_s([soaking], 200.0) == 10.0
-    assert pause_s([soaking], 3696.0) == 4.0
+    assert pause_s([GateWatch(policy=policy)]) == 1.0
+    soaking = GateWatch(policy=policy, seconds=110.0, consecutive_passes=2, passed_since=10.0)
+    assert pause_s([soaking]) == 10.0
+    assert pause_s([replace(soaking, seconds=3606.0)]) == 4.0
 
 
 def test_it_waits_until_the_gate_holds_in_a_row_and_records_it(ports: ClusterPorts) -> None:

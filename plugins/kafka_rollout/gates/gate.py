@@ -242,6 +242,7 @@ def gates_of_nodes(kind: GateKind, release_step: ReleaseStep, nodes: Sequence[No
 
 HELD_INTERVAL_S = 5.0  # between two checks while the run pauses
 GONE_S = 60.0  # after this time, no supervisor is expected to restart a missing process
+UNSEEN_S = 120.0  # what counts of a longer time between two checks, in addition to their interval
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -289,13 +290,19 @@ class WatchStatus:
 
 @dataclass(slots=True, kw_only=True)
 class GateWatch:
-    """The checks of one gate so far. A new trigger can continue the watch of another one."""
+    """The checks of one gate so far. A new trigger can continue the watch of another one.
+
+    It counts its own seconds: of a longer time between two checks only what a check can take, and a clock that was set
+    back as none. So a machine that was suspended passes no soak, and fails no gate, by a time that no check saw.
+    """
 
     policy: GatePolicy
-    started_at: float | None = None
+    checked_at: float | None = None  # the newest check, epoch seconds
+    seconds: float = 0.0  # of the watch
+    waits_since: float = 0.0  # these and the next ones: seconds of the watch
     consecutive_passes: int = 0
-    passed_since: float | None = None  # time of the check that completed the consecutive checks
-    gone_since: float | None = None  # time of the first consecutive check without a process
+    passed_since: float | None = None  # the check that completed the consecutive checks
+    gone_since: float | None = None  # the first consecutive check without a process
     is_held: bool = False  # by the newest check
     status: WatchStatus | None = None  # after the last check
 
@@ -303,28 +310,37 @@ class GateWatch:
     def is_done(self) -> bool:
         return self.status is not None and self.status.done
 
+    @property
+    def soak_left_s(self) -> float | None:
+        """Seconds until the soak ends; None before it begins."""
+        return None if self.passed_since is None else self.passed_since + self.policy.soak_s - self.seconds
+
     def add(self, check: GateCheck, now: float) -> WatchStatus:
         """Record one gate check and return the new status.
 
         `now`: epoch seconds. A failed check resets the consecutive count and the soak. While the run pauses, the gate
         timeout does not run.
         """
+        if self.checked_at is not None:
+            self.seconds += min(max(now - self.checked_at, 0.0), self.policy.interval_s + UNSEEN_S)
+        self.checked_at = now
         self.is_held = check.is_held
-        if self.started_at is None or self.is_held:
-            self.started_at = now
-        self.status = self._add(check, now, self.started_at)
+        if self.is_held:
+            self.waits_since = self.seconds
+        self.status = self._add(check)
         return self.status
 
-    def _add(self, check: GateCheck, now: float, started_at: float) -> WatchStatus:
+    def _add(self, check: GateCheck) -> WatchStatus:
+        now = self.seconds
         if not check.passes:
             self.consecutive_passes, self.passed_since = 0, None
             gone = any(condition.name == PROCESS and not condition.is_met for condition in check.conditions)
             self.gone_since = (now if self.gone_since is None else self.gone_since) if gone else None
-            return self._waiting(now, f"waits for {check.waits_for}")
+            return self._waiting(f"waits for {check.waits_for}")
         self.gone_since = None
         self.consecutive_passes += 1
         if self.consecutive_passes < self.policy.checks:
-            return self._waiting(now, f"check {self.consecutive_passes} of {self.policy.checks} passed")
+            return self._waiting(f"check {self.consecutive_passes} of {self.policy.checks} passed")
         if self.passed_since is None:
             self.passed_since = now
         soaked = now - self.passed_since
@@ -333,11 +349,11 @@ class GateWatch:
             message = f"soaks: {soaked:.0f} of {self.policy.soak_s:.0f} s"
             return WatchStatus(state=WatchState.WAITING, message=message)
         checks = count(self.consecutive_passes, "check")
-        return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - started_at:.0f} s, {checks}")
+        return WatchStatus(state=WatchState.PASSED, message=f"passed after {now - self.waits_since:.0f} s, {checks}")
 
-    def _waiting(self, now: float, message: str) -> WatchStatus:
-        waited = now - (now if self.started_at is None else self.started_at)
-        gone = 0.0 if self.gone_since is None else now - self.gone_since
+    def _waiting(self, message: str) -> WatchStatus:
+        waited = self.seconds - self.waits_since
+        gone = 0.0 if self.gone_since is None else self.seconds - self.gone_since
         if waited >= self.policy.timeout_s + self.policy.soak_s or gone >= GONE_S:
             return WatchStatus(state=WatchState.FAILED, message=f"failed after {waited:.0f} s; {message}")
         return WatchStatus(state=WatchState.WAITING, message=message)

@@ -62,6 +62,25 @@ def test_a_process_that_is_gone_is_not_waited_for_to_the_gates_end_but_may_come_
     assert "its log says: broken" in status.message
 
 
+def test_a_time_that_no_check_saw_passes_no_soak_and_fails_no_gate() -> None:
+    hour, soak = 3600.0, GateWatch(policy=GatePolicy(checks=3, interval_s=10, soak_s=1800))
+    times = [0.0, 10, 20, 30, 30 + hour, 30 + 2 * hour]  # the machine was suspended twice
+    assert [soak.add(_checked(True), at).state for at in times] == [W] * 6
+    assert soak.status is not None
+    assert soak.status.message == "soaks: 270 of 1800 s"
+    waits = GateWatch(policy=GatePolicy(timeout_s=600))
+    assert [waits.add(_checked(False), at).state for at in (0.0, 10, 10 + hour)] == [W] * 3
+    assert [waits.add(_checked(False), hour + at).state for at in (100.0, 200, 300, 400)] == [W, W, W, W]
+    assert waits.add(_checked(False), hour + 490).state is F
+
+
+def test_a_clock_that_is_set_back_takes_no_time_from_the_soak() -> None:
+    watch = GateWatch(policy=GatePolicy(checks=1, soak_s=100))
+    told = [watch.add(_checked(True), at).message for at in (7000.0, 7060, 3460, 3490)]
+    assert told[-2:] == ["soaks: 60 of 100 s", "soaks: 90 of 100 s"]
+    assert watch.add(_checked(True), 3500).state is P
+
+
 def test_messages_tell_the_look_and_what_is_waited_for() -> None:
     watch = GateWatch(policy=GatePolicy(checks=3))
     assert "check 1 of 3" in watch.add(_checked(True), 0).message

@@ -177,11 +177,11 @@ class BatchTrigger(OneLineLogs, BaseTrigger):
             # The history is read in a thread: the triggerer has one event loop for all its triggers.
             if (skipped := self._skipped(await asyncio.to_thread(ports.run.events))) is not None:
                 return skipped
-            await ports.clock.sleep_async(self._pause_s(ports, watch))
+            await ports.clock.sleep_async(self._pause_s(watch))
 
-    def _pause_s(self, ports: ClusterPorts, watch: BatchWatch | None) -> float:
+    def _pause_s(self, watch: BatchWatch | None) -> float:
         open_watches = () if watch is None else [one for one in watch.watches if not one.is_done]
-        return pause_s(open_watches, ports.clock.now()) if open_watches else POLL_S
+        return pause_s(open_watches) if open_watches else POLL_S
 
     def _new_watch(self, ports: ClusterPorts, place: Mapping[str, Any]) -> BatchWatch:
         request, plan = request_of(place["params"], run_of_dag(place["dag_id"])), ports.run.load_plan()

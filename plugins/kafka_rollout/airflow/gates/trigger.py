@@ -33,17 +33,16 @@ SOAK_INTERVAL_S = 10.0  # between two checks during a soak
 ERROR = "error"  # the state of the event if the check itself was refused
 
 
-def pause_s(watches: Sequence[GateWatch], now: float) -> float:
+def pause_s(watches: Sequence[GateWatch]) -> float:
     """Return the seconds until the next check; a soak or a pause of hours needs fewer checks."""
     if any(watch.is_held for watch in watches):
         return HELD_INTERVAL_S
-    return min(_pause_s(watch, now) for watch in watches if not watch.is_done)
+    return min(_pause_s(watch) for watch in watches if not watch.is_done)
 
 
-def _pause_s(watch: GateWatch, now: float) -> float:
-    if watch.passed_since is None:
+def _pause_s(watch: GateWatch) -> float:
+    if (left := watch.soak_left_s) is None:
         return watch.policy.interval_s
-    left = watch.passed_since + watch.policy.soak_s - now
     return max(watch.policy.interval_s, min(SOAK_INTERVAL_S, left))
 
 
@@ -90,7 +89,7 @@ class GateTrigger(OneLineLogs, BaseTrigger):
                             lambda: closing.enter_context(trigger_ports(hook, self.run_id, security))
                         )
                     # The task has just checked. An event at once can arrive before the end of the task's process.
-                    await ports.clock.sleep_async(pause_s([watch], ports.clock.now()))
+                    await ports.clock.sleep_async(pause_s([watch]))
                     status = await asyncio.to_thread(self._check, watch, ports, said)
                 except TransientError as error:
                     status = WatchStatus(state=WatchState.WAITING, message=f"waits for a response: {error}")
