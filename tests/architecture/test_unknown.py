@@ -32,7 +32,6 @@ EMPTY = {
     "lowering/live.py:_prepare": "the disk was lost after the stop, and the choice of the log reports it",
     "lowering/live.py:_readable_controller": "another controller is asked, and none is a RefusedError",
     "lowering/live.py:_restore": "a lost disk has nothing to restore",
-    "lowering/live.py:served_level": "no level is not the wanted one: the caller waits",
     "lowering/offline.py:_raise_epochs": "a lost disk knows no epoch",
     "lowering/offline.py:_refuse_used": "without a log no file was replaced, and a majority must be read",
     "lowering/offline.py:_restore_node": "a lost disk has nothing to restore",

@@ -26,6 +26,7 @@ from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.holds import refuse_held, refuse_unsafe_stop
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.gates.gate import Gate, GateKind
+from kafka_rollout.lowering.active_controller import ask_active, find_active
 from kafka_rollout.lowering.lowered_snapshot import (
     SNAPSHOTS,
     choose_once,
@@ -87,8 +88,9 @@ def lower_live(run: Run) -> str:
     of the level waits for it, and a repeated call installs the snapshot there and starts it.
 
     Raises HeldError while something holds the stop. Raises RefusedError or TransientError, with every controller that
-    responds running on its old log, if the levels were not lowered. Raises TransientError if a leader was elected at
-    the new level, but the controllers do not serve yet, and if too few hosts respond to decide: repeat it.
+    responds running on its old log, if the levels were not lowered, and FatalError if they do not serve then. Raises
+    TransientError if a leader was elected at the new level, but the controllers do not serve yet, and if too few hosts
+    respond to decide: repeat it.
     """
     run = check_run(run)
     if run.plan.lowering is not Lowering.LIVE:
@@ -166,11 +168,8 @@ def _prepare(run: Run) -> AbstractContextManager[PreparedSnapshot]:
 
 def _readable_controller(run: ReadRun) -> NodeSpec:
     """Return a controller with a readable log, the active one if there is one."""
-    try:
-        leader = run.ports.admin.quorum().leader_id
-    except TransientError:
-        leader = -1
-    for node in sorted(run.cluster.controllers, key=lambda node: node.node_id != leader):
+    active = find_active(run.ports).node
+    for node in sorted(run.cluster.controllers, key=lambda node: node != active):
         try:
             run.ports.metadata_logs.node_log(node, cluster_id=run.plan.cluster_id)
         except (UnreadableLogError, TransientError):
@@ -409,11 +408,7 @@ def serves_at_level(run: ReadRun) -> bool:
 
 def served_level(ports: ReadPorts) -> int | None:
     """Return metadata.version as the active controller reports it; None without a leader or an answer."""
-    try:
-        leader = ports.admin.quorum(through_brokers=False).leader_id
-        return ports.admin.features(ports.cluster.node(leader)).finalized.get(METADATA_VERSION) if leader >= 0 else None
-    except TransientError:
-        return None
+    return ask_active(ports).level
 
 
 def undo_or_continue(controllers: Controllers, error: BaseException) -> None:
@@ -532,7 +527,7 @@ def _return_to_old_logs(controllers: Controllers, why: str, error: BaseException
     started = f"{nodes(done.done).capitalize()} run on their old logs"
     silent = all(isinstance(one, TransientError) for one in done.failed.values())
     wait_s = READY_WITHIN_S if has_majority(controllers.voters, done.done) else 0.0
-    waits_for = until(run.ports.clock, lambda: _unserved(run.ports), lambda found: not found, for_s=wait_s)
+    waits_for = until(run.ports.clock, lambda: find_active(run.ports).lacks, lambda found: not found, for_s=wait_s)
     if not done.failed:
         restored = sorted(projections.restored_nodes(run.history.events()))
         sentence = f"Controllers started on their old logs: {', '.join(map(str, restored)) or 'none'}."
@@ -592,10 +587,3 @@ def _restore(run: Run, node: NodeSpec, epoch: int | None) -> None:
 
 def _record_restored(ports: ClusterPorts, node: NodeSpec, found: str) -> None:
     ports.run.record(OfflineRestored(node_id=node.node_id, sentence=f"node {node.node_id}: {found}"))
-
-
-def _unserved(ports: ReadPorts) -> str:
-    try:
-        return "" if ports.admin.quorum(through_brokers=False).leader_id >= 0 else "the quorum has no leader."
-    except TransientError as error:
-        return error.sentence

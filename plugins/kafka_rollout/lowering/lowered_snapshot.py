@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.base.wording import few
+from kafka_rollout.lowering.active_controller import ask_active
 from kafka_rollout.metadata_log.log_choice import ChosenLog, UnreadableLogError, choose_log
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.topology import NodeSpec
@@ -176,16 +177,10 @@ def chosen_node(ports: ReadPorts) -> NodeSpec | None:
 
 def quorum_lacks(run: ReadRun) -> str:
     """Return why the controllers do not serve at the planned metadata.version yet; empty if they do."""
-    level = run.plan.levels[METADATA_VERSION]
-    try:
-        leader = run.ports.admin.quorum(through_brokers=False).leader_id
-        if leader < 0:
-            return "the quorum has no leader."
-        # The leader has replayed everything that is finalized; a follower can be slightly behind.
-        features = run.ports.admin.features(run.cluster.node(leader))
-    except TransientError as error:
-        return error.sentence
-    found = features.finalized.get(METADATA_VERSION)
+    level, active = run.plan.levels[METADATA_VERSION], ask_active(run.ports)
+    if active.node is None or active.features is None:
+        return active.lacks
+    leader, features, found = active.node.node_id, active.features, active.level
     # A controller before 3.5 reports no levels at all. One that was just elected reports them without an epoch.
     if found is None and (features.supported or features.without_quorum):
         return f"controller {leader} does not report metadata.version yet."

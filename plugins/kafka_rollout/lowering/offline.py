@@ -376,11 +376,11 @@ def _wait_for_quorum(run: Run, within_s: float) -> float:
         nonlocal lacked_at
         checked_at = run.ports.clock.now()
         waits_for = quorum_lacks(run)
-        silent = silent_hosts(run.ports, started)
-        for node in started:
-            if node.node_id not in silent and run.ports.runtime.process(node).pid is None:
+        for node_id, process in on_each(run.ports.runtime.process, started).done.items():
+            if process.pid is None:
+                node = run.cluster.node(node_id)
                 raise FatalError(
-                    f"Controller {node.node_id} does not stay up: {read_last_error(run.ports, node)}.",
+                    f"Controller {node_id} does not stay up: {read_last_error(run.ports, node)}.",
                     remedy="No broker was started by this step. Fix the error in its log, or undo the downgrade with "
                     "`kafka-rollout rollback`.",
                 )
@@ -401,8 +401,8 @@ def _left_behind(run: Run) -> tuple[NodeSpec, ...]:
     """Return the controllers without a process whose log was already missing when the log was chosen."""
     had_a_log = choose_once(run).read
     lost = [node for node in run.cluster.controllers if node.node_id not in had_a_log]
-    silent = silent_hosts(run.ports, lost)
-    return tuple(node for node in lost if node.node_id not in silent and run.ports.runtime.process(node).pid is None)
+    seen = on_each(run.ports.runtime.process, lost).done
+    return tuple(run.cluster.node(node_id) for node_id, process in seen.items() if process.pid is None)
 
 
 def _pass_no_return(ports: ClusterPorts) -> None:

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.wording import few, nodes
 from kafka_rollout.features.rules import METADATA_VERSION_FLOOR
+from kafka_rollout.lowering.active_controller import ask_active
 from kafka_rollout.metadata_log.start_order import LoggedPartition, find_partitions_at_risk, find_waiting
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.model.unclean_elections import ENABLE, unclean_elections
@@ -19,7 +20,6 @@ from kafka_rollout.observation.cluster_ports import until
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.node_checks import controller_configs
-from kafka_rollout.releases.facts import METADATA_VERSION
 
 _CHECK_S = 2.0
 
@@ -81,19 +81,17 @@ def _watch(run: ReadRun, left: Mapping[int, NodeSpec], within_s: float) -> _Seen
 
 
 def _observe(run: ReadRun, left: Mapping[int, NodeSpec], answering: frozenset[int]) -> _Seen:
+    active = ask_active(run.ports)
+    if active.node is None or active.lacks:
+        return _Seen(serving=frozenset(), waiting={}, unknown=active.lacks)
     try:
-        leader_id = run.ports.admin.quorum(through_brokers=False).leader_id
-        if leader_id < 0:
-            raise TransientError("The quorum has no leader.")
-        leader = run.cluster.node(leader_id)
-        logged = run.ports.metadata_logs.partitions(leader, cluster_id=run.plan.cluster_id)
-        level = run.ports.admin.features(leader).finalized.get(METADATA_VERSION, 0)
+        logged = run.ports.metadata_logs.partitions(active.node, cluster_id=run.plan.cluster_id)
     except TransientError as error:
         return _Seen(serving=frozenset(), waiting={}, unknown=error.sentence)
     elections = unclean_elections(run.cluster, logged.dynamic, controller_configs(run.ports))
     serving = answering & logged.unfenced
     at_risk = find_partitions_at_risk(logged.partitions, elections)
-    return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving), level=level)
+    return _Seen(serving=serving, waiting=find_waiting(at_risk, left.keys(), serving), level=active.level or 0)
 
 
 def _error(cluster: ClusterSpec, seen: _Seen, node_id: int) -> TransientError:

@@ -105,7 +105,7 @@ def read_last_error(ports: ReadPorts, node: NodeSpec) -> str:
     """Return the first error that the node's newest process has logged at its end, else its last line."""
     try:
         shown = _first_error(ports, node)
-    except (TransientError, RefusedError) as error:
+    except RolloutError as error:
         return f"its log cannot be read: {error.sentence}"
     return f"its log shows: {shown}" if shown else "its log is empty"
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.metadata_log.outage import (
     not_serving,
     unwritable,
@@ -49,8 +49,8 @@ def check_service(ports: ClusterPorts, unserved_at: float = 0.0) -> bool:
         return True
     try:
         state = observe_some(ports, ports.cluster.brokers, metrics=False)
-    except TransientError:
-        return False  # no broker responds
+    except RolloutError:
+        return False  # no broker responds, or those that were just started refuse the user of this tool
     blocked, away = unwritable(state, unwritable_before(events)), not_serving(ports.cluster, state)
     if not blocked and seen[-1].writable_at is None:
         ports.run.record(OfflineWritable(sentence="Every partition has a leader and its min ISR again."))
