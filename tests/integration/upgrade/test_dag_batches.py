@@ -1,4 +1,7 @@
-"""A DAG restarts twelve brokers in batches: the scheduler is killed in a batch, and a node fails in the next one."""
+"""A DAG restarts twelve brokers in batches: the scheduler is killed in a batch, and a node fails in the next one.
+
+A second run meets a batch whose replicas were moved after the plan, and an approver splits it.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ from confluent_kafka.admin import AdminClient, NewTopic
 from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.model.plan import Batch
 from kafka_rollout.run.events import events_of
-from kafka_rollout.run.step_events import GatePassed, Stopped, Stopping
+from kafka_rollout.run.step_events import BatchSplit, GatePassed, Stopped, Stopping
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.airflow.server import (
     PATIENCE_S,
@@ -89,20 +92,44 @@ def test_twelve_brokers_in_batches_with_a_killed_scheduler_and_a_failed_node_los
     no_lock_left(airflow, cluster)
 
     in_the_way.unlink()
-    again = airflow.trigger(cluster, "4.3.1", **FORM)
-    again.approve("approve_plan")
-    again.wait_success(timeout_s=3 * PATIENCE_S)
-    ends_right(again)
+    again = run_with_split(airflow, cluster, admin)
     print("seconds", [one.report()["duration_s"] for one in (run, again)])
     print("records", [one.report()["traffic"]["acknowledged"] for one in (run, again)])
 
 
-def ends_right(run: Run) -> None:
+def run_with_split(airflow: PrivateAirflow, cluster: LocalCluster, admin: AdminClient) -> Run:
+    """Upgrade with a topic that has two replicas in the last batch since the plan."""
+    run = airflow.trigger(cluster, "4.3.1", **{**FORM, "gate_timeout_minutes": 4})
+    run.wait_for_question("approve_plan")
+    batches = run.store.load_plan().release_steps[0].batches
+    split = batches[-1]
+    assert len(split.node_ids) > 2
+    moved = NewTopic("moved", 1, replica_assignment=[[*split.node_ids[:2], 1]], config={"min.insync.replicas": "2"})
+    for topic in admin.create_topics([moved]).values():
+        topic.result(60)
+    run.approve("approve_plan")
+    gate = f"roll.gate_before[{len(batches) - 1}]"
+    question = run.wait_for_question(gate, timeout_s=3 * PATIENCE_S)
+    assert "moved-0" in question["body"].replace("\\", "")
+    assert not acted(run, Stopping, FORTH) & set(split.node_ids)
+    run.answer(gate, "Split the batch", "a topic has two replicas in it since the plan")
+    run.wait_success(timeout_s=3 * PATIENCE_S)
+    ends_right(run, split)
+    return run
+
+
+def ends_right(run: Run, split: Batch) -> None:
     all_run(run.cluster, "4.3.1")
-    assert all(together(run, FORTH, batch) for batch in run.store.load_plan().release_steps[0].batches)
+    batches = run.store.load_plan().release_steps[0].batches
+    assert [batch for batch in batches if not together(run, FORTH, batch)] == [split]
+    (parts,) = events_of(run.store.events(), BatchSplit)
+    assert sorted(node_id for part in parts.parts for node_id in part) == sorted(split.node_ids)
+    assert all(together(run, FORTH, replace(split, node_ids=part)) for part in parts.parts)
+    first, second = split.node_ids[:2]
+    assert not [part for part in parts.parts if {first, second} <= set(part)]
     report = run.report()
     assert report["outcome"] == "rolled_not_finalized"
-    assert not [one for one in report["batches"] if one["split"]]
+    assert [one["node_ids"] for one in report["batches"] if one["split"]] == [list(split.node_ids)]
     nothing_lost(report["traffic"], consumers=("classic",))
 
 
