@@ -6,7 +6,7 @@ there. It is a plan without release steps: approval, gates and report are those 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from contextlib import nullcontext
 from dataclasses import replace
 
@@ -17,9 +17,7 @@ from kafka_rollout.base.findings import (
     Checked,
     CheckOf,
     Examined,
-    Finding,
     FindingCode,
-    Severity,
     Verdict,
     all_findings,
     results_of,
@@ -76,29 +74,20 @@ from kafka_rollout.features.support import (
     format_levels,
     held_back_feature_findings,
 )
-from kafka_rollout.gates.counters import (
-    COUNTER_CHECK,
-    ExpectedErrors,
-    counter_findings,
-    find_unchecked_counters,
-    metadata_doubts,
-)
-from kafka_rollout.gates.log_directories import expected_faults
+from kafka_rollout.gates.counters import find_unchecked_counters
 from kafka_rollout.groups.findings import leave_to_gate
-from kafka_rollout.model.counters import METADATA_APPLY_ERRORS
 from kafka_rollout.model.log_directories import ASSIGNED_FROM
 from kafka_rollout.model.plan import Direction, FeatureChange, Plan, RunTerms, Undo
 from kafka_rollout.model.rights import RIGHTS_CHECK, right_findings
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, observe, observe_some
-from kafka_rollout.observation.node_logs import read_broker_log
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.configuration import DIRECTORIES_CHECK, directory_findings
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, OF_FEATURE_PLANS, gap_findings
 from kafka_rollout.planning.plan_checks import unknown_responses
 from kafka_rollout.preparation.frozen_plan import check_run
+from kafka_rollout.preparation.metadata_errors import check_counters, count_apply_errors
 from kafka_rollout.preparation.node_checks import readable_configs
 from kafka_rollout.preparation.pinned_min_isr import plan_min_isr, refuse_changed_min_isr
 from kafka_rollout.preparation.plan_making import freeze
@@ -181,8 +170,6 @@ def plan_features(
     releases = state.releases if order.release is None else [order.release]  # whose default levels the order means
     effects = plan_min_isr(ports, changes, state.partitions, pin=pin)
     release = max(state.releases) if state.releases else max(ports.catalogue)
-    directories = _directories(ports, state, changes, release, unsafe=unsafe)
-    expected = _expected_errors(ports, state, changes, release, directories.findings)
     checked = (
         *sort_findings(verdict.findings, (LEVELS_CHECK, USERS_CHECK)),
         RIGHTS_CHECK.ran(right_findings(ports.cluster, state.missing_rights)),
@@ -192,12 +179,7 @@ def plan_features(
             ),
             unless="The request names every level." if order.named else "",
         ),
-        directories,
-        # No node restarts, so metadata that a node could not apply stays missing.
-        COUNTER_CHECK.ran(
-            counter_findings(ports.cluster, state, errors=Severity.BLOCKER, expected=expected),
-            unknown=metadata_doubts(ports.cluster, state, expected),
-        ),
+        _directories(ports, state, changes, release, unsafe=unsafe),
         HELD_BACK_CHECK.ran(
             held_back_feature_findings(ports.cluster, ports.catalogue, state),
             unless="" if order.action is FeatureAction.UPGRADE_ALL else "The request names its features.",
@@ -221,6 +203,8 @@ def plan_features(
         unchecked=find_unchecked_counters(ports.cluster, state),
         terms=terms,
     )
+    # No node restarts, so metadata that a node could not apply stays missing.
+    plan = plan.with_checked([check_counters(Run(ports, plan), state)], unknown_responses(ports.cluster, state))
     freeze(Run(ports, plan), RunOf.FEATURES, requests=requests)
     return plan
 
@@ -235,31 +219,14 @@ def _directories(
         return DIRECTORIES_CHECK.ran(unless=f"metadata.version {min(level, planned)} supports several log directories.")
     configs, unread = readable_configs(ports, ports.cluster.brokers)
     erring = [
-        node.node_id for node in ports.cluster.brokers if _apply_errors(state, node) and node.node_id not in configs
+        node.node_id
+        for node in ports.cluster.brokers
+        if count_apply_errors(state, node) and node.node_id not in configs
     ]
     return DIRECTORIES_CHECK.ran(
         directory_findings(ports.cluster, {release: configs}, (release,), level, planned, unsafe=unsafe, unread=erring),
         unknown=unread if ports.cluster.manages_nodes else (),
     )
-
-
-def _expected_errors(
-    ports: ClusterPorts,
-    state: ClusterState,
-    changes: Sequence[FeatureChange],
-    release: Release,
-    findings: Iterable[Finding],
-) -> ExpectedErrors:
-    """Return what the processes that run can have counted, with the logs of those that have counted something."""
-    of_nodes = expected_faults(findings, changes, release, ports.catalogue, state.finalized)
-    erring = [node for node in ports.cluster.brokers if node.node_id in of_nodes and _apply_errors(state, node)]
-    logs = {node.node_id: log for node in erring if (log := read_broker_log(ports, node)) is not None}
-    return ExpectedErrors(of_nodes=of_nodes, logs=logs)
-
-
-def _apply_errors(state: ClusterState, node: NodeSpec) -> float:
-    seen = state.nodes.get(node.node_id)
-    return seen.metrics.counters.get(METADATA_APPLY_ERRORS, 0) if seen and seen.metrics else 0
 
 
 def observe_features(ports: ReadPorts) -> ClusterState:

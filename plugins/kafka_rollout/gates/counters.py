@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import Enum
 
@@ -15,7 +15,6 @@ from kafka_rollout.base.findings import (
     Finding,
     FindingCode,
     Need,
-    Severity,
     UnknownValue,
 )
 from kafka_rollout.base.wording import count, few
@@ -405,12 +404,13 @@ def counter_findings(
     state: ClusterState,
     *,
     tiered: Collection[int] = (),
-    errors: Severity = Severity.WARNING,
+    keeps: Collection[int] = (),
     expected: ExpectedErrors = NONE_EXPECTED,
 ) -> Iterator[Finding]:
-    """Yield the findings of one observation. `errors`: severity of metadata errors that nothing explains.
+    """Yield the findings of one observation. `keeps`: ids of nodes that do not restart before levels are changed.
 
-    `tiered`: as in find_unchecked_counters. `expected`: what the plan expects, with the logs.
+    The gate after the change would find their errors again, so those that nothing explains block. `expected`: what
+    explains them. `tiered`: as in find_unchecked_counters.
     """
     yield from _not_exported(cluster, state, tiered)
     for node in cluster.nodes:
@@ -419,7 +419,7 @@ def counter_findings(
         counted = {name: counters[name] for name in METADATA_ERROR_COUNTERS if counters.get(name)}
         if counted:
             read = [_explain(node, name, value, state, expected) for name, value in counted.items()]
-            yield _metadata_errors(node, counted, read, errors)
+            yield _metadata_errors(node, counted, read if node.node_id in keeps else None)
         if lost := counters.get(OFFLINE_LOG_DIRECTORIES):
             yield LOG_DIRECTORY_OFFLINE.found(
                 f"node {node.node_id}",
@@ -428,9 +428,8 @@ def counter_findings(
             )
 
 
-def _metadata_errors(
-    node: NodeSpec, counted: Mapping[str, float], read: Sequence[_Explained], severity: Severity
-) -> Finding:
+def _metadata_errors(node: NodeSpec, counted: Mapping[str, float], read: Sequence[_Explained] | None) -> Finding:
+    """Return the finding of a node. `read`: how far its values are explained; None if the node restarts first."""
     values = ", ".join(f"{COUNTERS[name].kafka_name} {value}" for name, value in counted.items())
     sentence = (
         f"{node.name} reports {values}: since its start it could not apply a part of the cluster's metadata, and "
@@ -440,7 +439,8 @@ def _metadata_errors(
         f"Read the errors in the log of {node.name} and remove their cause. A restart applies all metadata again, and "
         "counts an error again whose cause is still there."
     )
-    if all(one.is_enough or one.doubt for one in read):
+    severity = WARNING if read is None else BLOCKER
+    if read is not None and all(one.is_enough or one.doubt for one in read):
         severity = WARNING
         faults = few(sorted({fault for one in read for fault in one.faults}))
         sentence = f"{node.name} reports {values}, which another finding of this plan explains: {faults}."
@@ -451,11 +451,13 @@ def _metadata_errors(
     return METADATA_ERRORS.found(f"node {node.node_id}", sentence, remedy, severity=severity)
 
 
-def metadata_doubts(cluster: ClusterSpec, state: ClusterState, expected: ExpectedErrors) -> tuple[UnknownValue, ...]:
+def metadata_doubts(
+    nodes: Iterable[NodeSpec], state: ClusterState, expected: ExpectedErrors
+) -> tuple[UnknownValue, ...]:
     """Return the errors that the plan can expect, and that no log explains. Who approves the plan accepts them."""
     return tuple(
         UnknownValue(f"metadata errors of node {node.node_id}", f"{doubt}.")
-        for node in cluster.nodes
+        for node in nodes
         if (seen := state.nodes.get(node.node_id)) and seen.metrics
         for name in METADATA_ERROR_COUNTERS
         if (value := seen.metrics.counters.get(name)) and (doubt := _explain(node, name, value, state, expected).doubt)

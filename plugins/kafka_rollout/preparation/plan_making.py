@@ -15,6 +15,7 @@ from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, MinIsrEffe
 from kafka_rollout.features.registrations import SeenRegistrations, keeps_registrations, registered_levels
 from kafka_rollout.features.requests import FeatureRequest, feature_changes
 from kafka_rollout.gates.control import OUTSIDE_CHECK
+from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
@@ -41,6 +42,7 @@ from kafka_rollout.preparation.acl_meaning import check_acls
 from kafka_rollout.preparation.changes_on_disk import check_pending
 from kafka_rollout.preparation.frozen_plan import check_logs, planned_overrides, replace_findings
 from kafka_rollout.preparation.listener_certificates import check_certificates
+from kafka_rollout.preparation.metadata_errors import check_counters
 from kafka_rollout.preparation.next_starts import observe_path
 from kafka_rollout.preparation.node_checks import (
     check_authentication,
@@ -90,6 +92,9 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
     elif run_of is RunOf.DOWNGRADE:
         later = unknown("later step", _LATER, UnknownKind.LEFT_OUT)
         plan = plan.with_checked(check.ran(unknown=later) for check in (LOGS_CHECK, METADATA_LOGS_CHECK, LOSSES_CHECK))
+    tiered = tiered_brokers(ports.cluster, observed.configs) if plan.release_steps else frozenset()
+    counters = check_counters(Run(ports, plan), observed.state, tiered=tiered)
+    plan = plan.with_checked([counters], unknown_values(observed, plan.path))
     plan = replace(plan, terms=terms).with_checked(
         [_windows(Run(ports, plan), request), _outside(Run(ports, plan), request)]
     )

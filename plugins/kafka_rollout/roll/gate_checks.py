@@ -14,7 +14,7 @@ from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.control.holds import check_begin, check_outside, outside_conditions
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates import whole_cluster as cluster_gates
-from kafka_rollout.gates.counters import ExpectedErrors, expected_errors, no_metadata_errors
+from kafka_rollout.gates.counters import no_metadata_errors
 from kafka_rollout.gates.gate import (
     HELD_INTERVAL_S,
     PROCESS,
@@ -29,7 +29,6 @@ from kafka_rollout.gates.gate import (
     WatchState,
     WatchStatus,
 )
-from kafka_rollout.gates.log_directories import expected_faults
 from kafka_rollout.gates.whole_cluster import check_before_controllers_stop
 from kafka_rollout.groups.findings import find_unserved_on_path
 from kafka_rollout.groups.group_records import conversion_conditions, no_members_condition
@@ -54,6 +53,7 @@ from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.metadata_errors import expected_of, read_logs
 from kafka_rollout.preparation.node_checks import observe_elections
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
@@ -274,12 +274,7 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
         expected=release_step.to_release,
         restarts=release_step.restarts,
         unchecked=run.plan.unchecked,
-        expected_errors=ExpectedErrors(
-            settings=expected_errors(run.plan, release_step.to_release),
-            of_nodes=_expected_faults(run, release_step.to_release, state),
-            logs={} if log is None else {node.node_id: log},
-            accepted=accepted,
-        ),
+        expected_errors=expected_of(run, release_step.to_release, state, {node.node_id: log} if log else {}),
         together=[one.node_id for one in gate.together],
     )
     read_config = cache(lambda: run.ports.runtime.config(node))  # of a host: by SSH
@@ -396,23 +391,9 @@ def _metadata_version(run: Run, gate: Gate) -> GateCheck:
     state = replace(_nodes_alone(run.ports, metrics=True), quorum=run.ports.admin.quorum())  # as in _finalized
     level = run.plan.levels.get(METADATA_VERSION, state.finalized.get(METADATA_VERSION, 0))
     seen = cluster_gates.check_metadata_version(run.cluster, run.ports.catalogue, state, level)
-    ignored = expected_errors(run.plan, run.plan.target)
-    of_nodes = _expected_faults(run, run.plan.target, state)
-    brokers = [node for node in run.cluster.brokers if ignored or node.node_id in of_nodes]
-    logs = {node.node_id: read_broker_log(run.ports, node) for node in brokers}
-    expected = ExpectedErrors(
-        settings=ignored,
-        of_nodes=of_nodes,
-        logs={node_id: log for node_id, log in logs.items() if log is not None},
-        accepted=accepted_doubts(run),
-    )
+    expected = expected_of(run, run.plan.target, state, read_logs(run, run.plan.target, state, run.cluster.brokers))
     errors = no_metadata_errors(run.cluster.nodes, state, run.plan.unchecked, expected=expected)
     return replace(seen, gate=gate.name, conditions=(*seen.conditions, errors))
-
-
-def _expected_faults(run: ReadRun, release: Release, state: ClusterState) -> dict[int, frozenset[str]]:
-    plan = run.plan
-    return expected_faults(plan.findings, plan.feature_changes, release, run.ports.catalogue, state.finalized)
 
 
 def _controllers_stop(run: Run, gate: Gate) -> GateCheck:

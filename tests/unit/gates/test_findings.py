@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Collection
 from dataclasses import replace
 
 from kafka_rollout.base.findings import Finding, Severity
@@ -19,8 +20,8 @@ def _with(node_id: int, **counters: int | None) -> ClusterState:
     return replace(seen, nodes=replace_node(seen, node_state(node_id, R391, counters=left)))
 
 
-def _found(seen: ClusterState, errors: Severity = Severity.WARNING) -> dict[str, Finding]:
-    return {finding.code: finding for finding in counter_findings(SEPARATE, seen, errors=errors)}
+def _found(seen: ClusterState, keeps: Collection[int] = ()) -> dict[str, Finding]:
+    return {finding.code: finding for finding in counter_findings(SEPARATE, seen, keeps=keeps)}
 
 
 def test_a_cluster_without_errors_has_none() -> None:
@@ -33,7 +34,9 @@ def test_metadata_that_a_node_could_not_apply_warns_before_its_restart_and_block
     finding = _found(seen)["METADATA-ERRORS"]
     assert (finding.severity, finding.subject) == (Severity.WARNING, "node 5")
     assert "metadata-apply-error-count 2" in finding.sentence
-    assert _found(seen, Severity.BLOCKER)["METADATA-ERRORS"].severity is Severity.BLOCKER
+    assert "counts an error again whose cause is still there" in finding.remedy
+    assert _found(seen, keeps=[4, 5])["METADATA-ERRORS"].severity is Severity.BLOCKER
+    assert _found(seen, keeps=[4])["METADATA-ERRORS"].severity is Severity.WARNING
 
 
 def test_an_offline_log_directory_blocks() -> None:

@@ -11,13 +11,13 @@ import pytest
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.model.plan import Lowering
-from kafka_rollout.model.state import QuorumState
-from kafka_rollout.model.topology import Role
+from kafka_rollout.model.state import NodeMetrics, QuorumState
+from kafka_rollout.model.topology import NodeSpec, Role
 from kafka_rollout.observation.cluster_ports import AUTO_JOIN, observe
 from kafka_rollout.preparation.plan_making import planned_releases
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
-from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
 from tests.plans import plan_downgrade, plan_upgrade
 
 R340, R341, R381, R391 = (Release.parse(text) for text in ("3.4.0", "3.4.1", "3.8.1", "3.9.1"))
@@ -43,6 +43,24 @@ def test_several_log_directories_block_a_level_that_does_not_support_them(tmp_pa
         plan = plan_downgrade(ports, R381, level=16, unsafe=unsafe)
         found = [finding for finding in plan.findings if finding.code == "LOG-DIRECTORIES-UNSUPPORTED"]
         assert [finding.severity for finding in found] == [severity]
+
+
+@pytest.mark.parametrize("source", [R391, R431], ids=["nodes restart", "levels alone"])
+def test_errors_that_no_restart_of_the_run_ends_block_before_levels_are_raised(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, source: Release
+) -> None:
+    """The gate after finalizing reads the counters of all nodes."""
+    cluster = FakeCluster(source, finalized={"metadata.version": 21})
+    ports = fake_ports(cluster, tmp_path)
+    read = FakeMetrics.read
+
+    def with_errors(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        return replace(read(metrics, node), counters={"metadata_apply_errors": int(node.node_id == 12)})
+
+    monkeypatch.setattr(FakeMetrics, "read", with_errors)
+    plan = plan_upgrade(ports, R431, finalize=True)
+    (found,) = [finding for finding in plan.findings if finding.code == "METADATA-ERRORS"]
+    assert found.severity is (Severity.WARNING if plan.release_steps else Severity.BLOCKER)
 
 
 def test_a_release_that_writes_new_groups_by_its_configuration_is_reached_through_a_tolerant_one(
