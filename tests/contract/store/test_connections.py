@@ -16,7 +16,7 @@ import pytest
 from sqlalchemy import text
 
 from kafka_rollout.clusters.inventory import dump_cluster
-from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.database import Database, close_idle_connections
 from tests.fakes.cluster import make_spec
 from tests.waiting import wait_until
 
@@ -149,7 +149,7 @@ def test_a_copy_of_the_file_has_every_transaction(database: Database, tmp_path: 
 WRITES_AND_EXITS = """
 import sys
 from sqlalchemy import text
-from kafka_rollout.run.store.database import Database
+from kafka_rollout.run.store.database import Database, close_idle_connections
 with Database(sys.argv[1]).begin() as connection:
     connection.execute(text("CREATE TABLE notes (name TEXT)"))
 """
@@ -174,3 +174,17 @@ def test_a_process_that_ends_leaves_no_other_files(program: str, tmp_path: Path)
     words = [sys.executable, "-c", program, f"sqlite:///{file}"]
     subprocess.run(words, env={**os.environ, **environment}, check=True, timeout=120)
     assert [found.name for found in tmp_path.glob("kafka-rollout.db*")] == [file.name]
+
+
+def test_closing_leaves_a_pool_that_keeps_no_connection(database: Database) -> None:
+    add(database, "first")
+    close_idle_connections()
+    assert database.file is not None
+    assert open_files(database.file) == 0
+    empty = database._engine_of_process().pool
+    close_idle_connections()
+    assert database._engine_of_process().pool is empty
+    assert names(database) == ["first"]
+    assert database._engine_of_process().pool is empty
+    close_idle_connections()
+    assert open_files(database.file) == 0

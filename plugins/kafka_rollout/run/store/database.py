@@ -347,7 +347,8 @@ class Database:
         self._close_idle()
 
     def _close_idle(self) -> None:
-        if self.is_sqlite and self._engine is not None:
+        # Only a pool that keeps a connection: to replace an empty one takes as long as a transaction.
+        if self.is_sqlite and self._engine is not None and self._engine.pool.checkedin():  # type: ignore[attr-defined]
             self._engine.dispose()
 
     @contextmanager
