@@ -11,6 +11,7 @@ import re
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import MISSING, asdict, fields, is_dataclass
 from datetime import date
+from functools import lru_cache
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -44,6 +45,7 @@ _REMEDY = "Restore it from the repository, or derive it again with `kafka-rollou
 
 
 _File = TypeVar("_File", bound=BaseModel)
+_State = tuple[int, ...] | None
 
 
 class _Strict(BaseModel):
@@ -129,14 +131,33 @@ def _read_all(folders: Iterable[Path], name: str, form: type[_File]) -> Iterator
     """Yield a file of each folder that has it. Raises UserError with the name of an invalid file."""
     for path in (folder / name for folder in folders):
         if path.exists():
-            try:
-                yield form.model_validate_json(path.read_text())
-            except ValidationError as error:
-                raise UserError(f"The rules {path} are invalid: {_first(error, 0)}.", remedy=_REMEDY) from None
+            yield _rules_of(path, form, _state_of(path))
+
+
+@lru_cache(maxsize=32)
+def _rules_of(path: Path, form: type[_File], _state: _State) -> _File:
+    try:
+        return form.model_validate_json(path.read_text())
+    except ValidationError as error:
+        raise UserError(f"The rules {path} are invalid: {_first(error, 0)}.", remedy=_REMEDY) from None
 
 
 def load_facts(path: Path) -> ReleaseFacts:
-    """One release's file, checked."""
+    """One release's file, checked. A process reads it again only if it was replaced or changed."""
+    return _facts_of(path, _state_of(path))
+
+
+def _state_of(path: Path) -> _State:
+    """Return what is another for another content; None for a file that cannot be read."""
+    try:
+        status = path.stat()
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns, status.st_ctime_ns
+
+
+@lru_cache(maxsize=128)
+def _facts_of(path: Path, _state: _State) -> ReleaseFacts:
     try:
         facts = _FACTS.validate_python({"": _fields_of(json.loads(path.read_text()))})[""]
     except OSError as error:

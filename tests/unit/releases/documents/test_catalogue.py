@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 from collections.abc import Callable
 from pathlib import Path
@@ -248,6 +249,27 @@ def test_a_file_that_is_no_json_and_an_empty_catalogue_are_told(tmp_path: Path) 
     (tmp_path / "releases" / "3.4.0.json").write_text("{")
     with pytest.raises(UserError, match=r"3\.4\.0\.json is invalid"):
         load_catalogue(tmp_path)
+
+
+def test_a_file_is_read_again_when_it_was_changed_or_replaced(tmp_path: Path) -> None:
+    path = tmp_path / "4.3.1.json"
+    text = (INCLUDE / "releases" / "4.3.1.json").read_text()
+    path.write_text(text)
+    facts = load_facts(path)
+    assert load_facts(path) is facts
+    path.write_text(text.replace('"java_minimum": 17', '"java_minimum": 21'))
+    assert load_facts(path).java_minimum == 21
+    before = path.stat()
+    (tmp_path / "draft").write_text(text)
+    (tmp_path / "draft").replace(path)
+    os.utime(path, ns=(before.st_atime_ns, before.st_mtime_ns))  # as a copy that keeps the time
+    assert load_facts(path) == facts
+    path.write_text("{")
+    with pytest.raises(UserError, match="is invalid"):
+        load_facts(path)
+    path.unlink()
+    with pytest.raises(UserError, match="cannot be read"):
+        load_facts(path)
 
 
 def test_the_jars_folder_beside_the_facts_is_no_release(tmp_path: Path) -> None:
