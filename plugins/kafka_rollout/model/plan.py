@@ -328,7 +328,8 @@ class Plan:
     @cached_property
     def hash(self) -> str:
         """SHA-256 (hex) of the planned changes, without observations: findings, `checks` and `unchecked`."""
-        what = {key: value for key, value in asdict(self).items() if key not in {"findings", "checks", "unchecked"}}
+        planned = replace(self, findings=(), checks=(), unchecked=None)  # a plan has more observations than changes
+        what = {key: value for key, value in asdict(planned).items() if key not in {"findings", "checks", "unchecked"}}
         for step in what["release_steps"]:
             # Why a batch ends is an observation.
             step["batches"] = [one["node_ids"] for one in step["batches"]]
