@@ -6,6 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import StrEnum
+from functools import cached_property
 from typing import Final, Literal
 
 from kafka_rollout.base.errors import RefusedError, UserError
@@ -208,7 +209,7 @@ class OutsideCondition:
         return f"condition {self.name}"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
+@dataclass(frozen=True, kw_only=True)  # no slots: it keeps its index of nodes
 class ClusterSpec:
     """One cluster of the inventory.
 
@@ -256,13 +257,16 @@ class ClusterSpec:
     conditions: tuple[OutsideCondition, ...] = ()
 
     def node(self, node_id: int) -> NodeSpec:
-        for node in self.nodes:
-            if node.node_id == node_id:
-                return node
+        if (node := self._by_id.get(node_id)) is not None:
+            return node
         raise UserError(
             f"Node {node_id} is not in the inventory of cluster {self.name}.",
             remedy=f"The inventory lists nodes {', '.join(str(n.node_id) for n in self.nodes)}.",
         )
+
+    @cached_property
+    def _by_id(self) -> Mapping[int, NodeSpec]:
+        return {node.node_id: node for node in self.nodes}
 
     @property
     def manages_nodes(self) -> bool:

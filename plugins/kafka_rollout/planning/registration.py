@@ -82,12 +82,11 @@ def _registered_in_roll(observed: PlanObservation, step: ReleaseStep) -> frozens
         release = max(step.from_release, running.get(node_id) or step.from_release)
         return release != step.to_release and drops_zero_ranges(catalogue.get(release))
 
-    for place, one in enumerate(step.order):
-        if running.get(one.node_id) == step.to_release or not cluster.node(one.node_id).is_broker:
-            continue
-        later = (other.node_id for other in step.order[place + 1 :])
-        if any(cluster.node(node_id).is_controller and drops(node_id) for node_id in later):
-            found.add(one.node_id)
+    drops_later = False
+    for node in (cluster.node(one.node_id) for one in reversed(step.order)):
+        if drops_later and node.is_broker and running.get(node.node_id) != step.to_release:
+            found.add(node.node_id)
+        drops_later = drops_later or (node.is_controller and drops(node.node_id))
     return frozenset(found)
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
@@ -9,6 +11,7 @@ from kafka_rollout.base.findings import BLOCKER, FindingCode, group_by_kind
 from kafka_rollout.control.approval import refuse_blockers
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure.approval_requests import approval_body, findings_part
@@ -25,6 +28,19 @@ def plan() -> Plan:
     old = {node.node_id: 11 for node in spec.nodes}
     seen = observation(state(spec, partitions=alone), cluster=spec, configs={n: {} for n in old}, java=old)
     return make_plan(seen, Request(target=R431, snapshot_interval_ms=600_000), RunOf.UPGRADE)
+
+
+def test_planning_looks_at_a_node_a_few_times_whatever_the_size_of_the_cluster(monkeypatch: pytest.MonkeyPatch) -> None:
+    looked, node = [], ClusterSpec.node
+
+    def look(spec: ClusterSpec, node_id: int) -> NodeSpec:
+        looked.append(node_id)
+        return node(spec, node_id)
+
+    monkeypatch.setattr(ClusterSpec, "node", look)
+    spec = cluster(controllers=range(1, 6), brokers=range(101, 301))
+    make_plan(observation(state(spec), cluster=spec), Request(target=R431), RunOf.UPGRADE)
+    assert max(Counter(looked).values()) <= 10
 
 
 def test_the_approval_of_a_thousand_brokers_is_short_and_has_each_remedy(plan: Plan) -> None:
