@@ -355,8 +355,9 @@ PRINCIPLES = (
     ),
     _of(
         TRUST,
-        "What cannot be undone proves by the history what it needs. A task that was marked proves nothing.",
-        "preparation/proved_roll.py:refuse_unproved_roll roll/loop.py",
+        "What cannot be undone proves by the history what it needs, and by an observation of now what no history has: "
+        "every running node, whichever run started it. A task that was marked proves nothing.",
+        "preparation/proved_roll.py:refuse_unproved_nodes roll/loop.py",
         "unit/preparation/test_proved_roll.py dags/runs/test_marked.py",
     ),
     _of(

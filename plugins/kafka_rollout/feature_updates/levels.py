@@ -57,7 +57,7 @@ from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_new_blockers
 from kafka_rollout.preparation.lost_metadata import refuse_new_losses
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
-from kafka_rollout.preparation.proved_roll import refuse_unproved_roll
+from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.projections.observations import finalization
@@ -412,7 +412,7 @@ def finalize(run: Run) -> tuple[FeatureUpdateResult, ...]:
     run = check_run(run)
     pending = pending_changes(run)
     if pending:
-        refuse_unproved_roll(run)
+        refuse_unproved_nodes(run)
         require_approval(run, ApprovalOf.FINALIZE)
         lock.acquire_lock(run.ports, f"Finalize {format_levels(levels_of_changes(pending))}.")
     acting = run.ports.lock.acting(run.cluster.name, run.ports.run_id, "Finalizing") if pending else nullcontext()

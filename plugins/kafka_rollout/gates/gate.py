@@ -64,6 +64,22 @@ def doubtful(
     return GateCondition(name=name, is_met=True, evidence=f"{evidence}; accepted by {by}")
 
 
+def join_of_nodes(conditions: Mapping[int, GateCondition]) -> GateCondition:
+    """Return one condition of several nodes: node id → its condition, all of one name.
+
+    An approver can accept what doubts alone hold, on each node that does not meet it.
+    """
+    unmet = {node_id: one for node_id, one in conditions.items() if not one.is_met}
+    accepted = {node_id: one for node_id, one in conditions.items() if one.is_met and "accepted by" in one.evidence}
+    name = next(iter(conditions.values())).name
+    shown = few([f"node {node_id}: {one.evidence}" for node_id, one in (unmet or accepted).items()], limit=3)
+    evidence = "; ".join(filter(None, ("" if unmet else count(len(conditions), "node"), shown)))
+    doubts = (
+        tuple(doubt for one in unmet.values() for doubt in one.doubts) if all(o.doubts for o in unmet.values()) else ()
+    )
+    return GateCondition(name=name, is_met=not unmet, evidence=evidence, doubts=doubts)
+
+
 def layout_doubt(brokers: Sequence[int], what: str) -> str:
     """Return what an approver accepts once for a run: the log of each of these brokers, if its layout is unknown.
 
@@ -165,6 +181,7 @@ class GateKind(StrEnum):
     GROUPS = "groups"  # groups that lose their type are converted, and the path's releases can load what is left
     LEVELS = "levels"  # of a downgrade, at its end: all planned levels, however they were reached
     FINAL_METADATA_VERSION = "final-metadata-version"  # METADATA_VERSION once more, on the older release
+    NODES = "nodes"  # every node serves on the target, whichever run started it; no step waits for it
 
 
 RESTS_ON_LOGS = frozenset({GateKind.AFTER_START, GateKind.METADATA_VERSION, GateKind.FINAL_METADATA_VERSION})

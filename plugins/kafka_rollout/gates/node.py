@@ -16,7 +16,7 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
@@ -28,7 +28,7 @@ from kafka_rollout.gates.counters import (
     directories_online,
     no_metadata_errors,
 )
-from kafka_rollout.gates.gate import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, none_left
+from kafka_rollout.gates.gate import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, join_of_nodes, none_left
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (
@@ -153,6 +153,52 @@ def check_after_start(
         ]
         conditions.append(directories_online(node, state, unchecked))
     return GateCheck(gate=f"after node {node.node_id}", at=state.observed_at, conditions=tuple(conditions))
+
+
+def check_running(
+    cluster: ClusterSpec,
+    state: ClusterState,
+    expected: Release,
+    *,
+    unchecked: Unchecked = None,
+    expected_errors: ExpectedErrors = NONE_EXPECTED,
+    lagging: Collection[str] = (),
+) -> tuple[GateCondition, ...]:
+    """Return the conditions that every node runs `expected` and serves, whoever started it.
+
+    `state`: of all nodes, with metrics. `lagging`: topics whose replicas out of sync the plan lists. Which node leads
+    is no condition: the broker that leads a coordinator partition shows its load (`coordinators`).
+    """
+    seen = state.nodes
+    names: list[Callable[[NodeSpec], GateCondition]] = [
+        lambda node: _answers(seen.get(node.node_id)),
+        lambda node: _quorum_of(state, node, None, votes=False),
+    ]
+    if cluster.manages_nodes:
+        names += [
+            lambda node: _process(seen.get(node.node_id), state.observed_at),
+            lambda node: _release(seen.get(node.node_id), expected),
+            lambda node: _next_start(seen.get(node.node_id), expected),
+        ]
+    of_brokers: list[Callable[[NodeSpec], GateCondition]] = [
+        lambda node: _registered(state, node, expected_errors.logs.get(node.node_id)),
+        lambda node: directories_online(node, state, unchecked),
+    ]
+    late = [p.name for p in state.partitions if set(p.replicas) - set(p.isr) and p.topic not in lagging]
+    return (
+        _answered_but(state, ()),
+        *(join_of_nodes({node.node_id: check(node) for node in cluster.nodes}) for check in names),
+        *(join_of_nodes({node.node_id: check(node) for node in cluster.brokers}) for check in of_brokers),
+        _brokers_caught_up(state, cluster.brokers),
+        controller_agrees(cluster, state, unchecked),
+        no_metadata_errors(cluster.nodes, state, unchecked, expected=expected_errors),
+        none_left(
+            "every replica is in sync",
+            late,
+            unmet=f"not in sync: {few(late)}",
+            met=f"{count(len(state.partitions), 'partition')}, without the topics that the plan lists",
+        ),
+    )
 
 
 def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
@@ -357,10 +403,12 @@ def _quorum_without(state: ClusterState, node: NodeSpec) -> GateCondition:
     return GateCondition(name="quorum without it", is_met=is_met, evidence=evidence)
 
 
-def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
-    """A controller is a voter again if it was one before its stop, or if this is unknown."""
+def _quorum_of(state: ClusterState, node: NodeSpec, before: BeforeStop | None, *, votes: bool = True) -> GateCondition:
+    """A controller is a voter again if it was one before its stop, or if this is unknown. Not `votes`: it can also be
+    an observer.
+    """
     quorum = state.quorum
-    votes = node.is_controller and (before is None or before.was_voter)
+    votes = votes and node.is_controller and (before is None or before.was_voter)
     if quorum is None:
         is_met, evidence = False, "the quorum is unknown"
     elif votes and node.node_id not in quorum.voter_ids:

@@ -5,7 +5,7 @@ The only module that reads logs of nodes for the steps. `model/node_log.py` conc
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import replace
 from typing import TYPE_CHECKING
@@ -58,14 +58,17 @@ class _Positions:
 _POSITIONS = _Positions()
 
 
-def read_log(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
+def read_log(ports: ClusterPorts, node: NodeSpec, earlier: Mapping[int, SeenLog] | None = None) -> SeenLog | None:
     """Read on in the log of the node's newest process; return everything that it has shown.
 
     Every line is read once. What it shows is kept in the run history, so that a rotation cannot lose it. None if no log
-    can be read, or if the node has had no process.
+    can be read, or if the node has had no process. `earlier`: node id →
+    what another run has seen; it counts where this run has read nothing.
     """
     before, recorded_at = _POSITIONS.load(ports, node)
     process = ports.runtime.process(node)
+    if before is None and earlier is not None:
+        before = earlier.get(node.node_id)
     own = before if before is not None and before.is_of(process.pid or before.pid, process.started_at) else None
     part = ports.runtime.process_log(node, own.position if own else "")
     if part is None:
@@ -80,12 +83,23 @@ def read_log(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
     return seen
 
 
-def read_broker_log(ports: ClusterPorts, node: NodeSpec) -> SeenLog | None:
-    """Read on in the log of a broker; None if it cannot be read now."""
+def read_broker_log(
+    ports: ClusterPorts, node: NodeSpec, earlier: Mapping[int, SeenLog] | None = None
+) -> SeenLog | None:
+    """Read on in the log of a broker; None if it cannot be read now. `earlier`: as in `read_log`."""
     try:
-        return read_log(ports, node) if node.is_broker else None
+        return read_log(ports, node, earlier) if node.is_broker else None
     except (TransientError, RefusedError):
         return None
+
+
+def read_broker_logs(ports: ClusterPorts) -> dict[int, SeenLog]:
+    """Read on in the log of each broker; return node id → what it has shown. What another run of the cluster has seen
+    of the same process counts, because its log can be rotated since.
+    """
+    earlier = {event.node_id: event.seen for event in ports.run.events_of_other_runs(LogSeen)}
+    found = {node.node_id: read_broker_log(ports, node, earlier) for node in ports.cluster.brokers}
+    return {node_id: seen for node_id, seen in found.items() if seen is not None}
 
 
 def _facts(seen: SeenLog) -> SeenLog:

@@ -28,7 +28,7 @@ from kafka_rollout.model.state import PartitionState
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.preparation.frozen_plan import check_run, refuse_as_invalid
-from kafka_rollout.preparation.proved_roll import refuse_unproved_roll
+from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.run.events import ApprovalOf
 from kafka_rollout.run.step_events import DefaultSet
 
@@ -126,7 +126,7 @@ def pin_min_isr(run: Run, *, needs_approval: bool = True) -> tuple[DefaultChange
     if not run.plan.pinned_defaults or not raises_elr(_pending(run)):
         return ()
     refuse_blockers(run.plan)
-    refuse_unproved_roll(run)
+    refuse_unproved_nodes(run)
     if needs_approval:
         require_approval(run, ApprovalOf.FINALIZE)
     lock.acquire_lock(run.ports, f"Pin {MIN_ISR}.")

@@ -1,21 +1,57 @@
 """What must have been seen before levels are raised, which Kafka may not undo.
 
 A task of Airflow that was marked as successful proves nothing: the history has what each gate and the comparison saw.
+It has nothing of nodes that another run, or an operator, has started. So the running nodes are observed, too: what
+their gates would show now.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable
+from dataclasses import replace
+
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
+from kafka_rollout.control.approval import accepted_doubts
+from kafka_rollout.gates import node as node_gates
+from kafka_rollout.gates.counters import ExpectedErrors, expected_errors
+from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef, join_of_nodes
 from kafka_rollout.model.plan import Direction
-from kafka_rollout.observation.run import ReadRun
+from kafka_rollout.model.state import ClusterState
+from kafka_rollout.observation.cluster_ports import observe_some
+from kafka_rollout.observation.node_logs import read_broker_logs
+from kafka_rollout.observation.node_steps import check_coordinators, check_remote_storage
+from kafka_rollout.observation.run import ReadRun, Run
+from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, Started
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, Started
+
+NODES = GateRef(kind=GateKind.NODES)
+_PAUSES_S = (1.0, 3.0, 6.0, 10.0)
+
+
+def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
+    """Raise RefusedError unless the roll of this run is proved, and every node serves now as after its gate.
+
+    `asks`: the approval that follows lists what is in doubt, and accepts it. A downgrade lowers levels before its roll,
+    and needs neither. Raises TransientError if the cluster does not respond.
+    """
+    if run.plan.direction is not Direction.UPGRADE:
+        return
+    refuse_unproved_roll(run)
+    seen = _check_until_sure(run)
+    if not seen.passes and not (asks and seen.doubts):
+        raise RefusedError(
+            f"No level is raised: {seen.waits_for}.",
+            remedy="Read the log of the node and correct the cause, then repeat the step. A restart of the node loads "
+            "everything again. What only a log is in doubt about, the approval to finalize lists and accepts.",
+        )
 
 
 def refuse_unproved_roll(run: ReadRun) -> None:
     """Raise RefusedError unless the gate after the start of each node has passed, and the cluster was compared with its
-    state before the run since the last start. A downgrade lowers levels before its roll, and needs neither.
+    state before the run since the last start.
     """
     events = run.history.events()
     batches = batches_of(RollOf.PLAN, events, run.plan)
@@ -36,3 +72,61 @@ def refuse_unproved_roll(run: ReadRun) -> None:
             "No level is raised: the cluster was not compared with its state before the run since the last start.",
             remedy="Clear compare_after_roll with all downstream tasks, or repeat the command of the run.",
         )
+
+
+def _check_until_sure(run: Run) -> GateCheck:
+    """Check until the nodes serve, or until an unmet condition stays for several checks. Record the last check."""
+    for pause_s in (*_PAUSES_S, None):
+        seen = check_running_nodes(run)
+        if seen.passes or seen.doubts or pause_s is None:
+            break
+        run.ports.clock.sleep(pause_s)
+    run.history.record(GateChecked(at=seen.at, ref=NODES, check=seen))
+    return seen
+
+
+def check_running_nodes(run: Run) -> GateCheck:
+    """Check the conditions of the gates after a start on all nodes, of the processes that run now."""
+    ports, plan = run.ports, run.plan
+    state = observe_some(ports, ports.cluster.nodes, metrics=True)
+    logs, accepted = read_broker_logs(ports), accepted_doubts(run)
+    ignored = ExpectedErrors(settings=expected_errors(plan, plan.target), logs=logs, accepted=accepted)
+    subjects = {found.subject for found in plan.findings if found.code in LACKING_REPLICAS}
+    conditions = node_gates.check_running(
+        ports.cluster,
+        state,
+        plan.target,
+        unchecked=plan.unchecked,
+        expected_errors=ignored,
+        lagging=[one.topic for one in state.partitions if f"topic {one.topic}" in subjects],
+    )
+    of_brokers = _check_brokers(run, state, ignored)
+    return GateCheck(gate=NODES.kind.value, at=ports.clock.now(), conditions=(*conditions, *of_brokers))
+
+
+def _check_brokers(run: Run, state: ClusterState, ignored: ExpectedErrors) -> Iterable[GateCondition]:
+    ports, found = run.ports, dict[str, dict[int, GateCondition]]()
+    coordinators = replace(state, partitions=tuple(p for p in state.partitions if p.topic in COORDINATOR_TOPICS))
+    for node in ports.cluster.brokers:
+        log = ignored.logs.get(node.node_id)
+        before = _before_last_stop(run, node.node_id)
+        loaded = check_coordinators(ports, coordinators, node, before, log=log, accepted=ignored.accepted)
+        tiered = check_remote_storage(
+            ports,
+            state,
+            node,
+            run.plan.target,
+            config=ports.runtime.config(node),
+            unchecked=run.plan.unchecked,
+            log=log,
+            accepted=ignored.accepted,
+        )
+        for one in (loaded, *tiered):
+            found.setdefault(one.name, {})[node.node_id] = one
+    return map(join_of_nodes, found.values())
+
+
+def _before_last_stop(run: Run, node_id: int) -> BeforeStop | None:
+    """Return the state of the node before its last stop in this run; None if this run has not stopped it."""
+    found = (run.history.load_before_stop(step.key, node_id) for step in reversed(run.plan.release_steps))
+    return next((one for one in found if one is not None), None)

@@ -19,6 +19,7 @@ from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import observe
+from kafka_rollout.observation.node_logs import read_broker_logs
 from kafka_rollout.observation.node_steps import previous_release
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
@@ -176,8 +177,12 @@ def evaluate_scan(call: StepCall) -> dict[str, Any]:
 
 
 def record_rolled(call: StepCall) -> None:
-    """Record that every node was rolled, in a run that rolled nodes."""
+    """Record that every node was rolled, in a run that rolled nodes.
+
+    The logs of the brokers are read on: until a later run finalizes, they can be rotated.
+    """
     if call.plan.release_steps:
+        read_broker_logs(call.ports)
         call.ports.run.record(Rolled(target=call.plan.target))
 
 

@@ -25,11 +25,12 @@ from kafka_rollout.planning.request import ApprovalPolicy
 from kafka_rollout.preparation import frozen_plan, state_comparison
 from kafka_rollout.preparation.lost_metadata import LOSSES
 from kafka_rollout.preparation.pinned_min_isr import refuse_changed_min_isr
-from kafka_rollout.preparation.proved_roll import refuse_unproved_roll
-from kafka_rollout.procedure.step import ApprovalRequest, StepCall
+from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
+from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims
 from kafka_rollout.run.projections.offline import stop_has_begun
@@ -38,6 +39,7 @@ from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 _LOSSES_SHOWN = _DIFFERENCES_SHOWN = 100
 _LISTED_NODES = 40  # of a release step; more are shown with ranges
 _LISTED_RUNS = 60
+NODE_LOGS = "node-logs"  # what `--accept-unknown` names to accept doubts about the logs of running nodes unread
 
 
 def levels_body(run: Run, support: Verdict) -> str:
@@ -461,6 +463,24 @@ def features_in_full(changes: tuple[FeatureChange, ...], undos: Iterable[LevelUn
     ]
 
 
+def _doubts_of_nodes(doubts: Sequence[str]) -> list[str]:
+    if not doubts:
+        return []
+    return [
+        heading(f"Not proved of the running nodes: {len(doubts)}"),
+        "Their gates would ask the same. This approval accepts exactly these lines. Read the logs first: a failed load "
+        "loses groups or transactions, and a restart of the node loads them again while a rollback is still possible.",
+        doubts_part(doubts),
+    ]
+
+
+def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
+    """Return the doubts about the running nodes that an approval with this text accepts."""
+    if what is not ApprovalOf.FINALIZE:
+        return ()
+    return tuple(doubt for doubt in find_doubts_of_nodes(events) if lists_doubt(text, doubt))
+
+
 def doubts_part(doubts: Iterable[str]) -> str:
     """Return the Markdown list of doubts about logs of nodes that an answer accepts, a line for each."""
     return "\n".join(f"- {escape_markdown(doubt)}" for doubt in doubts)
@@ -522,7 +542,7 @@ def _check_finalize(call: StepCall) -> str | None:
     refuse_changed_min_isr(call.run, before_pin=True)
     if not levels.pending_changes(call.run):
         return "Every planned level is already finalized."
-    refuse_unproved_roll(call.run)
+    refuse_unproved_nodes(call.run, asks=True)
     return None
 
 
@@ -530,10 +550,12 @@ def _finalize_body(call: StepCall) -> str:
     run = call.run
     support = levels.check_support(run)
     levels.refuse(support)
-    scan = newest(run.history.events(), ScanEvaluated)
+    events = run.history.events()
+    scan = newest(events, ScanEvaluated)
     sentence = "The coordinator logs were not scanned (--no-scan)." if scan is None else scan.sentence
     undos = shown_level_undos(run, levels.undo_by_controller(run))
-    return approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
+    body = approval_body(run.plan, support, what=ApprovalOf.FINALIZE, scan=sentence, undos=undos)
+    return "\n\n".join([*_doubts_of_nodes(find_doubts_of_nodes(events)), body])
 
 
 def _check_levels(call: StepCall) -> str | None:

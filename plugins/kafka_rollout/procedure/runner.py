@@ -17,6 +17,7 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
+from kafka_rollout.base.wording import count
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import ask, record_approval, require_approval
 from kafka_rollout.control.holds import HeldError, refuse_held
@@ -28,6 +29,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.state_comparison import refuse_unaccepted_differences
+from kafka_rollout.procedure.approval_requests import NODE_LOGS, read_doubts
 from kafka_rollout.procedure.kinds import procedure_of
 from kafka_rollout.procedure.parts import OFFLINE, UNDO
 from kafka_rollout.procedure.step import (
@@ -409,8 +411,11 @@ class Runner:
         if reason := step.approval.check(self.call):
             raise SkippedStepError(reason)
         of = step.approval.of
-        hidden = {} if of is ApprovalOf.DIFFERENCES else self.call.plan.hidden
-        self._ask(Question(what=of, body=step.approval.body(self.call), hidden=hidden), task_id)
+        body = step.approval.body(self.call)
+        hidden = {} if of is ApprovalOf.DIFFERENCES else dict(self.call.plan.hidden)
+        if doubts := read_doubts(self.ports.run.events(), of, body):
+            hidden[NODE_LOGS] = f"{count(len(doubts), 'doubt')} about logs of nodes (see the list above)"
+        self._ask(Question(what=of, body=body, hidden=hidden), task_id)
         self._repeats = self._repeats or of is ApprovalOf.FINALIZE
 
     def _ask(self, question: Question, task_id: str = "") -> None:
@@ -423,6 +428,7 @@ class Runner:
             require_approval(Run(self.ports, plan), question.what)
             return
         shown: Any = {"responder": answer.responder, "text": question.body, "accepted": answer.accepted}
+        shown["doubts"] = read_doubts(self.ports.run.events(), question.what, question.body)
         record_approval(self.ports, question.what, answer.by, answer.decision, answer.reason, **shown)
         if answer.decision != Decision.APPROVED:
             stopped = has_stopped_nodes(self.ports.run.events())

@@ -55,6 +55,7 @@ from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_no
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.metadata_errors import expected_of, read_logs
 from kafka_rollout.preparation.node_checks import observe_elections
+from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
@@ -430,6 +431,7 @@ CHECKS: Mapping[GateKind, Callable[[Run, Gate], GateCheck]] = {
     GateKind.NEXT_CHANGE: _begins,
     GateKind.METADATA_LOG: lambda run, gate: check_metadata_logs(run),
     GateKind.LEVELS: _all_levels,
+    GateKind.NODES: lambda run, gate: check_running_nodes(run),
 }
 
 

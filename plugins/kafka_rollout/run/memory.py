@@ -12,7 +12,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.base.lease import Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Event
+from kafka_rollout.run.events import E, Event
 
 
 @dataclass(slots=True)
@@ -51,6 +51,9 @@ class MemoryRunStore:
 
     def events(self) -> tuple[Event, ...]:
         return tuple(self._events)
+
+    def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
+        return ()
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:
         return self._documents.get(name)

@@ -12,7 +12,7 @@ from kafka_rollout.base.lease import Lock
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.releases.facts import Release
-from kafka_rollout.run.events import ApprovalOf, Decision, Event, Responder
+from kafka_rollout.run.events import ApprovalOf, Decision, E, Event, Responder
 
 
 class RunQueries(Protocol):
@@ -23,6 +23,10 @@ class RunQueries(Protocol):
     def load_fingerprints(self) -> Mapping[int, str]: ...
     def events(self) -> tuple[Event, ...]:
         """All events, oldest first. One of a newer version is `Unknown`."""
+        ...
+
+    def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
+        """The events of one kind in all other runs of the cluster, by the time of each event."""
         ...
 
     def attachment(self, name: str, kind: type | None = None) -> Any | None:

@@ -21,11 +21,12 @@ from kafka_rollout.base.errors import FatalError, UserError
 from kafka_rollout.base.findings import Severity
 from kafka_rollout.base.json_forms import to_json
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import ConfigChange, Direction, FeatureChange, NodeStep, Plan, ReleaseStep, Undo
 from kafka_rollout.planning.findings.cluster_state import RF_ONE_TOPIC
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Approval, ApprovalOf, Decision, Unknown, events_of
-from kafka_rollout.run.step_events import GateChecked
+from kafka_rollout.run.step_events import GateChecked, LogSeen
 from kafka_rollout.run.store.event_json import decode
 from kafka_rollout.run.store.history import SqlRunStore, list_run_versions, list_runs
 from kafka_rollout.run.store.tables import before_stops, events, plans, runs
@@ -440,3 +441,15 @@ def test_a_history_that_does_not_continue_the_known_one_is_read_whole(store: Sto
     found = run.read_history(known)
     assert [event.by for event in events_of(found.events, Approval)] == ["alice", "carol", "dave"]
     assert found.has_documents
+
+
+def test_the_events_of_one_kind_in_the_other_runs_of_a_cluster(store: Store) -> None:
+    seen = SeenLog(pid=7, started_at=1.0, loaded=('x-0 "kind":"approval"}',))
+    store.run("first").record(LogSeen(node_id=1, seen=replace(seen, pid=6)))
+    store.run("second").record(ALICE)
+    store.run("second").record(LogSeen(at=200.0, node_id=1, seen=seen))
+    store.run("elsewhere", "another").record(LogSeen(node_id=1, seen=seen))
+    own = store.run("own")
+    own.record(LogSeen(node_id=1, seen=seen))
+    assert [event.seen.pid for event in own.events_of_other_runs(LogSeen)] == [6, 7]
+    assert [event.by for event in own.events_of_other_runs(Approval)] == ["alice"]

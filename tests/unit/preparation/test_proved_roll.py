@@ -2,18 +2,32 @@
 
 from __future__ import annotations
 
+import logging
+from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.control.approval import record_approval
 from kafka_rollout.observation.run import Run
-from kafka_rollout.preparation.proved_roll import refuse_unproved_roll
+from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes, refuse_unproved_roll
+from kafka_rollout.procedure.actions import record_rolled
+from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.releases.facts import Release
+from kafka_rollout.run.events import ApprovalOf, Decision
+from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.step_events import Started
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
 from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade
+
+R391_LEVELS = {"metadata.version": 21}
+LOADED = f"Finished loading offsets and group metadata from {GROUPS_TOPIC}-0 in 5 milliseconds for epoch 3"
+MANAGER = "(kafka.coordinator.group.GroupMetadataManager)"
 
 
 def test_each_gate_must_have_passed_and_the_cluster_be_compared_since_the_last_start(tmp_path: Path) -> None:
@@ -39,4 +53,93 @@ def test_each_gate_must_have_passed_and_the_cluster_be_compared_since_the_last_s
 
 def test_a_downgrade_lowers_levels_before_its_roll(tmp_path: Path) -> None:
     ports = fake_ports(FakeCluster(R431), tmp_path)
-    refuse_unproved_roll(Run(ports, plan_downgrade(ports, Release(4, 2, 1))))
+    refuse_unproved_nodes(Run(ports, plan_downgrade(ports, Release(4, 2, 1))))
+
+
+def finalizing(tmp_path: Path, cluster: FakeCluster | None = None, run_id: str = "run-1") -> Run:
+    """A run that finds every node on the target, and only finalizes."""
+    ports = fake_ports(cluster or FakeCluster(R431, finalized=R391_LEVELS), tmp_path, run_id=run_id)
+    plan = plan_upgrade(ports, R431, finalize=True)
+    assert plan.feature_changes
+    assert not plan.release_steps
+    return Run(ports, plan)
+
+
+def test_a_run_that_only_finalizes_sees_what_the_gate_of_an_earlier_run_would_have_seen(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    run = finalizing(tmp_path, cluster)
+    refuse_unproved_nodes(run)
+    failed = f"Error loading offsets from {GROUPS_TOPIC}-0 {MANAGER}"
+    cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])
+    cluster.nodes[12].log.append(f"[2026-11-25 09:38:28,002] ERROR {failed}")
+    with pytest.raises(RefusedError, match=f"node 12: the log shows that the broker could not load .*{GROUPS_TOPIC}-0"):
+        refuse_unproved_nodes(run)
+    refuse_unproved_nodes(run, asks=True)  # the approval lists it
+    doubts = find_doubts_of_nodes(run.history.events())
+    assert len(doubts) == 1
+    text = f"- {doubts[0]}"
+    record_approval(run.ports, ApprovalOf.FINALIZE, "alice", Decision.APPROVED, "known", text=text, doubts=doubts)
+    refuse_unproved_nodes(run)
+    cluster.add_partition(GROUPS_TOPIC, 1, [13, 11])
+    with pytest.raises(RefusedError, match=f"node 13: the log does not show the load of {GROUPS_TOPIC}-1"):
+        refuse_unproved_nodes(run)  # not approved
+
+
+def leave_isr(cluster: FakeCluster, broker: int) -> None:
+    cluster.nodes[broker].behind = 10_000
+    for name, one in cluster.topics.items():
+        cluster.topics[name] = replace(one, isr=tuple(node_id for node_id in one.isr if node_id != broker))
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"),
+    [
+        (lambda cluster: cluster.stop(12), "process: node 12: no process"),
+        (lambda cluster: leave_isr(cluster, 12), "every replica is in sync: not in sync: "),
+    ],
+    ids=["down", "out of sync"],
+)
+def test_a_node_that_does_not_serve_now_holds_the_levels(
+    tmp_path: Path, broken: Callable[[FakeCluster], None], names: str
+) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    run = finalizing(tmp_path, cluster)
+    broken(cluster)
+    with pytest.raises(RefusedError, match=names):
+        refuse_unproved_nodes(run, asks=True)
+
+
+def test_what_an_earlier_run_has_read_of_the_log_of_a_process_counts_after_its_rotation(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])
+    cluster.nodes[12].log.append(f"[2026-11-25 09:38:28,002] INFO {LOADED} {MANAGER}")
+    earlier = finalizing(tmp_path, cluster, "run-1")
+    refuse_unproved_nodes(earlier)
+    cluster.nodes[12].log[:] = []  # rotated
+    refuse_unproved_nodes(finalizing(tmp_path, cluster, "run-2"))
+    cluster.stop(12)
+    cluster.start(12)
+    cluster.advance()
+    with pytest.raises(RefusedError, match=f"does not show the load of {GROUPS_TOPIC}-0"):
+        refuse_unproved_nodes(finalizing(tmp_path, cluster, "run-3"))
+
+
+def test_a_run_that_leaves_the_levels_to_a_later_one_reads_the_logs_at_its_end(tmp_path: Path) -> None:
+    """A later move of a leadership is loaded after the gate of the broker."""
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path, run_id="run-1")
+    plan = plan_upgrade(ports, R431, finalize=True)
+    run_fake_upgrade(cluster)
+    record_rolled(StepCall(ports=ports, request=Request(), plan_or_none=plan, log=logging.getLogger()))
+    cluster.nodes[12].log[:] = []  # rotated
+    refuse_unproved_nodes(finalizing(tmp_path, cluster, "run-2"))
+
+
+def run_fake_upgrade(cluster: FakeCluster) -> None:
+    for node_id, node in cluster.nodes.items():
+        cluster.stop(node_id)
+        node.installed = R431
+        cluster.start(node_id)
+        cluster.advance()
+    cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])
+    cluster.nodes[12].log.append(f"[2026-11-25 09:38:28,002] INFO {LOADED} {MANAGER}")

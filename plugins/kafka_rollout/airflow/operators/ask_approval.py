@@ -28,7 +28,7 @@ from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import kept_rollback_part
+from kafka_rollout.procedure.approval_requests import kept_rollback_part, read_doubts
 from kafka_rollout.procedure.step import ApprovalStep, StepCall
 from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.ports import Question
@@ -71,7 +71,8 @@ class ApprovalOperator(RolloutOperator):
             given = recorded_with(context, ports, answer)
             rolls_back = answer.decision is Decision.ROLL_BACK
             decision = Decision.REJECTED if rolls_back else answer.decision
-            record_approval(ports, self.what, answer.by, decision, answer.reason, **given)
+            doubts = read_doubts(ports.run.events(), self.what, given["text"])
+            record_approval(ports, self.what, answer.by, decision, answer.reason, doubts=doubts, **given)
             if rolls_back:
                 record_approval(ports, ApprovalOf.ROLL_BACK, answer.by, Decision.APPROVED, answer.reason, **given)
             gives = {Decision.APPROVED: (self.what,), Decision.ROLL_BACK: (ApprovalOf.ROLL_BACK,)}

@@ -206,6 +206,8 @@ UNDER_REPLICATED = FindingCode(
     WARNING,
     "A partition has replicas out of sync.",
 )
+LACKING_REPLICAS = frozenset({OFFLINE_PARTITION.code, UNDER_MIN_ISR.code, UNDER_REPLICATED.code})
+"""Codes of the findings whose subject is a topic with replicas out of sync."""
 QUERIES_CHECK = Check(
     "query-responses",
     "Responses to every query",

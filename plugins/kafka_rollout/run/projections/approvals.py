@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from kafka_rollout.gates.gate import GateCheck
+from kafka_rollout.gates.gate import GateCheck, GateKind
 from kafka_rollout.run.events import (
     Approval,
     ApprovalOf,
@@ -133,6 +133,12 @@ def find_acceptances(events: Sequence[Event], plan_hash: str) -> Mapping[str, Ap
     given = (one for one in events_of(events, Approval) if one.doubts and one.plan_hash == plan_hash)
     counting = [one for one in given if one.decision == Decision.APPROVED and not is_refuted(events, one)]
     return {doubt: one for one in counting for doubt in one.doubts}
+
+
+def find_doubts_of_nodes(events: Sequence[Event]) -> tuple[str, ...]:
+    """Return what the approval to raise levels accepts: the doubts of the newest check of the running nodes."""
+    seen = next((one for one in reversed(events_of(events, GateChecked)) if one.ref.kind is GateKind.NODES), None)
+    return () if seen is None or seen.check is None or seen.check.passes else tuple(dict.fromkeys(seen.check.doubts))
 
 
 def find_doubts(events: Sequence[Event]) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from kafka_rollout.base.system.files import safe_name
 from kafka_rollout.base.wording import few
 from kafka_rollout.gates.gate import BeforeStop
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.run.events import Asked, Event
+from kafka_rollout.run.events import Asked, E, Event, events_of
 from kafka_rollout.run.store.artifacts import Artifacts, artifact_key
 from kafka_rollout.run.store.database import Database, put
 from kafka_rollout.run.store.event_json import decode, encode
@@ -158,6 +158,16 @@ class SqlRunStore:
         read = self.read_history(self._read)
         self._read = read  # another thread can replace it with an older one; its next call reads the rest
         return read.events
+
+    def events_of_other_runs(self, kind: type[E]) -> tuple[E, ...]:
+        """As in RunQueries. A damaged row is left out."""
+        others = and_(runs.c.cluster == self.cluster, runs.c.run_id != self.run_id)
+        of_kind = events.c.body.endswith(f'"kind":"{kind.kind}"}}')  # of canonical JSON
+        found = list[Event]()
+        for row in self._database.read(select(events).join(runs).where(others, of_kind)):
+            with suppress(FatalError):
+                found.append(self._event(row))
+        return events_of(sorted(found, key=lambda one: one.at), kind)
 
     def read_history(self, known: ReadHistory | None = None) -> ReadHistory:
         """Return the history as it is now. Of one that continues `known`, only the new rows are read.
