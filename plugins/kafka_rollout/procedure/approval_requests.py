@@ -29,7 +29,7 @@ from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
-from kafka_rollout.run.events import ApprovalOf, newest
+from kafka_rollout.run.events import ApprovalOf, RollbackAskedAgain, events_of, newest
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims
@@ -261,9 +261,23 @@ def rollback_part(run: ReadRun) -> list[str]:
     if not (sentences := unread_of_rollback(run)):
         return []
     at = datetime.fromtimestamp(run.ports.clock.now(), UTC)
-    lines = "\n".join(f"- {escape_markdown(one)}" for one in sentences)
+    lines = "\n".join(map(_line_of, sentences))
     after = "A rollback must stay possible, so it goes on without these comparisons, and can lose what they would show."
     return [heading(f"A rollback cannot compare (at {at:%H:%M} UTC): {len(sentences)}"), lines, after]
+
+
+def unlisted_of_rollback(run: ReadRun, text: str) -> tuple[str, ...]:
+    """Return what a rollback could not compare now and its approver has not read: neither in the text of the request,
+    nor when the request was repeated for it.
+    """
+    asked = events_of(run.history.events(), RollbackAskedAgain)
+    known = {sentence for one in asked for sentence in one.sentences}
+    listed = set(text.splitlines())
+    return tuple(one for one in unread_of_rollback(run) if one not in known and _line_of(one) not in listed)
+
+
+def _line_of(sentence: str) -> str:
+    return f"- {escape_markdown(sentence)}"
 
 
 def kept_rollback_part(run: Run, request: str) -> list[str]:
@@ -483,7 +497,7 @@ def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
 
 def doubts_part(doubts: Iterable[str]) -> str:
     """Return the Markdown list of doubts about logs of nodes that an answer accepts, a line for each."""
-    return "\n".join(f"- {escape_markdown(doubt)}" for doubt in doubts)
+    return "\n".join(map(_line_of, doubts))
 
 
 def lists_doubt(text: str, doubt: str) -> bool:

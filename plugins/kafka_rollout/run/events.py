@@ -395,6 +395,17 @@ class RollbackClosed(Event, kind="way-back-closed"):
     sentence: str
 
 
+class RollbackAskedAgain(Event, kind="rollback-asked-again"):
+    """An approver chose to roll back, and a rollback can compare less than the text of the request says."""
+
+    by: str
+    sentences: tuple[str, ...]
+    """What the text does not list. The same answer, given again, accepts it."""
+
+    def line(self, words: Words) -> str:
+        return f"{self.by} is asked again whether to roll back. Not compared: {' '.join(self.sentences)}"
+
+
 class RollbackUnread(Event, kind="rollback-unread"):
     """The rollback went on without a comparison: no host of a controller responded, or the cluster hides the value."""
 

@@ -18,6 +18,7 @@ from kafka_rollout.run.events import (
     Channel,
     Decision,
     Responder,
+    RollbackAskedAgain,
     events_of,
 )
 from kafka_rollout.run.projections.approvals import find_doubts
@@ -90,3 +91,24 @@ def test_an_acceptance_that_was_added_to_the_history_lets_no_gate_pass(runs: Fak
     assert (states[gate], runs.asked.count(gate)) == ("failed", 2), states
     (refuted,) = events_of(record.events(), ApprovalRefuted)
     assert "in Airflow, alice chose 'Wait on'" in refuted.sentence
+
+
+@pytest.mark.usefixtures("combined")
+def test_a_rollback_that_compares_less_than_the_text_says_is_asked_once_more(
+    runs: FakeRuns, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Airflow keeps the text of the first request, also for weeks."""
+    from kafka_rollout.procedure import approval_requests
+
+    gate, unread = "roll.gate_after[1]", list[str]()
+    lose_a_group_at_the_start_of(runs.world, 3)
+    runs.answers |= {gate: ["Roll back", "Roll back"], "roll_back.gate_after[0]": ["Accept the log"]}
+    monkeypatch.setattr(approval_requests, "unread_of_rollback", lambda run: tuple(unread))
+    runs.while_asked = lambda place: unread.append("The file of node 1 is unknown.") if place == gate else None
+    _, states, record = runs.run()
+    (asked_again,) = events_of(record.events(), RollbackAskedAgain)
+    assert (asked_again.by, asked_again.sentences) == ("alice", ("The file of node 1 is unknown.",))
+    assert (states[gate], runs.asked.count(gate)) == ("failed", 2), states
+    given = [one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.ROLL_BACK]
+    assert len(given) == 1, "the first answer gave nothing"
+    assert {str(runs.world.release_of(node_id)) for node_id in (1, 2, 3)} == {"3.9.1"}

@@ -36,7 +36,7 @@ from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import doubts_part, lists_doubt, rollback_part
+from kafka_rollout.procedure.approval_requests import doubts_part, lists_doubt, rollback_part, unlisted_of_rollback
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -45,6 +45,7 @@ from kafka_rollout.run.events import (
     Channel,
     Decision,
     Responder,
+    RollbackAskedAgain,
     events_of,
 )
 from kafka_rollout.run.ports import Answer, Question
@@ -251,6 +252,24 @@ def keep_lock_while_asking(context: Context, ports: ClusterPorts, purpose: str) 
     timeout = timedelta(hours=float(context["params"]["approval_timeout_hours"]))
     acquire_lock(ports, purpose, for_s=timeout.total_seconds() + LEASE_S)
     return timeout
+
+
+def why_ask_again(context: Context, ports: ClusterPorts, answer: Answer) -> str:
+    """Return why *Roll back* is asked once more; empty for another answer, and if the text lists what it leaves out.
+
+    Airflow keeps the text of the first request, so the page of the run and the log of the task show the rest. The same
+    answer, given again, rolls back: a rollback must stay possible.
+    """
+    if answer.decision is not Decision.ROLL_BACK:
+        return ""
+    asked = newest_request(context, ports)
+    unlisted = unlisted_of_rollback(Run(ports, ports.run.load_plan()), "" if asked is None else asked.text)
+    if not unlisted:
+        return ""
+    ports.run.record(RollbackAskedAgain(by=answer.by, sentences=unlisted))
+    why = f"{answer.by} chose to roll back. Since the request, a rollback cannot compare: {' '.join(unlisted)}"
+    context["task"].log.warning("%s To accept this, choose the same again.", why)
+    return why
 
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:

@@ -22,6 +22,7 @@ from kafka_rollout.airflow.approvals.asking import (
     record_decision,
     recorded_with,
     show_waiting,
+    why_ask_again,
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -228,6 +229,8 @@ class BatchTask(RolloutOperator):
             what = loop.name_of(batch)
             answer = read_answer(context, event, what)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
+            if why := why_ask_again(context, ports, answer):
+                self.ask(context, ports, batch, why)
             due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
             if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
                 if due is not None and answer.reason:

@@ -14,6 +14,7 @@ from kafka_rollout.airflow.approvals.asking import (
     read_answer,
     record_decision,
     show_waiting,
+    why_ask_again,
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -75,6 +76,8 @@ class GateSensor(RolloutOperator, BaseSensorOperator):
             name = gate_name(self.gate)
             answer = read_answer(context, event, name)
             self.log.info("%s chose '%s': %s", answer.by, answer.decision, answer.reason)
+            if why := why_ask_again(context, ports, answer):
+                self.ask(context, ports, why)
             record_decision(context, ports, name, answer)
         return self.attempt(context, "act")
 

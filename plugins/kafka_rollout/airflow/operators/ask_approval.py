@@ -15,6 +15,7 @@ from kafka_rollout.airflow.approvals.asking import (
     keep_lock_while_asking,
     read_answer,
     recorded_with,
+    why_ask_again,
 )
 from kafka_rollout.airflow.common.base import (
     RolloutOperator,
@@ -66,6 +67,8 @@ class ApprovalOperator(RolloutOperator):
             chosen = answer.decision.label
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
+                self._ask(context, ports, plan)
+            if why_ask_again(context, ports, answer):
                 self._ask(context, ports, plan)
             shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
