@@ -32,7 +32,7 @@ from kafka_rollout.roll.stop import unread_of_rollback
 from kafka_rollout.run.events import ApprovalOf, RollbackAskedAgain, events_of, newest
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
-from kafka_rollout.run.projections.observations import planned_trims
+from kafka_rollout.run.projections.observations import planned_trims, unproved_logs
 from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.step_events import ComparedAfter, ScanEvaluated
 
@@ -146,11 +146,21 @@ def _type(plan: Plan) -> list[str]:
 
 
 def _trims(ports: ClusterPorts) -> list[str]:
-    trimmed = planned_trims(ports.run.events())
-    if not trimmed:
+    events = ports.run.events()
+    trimmed = planned_trims(events)
+    unproved = unproved_logs(events, (node.node_id for node in ports.cluster.nodes))
+    if not trimmed and not unproved:
         return [heading("Metadata logs"), "The older release can read the metadata log of every node."]
+    unknown = [
+        heading(f"Metadata logs not proved: {len(unproved)}"),
+        f"No check has shown that the older release can read the metadata log of {nodes(unproved)}. Each stop checks "
+        "the log of its node, and refuses one that cannot be read, or that needs a trim which this text does not list.",
+    ]
+    if not trimmed:
+        return unknown
     names = "\n".join(f"- {ports.cluster.node(node_id).name} ({node_id})" for node_id in trimmed)
     return [
+        *(unknown if unproved else ()),
         heading(f"Metadata logs to trim: {len(trimmed)}"),
         "The older release would stop at records before the newest snapshot. While each of these nodes is "
         "stopped, the run removes its log before that snapshot and keeps a backup in the log's own folder "

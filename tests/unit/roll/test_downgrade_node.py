@@ -9,14 +9,16 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
+from kafka_rollout.metadata_log.metadata_scan import LogReadiness
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.procedure.approval_requests import roll_body
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
 from kafka_rollout.roll.node import replace_node, restart_node
-from kafka_rollout.run.events import ApprovalOf, Asked, Channel, Decision, Responder, Voided
+from kafka_rollout.run.events import ApprovalOf, Asked, Channel, Decision, Responder, Voided, events_of
 from kafka_rollout.run.projections.observations import planned_trims
+from kafka_rollout.run.step_events import MetadataScanned
 from tests.fakes.cluster import R341, R431, FakeCluster
 from tests.fakes.ports import fake_ports, in_step
 from tests.plans import plan_downgrade
@@ -88,6 +90,25 @@ def test_a_trim_that_is_found_after_the_approval_is_not_approved_until_it_is_giv
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "with both trims")
     assert replace_node(NodeRun(run, *at))
     assert (cluster.trims, cluster.release_of(12)) == ([12], R341)
+
+
+@pytest.mark.parametrize("checked", ["never", "all readable", "waits for a snapshot"])
+def test_the_approver_reads_only_of_logs_that_were_checked_that_they_can_be_read(
+    ports: ClusterPorts, cluster: FakeCluster, checked: str
+) -> None:
+    """The task of the check can be marked as successful, or its gate be accepted as it is."""
+    cluster.unreadable.clear()
+    run = Run(ports, plan_downgrade(ports, R341))
+    if checked != "never":
+        check_metadata_logs(run)
+    if checked == "waits for a snapshot":
+        scan = events_of(ports.run.events(), MetadataScanned)[-1]
+        waits = [replace(log, readiness=LogReadiness.SNAPSHOT) if log.node_id == NODE else log for log in scan.nodes]
+        ports.run.record(replace(scan, at=0.0, nodes=tuple(waits)))
+    text = roll_body(run)
+    assert ("can read the metadata log of every node" in text) is (checked == "all readable")
+    named = {"never": "nodes 1, 2, 3, 11", "waits for a snapshot": f"node {NODE}. Each stop"}.get(checked, "")
+    assert named in text
 
 
 def test_a_trim_that_is_found_while_the_approver_reads_is_not_approved(

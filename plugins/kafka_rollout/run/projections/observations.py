@@ -134,6 +134,16 @@ def planned_trims(events: Sequence[Event]) -> tuple[int, ...]:
     return tuple(sorted({log.node_id for log in logs if log.readiness is LogReadiness.TRIM}))
 
 
+def unproved_logs(events: Sequence[Event], node_ids: Iterable[int]) -> tuple[int, ...]:
+    """Return which of these nodes have no metadata log that the newest scan after the levels found readable, also after
+    a trim.
+    """
+    readable = {LogReadiness.READY, LogReadiness.TRIM}
+    logs = metadata_logs(events, ScanStage.READY)
+    proved = {log.node_id for log in logs} - {log.node_id for log in logs if log.readiness not in readable}
+    return tuple(sorted(set(node_ids) - proved))
+
+
 def last_failing_offset(events: Sequence[Event]) -> int | None:
     """Return the last offset that a release of the path cannot replay; a snapshot must end after it."""
     offsets = (log.last_failing for stage in ScanStage for log in metadata_logs(events, stage))
