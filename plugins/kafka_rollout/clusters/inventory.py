@@ -11,7 +11,7 @@ import re
 from collections import Counter
 from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import asdict, replace
-from datetime import date
+from datetime import UTC, date, datetime
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
@@ -19,7 +19,7 @@ from typing import Annotated, Any, Literal
 from urllib.parse import urlsplit
 
 import yaml
-from croniter import croniter
+from croniter import CroniterBadDateError, croniter
 from pydantic import (
     BaseModel,
     BeforeValidator,
@@ -63,6 +63,7 @@ from kafka_rollout.releases.facts import Release
 
 _UNIQUE = ("id", "name", "broker_address", "controller_address", "prometheus_url", "jolokia_url")
 _NAME_LINE = re.compile(r"^[\"']?name[\"']?\s*:\s*[\"']?([\w-]+)[\"']?\s*(?:#|$)", re.MULTILINE)
+_HASHED = re.compile(r"(?<!\S)[HhRr](?![A-Za-z])")  # random and hashed fields, which croniter has and Airflow has not
 _PRESET = re.compile(r"@(hourly|daily|weekly|monthly|yearly)")
 
 
@@ -174,7 +175,7 @@ class ClusterEntry(_Strict):
         ),
     ] = {}
     min_soak_seconds: Annotated[
-        float, Field(ge=0, description="least soak after a node's start; a run with less gets it")
+        float, Field(ge=0, allow_inf_nan=False, description="least soak after a node's start; a run with less gets it")
     ] = 0.0
     min_checks: Annotated[int, Field(ge=1, description="least number of passing checks after a node's start")] = 1
     feature_approval: Annotated[
@@ -230,9 +231,15 @@ class ClusterEntry(_Strict):
     @field_validator("scan_schedule")
     @classmethod
     def _is_a_schedule(cls, text: str) -> str:
-        if text == NEVER or _PRESET.fullmatch(text) or (len(text.split()) == 5 and croniter.is_valid(text)):
+        if text == NEVER or _PRESET.fullmatch(text):
             return text
-        raise ValueError(f"'{text}' is not a schedule: write five cron fields, @hourly, @daily, @weekly or never")
+        if len(text.split()) != 5 or _HASHED.search(text) or not croniter.is_valid(text):
+            raise ValueError(f"'{text}' is not a schedule: write five cron fields, @hourly, @daily, @weekly or never")
+        try:
+            croniter(text, datetime(2000, 1, 1, tzinfo=UTC)).get_next(float)
+        except CroniterBadDateError:
+            raise ValueError(f"'{text}' is a day that never comes: write {NEVER}, or another day") from None
+        return text
 
     @model_validator(mode="after")
     def _has_usable_conditions(self) -> ClusterEntry:
@@ -246,8 +253,13 @@ class ClusterEntry(_Strict):
 
     @model_validator(mode="after")
     def _whole(self) -> ClusterEntry:
-        if self.four_eyes and len(set(self.approvers)) == 1:
+        if not all(name.strip() for name in (*self.approvers, *self.shell_approvers)):
+            raise ValueError("an approver has no name")
+        if self.four_eyes and len({name.strip().lower() for name in self.approvers}) == 1:
             raise ValueError(f"four_eyes needs a second approver besides {self.approvers[0]}")
+        releases = [Release.parse(text) for text in self.release_overrides]
+        if twice := [str(one) for one in releases if releases.count(one) > 1]:
+            raise ValueError(f"release_overrides has release {twice[0]} twice")
         for name in self.shell_approvers.values():
             if self.approvers and name not in self.approvers:
                 raise ValueError(f"shell_approvers names {name}, who is not one of approvers")

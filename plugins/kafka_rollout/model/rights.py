@@ -54,7 +54,7 @@ def grant_commands(rights: Iterable[Right], bootstrap_servers: str, principal: s
         operations.setdefault((right.resource, right.name), {})[right.operation] = None
     begin = f"kafka-acls.sh --bootstrap-server {bootstrap_servers} --command-config ADMIN.properties --add"
     return tuple(
-        f"{begin} --allow-principal '{principal}' {_operations(of_resource)} {_where(*resource)}"
+        f"{begin} --allow-principal {_quoted(principal)} {_operations(of_resource)} {_where(*resource)}"
         for resource, of_resource in operations.items()
     )
 
@@ -69,8 +69,13 @@ def _where(resource: str, name: str) -> str:
     if resource == CLUSTER:
         return option
     if prefix in ("", name):
-        return f"{option} '{name}'"
-    return f"{option} '{prefix}' --resource-pattern-type prefixed"
+        return f"{option} {_quoted(name)}"
+    return f"{option} {_quoted(prefix)} --resource-pattern-type prefixed"
+
+
+def _quoted(text: str) -> str:
+    """Return a word of a shell: a name of a certificate can have an apostrophe."""
+    return "'" + text.replace("'", "'\\''") + "'"
 
 
 ALTER_CLUSTER = Right(

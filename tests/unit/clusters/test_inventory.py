@@ -158,6 +158,18 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
         ),
         pytest.param(inventory(nmae="x"), "nmae is not a key of an inventory", id="unknown key"),
         pytest.param(inventory(scan_schedule="daily"), "'daily' is not a schedule", id="not a schedule"),
+        pytest.param(inventory(scan_schedule="R 1 * * *"), "'R 1 * * *' is not a schedule", id="a random minute"),
+        pytest.param(inventory(scan_schedule="0 0 30 2 *"), "'0 0 30 2 *' is a day that never comes", id="no such day"),
+        pytest.param(inventory(approvers=[" "]), "an approver has no name", id="an approver without a name"),
+        pytest.param(
+            inventory(approvers=["ada", "Ada"], four_eyes=True), "four_eyes needs a second approver", id="one approver"
+        ),
+        pytest.param(inventory(min_soak_seconds=float("inf")), "min_soak_seconds", id="an endless soak"),
+        pytest.param(
+            inventory(release_overrides={"4.3.1": {}, "04.3.1": {}}),
+            "release_overrides has release 4.3.1 twice",
+            id="two spellings of a release",
+        ),
         pytest.param(inventory(scan_schedule="99 4 * * *"), "'99 4 * * *' is not a schedule", id="no such minute"),
         pytest.param(
             inventory(nodes=[node(rols=["broker"])]), "nodes[0].rols is not a key", id="unknown key of a node"

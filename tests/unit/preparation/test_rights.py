@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from pathlib import Path
 
 import pytest
@@ -78,3 +79,10 @@ def test_without_a_runtime_a_missing_right_to_read_is_not_observable(tmp_path: P
     found = verify(hidden_bench(cluster, tmp_path)).verdict
     assert found.ok
     assert any("does not have the right DESCRIBE on CLUSTER" in finding.sentence for finding in found.findings)
+
+
+def test_a_shell_reads_the_principal_of_a_grant_as_one_word() -> None:
+    principal = "User:CN=Pat O'Brien,OU=Ops"
+    (command,) = grant_commands([ALTER_CLUSTER], "kafka-1:9092", principal)
+    words = shlex.split(command)
+    assert words[words.index("--allow-principal") + 1] == principal

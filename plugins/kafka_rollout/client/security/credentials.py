@@ -70,9 +70,17 @@ _LOGIN_MODULES = {
     "ScramLoginModule": SaslMechanism.SCRAM_SHA_512,
     "OAuthBearerLoginModule": SaslMechanism.OAUTHBEARER,
 }
-_JAAS_EXAMPLE = (
-    f'{_JAAS}=org.apache.kafka.common.security.plain.PlainLoginModule required username="NAME" password="PASSWORD";'
-)
+
+
+def _jaas_example(mechanism: str) -> str:
+    """Return the line of a user: Kafka's own tools refuse the login module of another mechanism."""
+    begin, user = f"{_JAAS}=org.apache.kafka.common.security", 'username="NAME" password="PASSWORD"'
+    if mechanism == SaslMechanism.OAUTHBEARER:
+        return f'{begin}.oauthbearer.OAuthBearerLoginModule required clientId="ID" clientSecret="SECRET";'
+    module = "plain.PlainLoginModule" if mechanism == SaslMechanism.PLAIN else "scram.ScramLoginModule"
+    return f"{begin}.{module} required {user};"
+
+
 _BLOCK = re.compile(r"-----BEGIN ([A-Z0-9 ]+)-----(.*?)-----END \1-----", re.DOTALL)
 _JKS, _DER = b"\xfe\xed\xfe\xed", b"\x30"
 _HEADERS = re.compile(r"(?:[^\r\n:]+:[^\r\n]*[\r\n]+)+")  # of an encrypted key
@@ -248,12 +256,12 @@ class _Properties:
                 f"{'' if _MECHANISM in self._settings else ', the default'}",
                 f"Set {_MECHANISM} to {', '.join(SaslMechanism)}, with a user for it.",
             )
-        module, options = self._jaas()
+        module, options = self._jaas(mechanism)
         if mechanism == SaslMechanism.OAUTHBEARER:
             return {"mechanism": mechanism, **self._tokens(options)}
         if not options.get("username") or not options.get("password"):
             missing = "no username and password" if module else f"no {_JAAS}"
-            raise self._wrong(f"{mechanism} has {missing}", f"Add the line {_JAAS_EXAMPLE}")
+            raise self._wrong(f"{mechanism} has {missing}", f"Add the line {_jaas_example(mechanism)}")
         if options.get("tokenauth", "").lower() == "true":
             raise self._wrong(
                 f"{_JAAS} has a delegation token (tokenauth), which the client libraries of this tool do not support",
@@ -261,7 +269,7 @@ class _Properties:
             )
         return {"mechanism": mechanism, "username": options["username"], "password": options["password"]}
 
-    def _jaas(self) -> tuple[str, dict[str, str]]:
+    def _jaas(self, mechanism: str) -> tuple[str, dict[str, str]]:
         """Return the login module and its options; empty without sasl.jaas.config."""
         text = self._settings.get(_JAAS, "")
         if not text:
@@ -270,7 +278,8 @@ class _Properties:
             module, options = parse_jaas(text)
         except ValueError:
             raise self._wrong(
-                f"{_JAAS} is not one login module with its options and a semicolon", f"Write it as {_JAAS_EXAMPLE}"
+                f"{_JAAS} is not one login module with its options and a semicolon",
+                f"Write it as {_jaas_example(mechanism)}",
             ) from None
         if module.rpartition(".")[2] not in _LOGIN_MODULES:
             raise self._wrong(

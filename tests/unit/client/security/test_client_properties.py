@@ -203,6 +203,10 @@ def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
         ("security.protocol=TLS\n", "security.protocol is not one of PLAINTEXT, SSL, SASL_PLAINTEXT, SASL_SSL"),
         ("security.protocol=SASL_SSL\n", "do not support sasl.mechanism=GSSAPI, the default"),
         ("security.protocol=SASL_SSL\nsasl.mechanism=AWS_MSK_IAM\n", "do not support sasl.mechanism=AWS_MSK_IAM."),
+        (
+            "security.protocol=SASL_SSL\nsasl.mechanism=SCRAM-SHA-512\n",
+            "sasl.jaas.config=org.apache.kafka.common.security.scram.ScramLoginModule required username",
+        ),
         ("security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\n", "PLAIN has no sasl.jaas.config. Add the line sasl.jaas"),
         (
             f"security.protocol=SASL_SSL\nsasl.mechanism=PLAIN\nsasl.jaas.config=a.PlainLoginModule {SECRET};\n",
