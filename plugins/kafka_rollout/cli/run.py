@@ -107,7 +107,7 @@ def _runner(
             raise _interrupted(ports, runner.plan) from None
         except RolloutError:
             if runner.plan is not None:
-                _show_next_commands(ports, runner.plan)
+                _show_next_commands(Run(ports, runner.plan))
             raise
 
 
@@ -124,50 +124,49 @@ def _interrupted(ports: ClusterPorts, plan: Plan | None) -> StoppedError:
     again = "Repeat the command" if not events else f"Repeat the command with --run {ports.run_id}"
     return StoppedError(
         f"Stopped by Ctrl-C. {left}",
-        remedy=f"{again}." if plan is None else f"Continue with: {command_of(ports, plan)}",
+        remedy=f"{again}." if plan is None else f"Continue with: {command_of(Run(ports, plan))}",
     )
 
 
 def _stopped(ports: ClusterPorts) -> int:
-    command = command_of(ports, ports.run.load_plan())
+    command = command_of(Run(ports, ports.run.load_plan()))
     say(f"Stopped at a safe point. Continue with: {command}", err)
     return StoppedError.exit_code
 
 
-def command_of(ports: ClusterPorts, plan: Plan, *, back: bool = False) -> str:
+def command_of(run: Run, *, back: bool = False) -> str:
     """Return the command that continues a run."""
-    words = "rollback" if back else continue_words(run_of(ports.run.events()), plan.target)
-    return f"kafka-rollout {words} --cluster {plan.cluster} --run {ports.run_id}"
+    words = "rollback" if back else continue_words(run_of(run.history.events()), run.plan.target)
+    return f"kafka-rollout {words} --cluster {run.plan.cluster} --run {run.ports.run_id}"
 
 
-def _show_next_commands(ports: ClusterPorts, plan: Plan) -> None:
+def _show_next_commands(run: Run) -> None:
     """Show the command that plans again, or after a failed gate the commands for the answers that the DAG offers."""
-    events = ports.run.events()
+    plan, events = run.plan, run.history.events()
+    of_run = f"--cluster {plan.cluster} --run {run.ports.run_id}"
     if plan.release_steps and is_plan_refused(events, plan):
-        again = f"{command_of(ports, plan)} --as NAME --reason REASON"
+        again = f"{command_of(run)} --as NAME --reason REASON"
         say(f"Nothing was changed. Follow the remedies. Then plan again with: {again}", err)
     if not has_stopped_nodes(events):
         return
-    again = f"kafka-rollout retry --cluster {plan.cluster} --run {ports.run_id}"
-    back = ("roll back", command_of(ports, plan, back=True))
+    again = f"kafka-rollout retry {of_run}"
+    back = ("roll back", command_of(run, back=True))
     if plan.lowering is Lowering.OFFLINE:  # the offline steps start every node without a process
-        commands = (
-            [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(ports, plan))]
-        )
+        commands = [] if is_undoing(events) else [("continue and start the nodes that are down", command_of(run))]
         commands += [back] if can_be_undone(events) else []
     else:
-        commands = [("wait on", command_of(ports, plan)), ("restart the node", again)]
+        commands = [("wait on", command_of(run)), ("restart the node", again)]
         commands += [back] if plan.changes_release else []
     if find_doubts(events):
-        commands.append(("accept the log", f"kafka-rollout accept --cluster {plan.cluster} --run {ports.run_id}"))
+        commands.append(("accept the log", f"kafka-rollout accept {of_run}"))
     for what, command in commands:
         say(f"{what}: {command}", err)
 
 
 def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) -> None:
     """Ask, start the nodes at which the run stopped, and wait for their gates after the start."""
-    plan = ports.run.load_plan()
-    roll, batch = _stopped_batch(ports, plan)
+    run = Run(ports, ports.run.load_plan())
+    roll, batch = _stopped_batch(run)
     progress = ProgressLines()
     nodes = ", ".join(f"{node.name} ({node.node_id})" for node in open_nodes(roll, batch))
     what = f"{nodes} on {batch.release_step.to_release}"
@@ -188,11 +187,11 @@ def start_node_again(ports: ClusterPorts, request: Request, answers: Answers) ->
     try:
         progress.say(f"starting {what} again")
         start_again(roll, batch)
-        policy = policy_of(ports, GateKind.AFTER_START, request, plan)
+        policy = policy_of(ports, GateKind.AFTER_START, request, run.plan)
         wait_until_back(roll, batch, policy, lambda gate, seen, message: progress.on_check(seen, message))
     finally:
         lock.release_lock(ports)
-    say(f"The gate passed. Continue with: {command_of(ports, plan, back=roll.is_rollback)}", err)
+    say(f"The gate passed. Continue with: {command_of(run, back=roll.is_rollback)}", err)
 
 
 def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
@@ -210,19 +209,19 @@ def accept_logs(ports: ClusterPorts, answers: Answers) -> None:
         by, reason = ("", "") if answer is None else (answer.by, answer.reason)
         accept_doubts(ports, doubts, by, reason, responder=None if answer is None else answer.responder, text=body)
     lock.release_lock(ports)
-    say(f"Accepted. Continue with: {command_of(ports, ports.run.load_plan())}", err)
+    say(f"Accepted. Continue with: {command_of(Run(ports, ports.run.load_plan()))}", err)
 
 
-def _stopped_batch(ports: ClusterPorts, plan: Plan) -> tuple[Roll, BatchStep]:
+def _stopped_batch(run: Run) -> tuple[Roll, BatchStep]:
     """Return the batch at which the run stopped: the one with the node that it stopped or started last."""
-    act = None if plan.lowering is Lowering.OFFLINE else find_last_node_event(ports.run.events())
-    for roll in () if act is None else (roll_of(Run(ports, plan)), roll_of(Run(ports, plan), RollOf.ROLLBACK)):
+    act = None if run.plan.lowering is Lowering.OFFLINE else find_last_node_event(run.history.events())
+    for roll in () if act is None else (roll_of(run), roll_of(run, RollOf.ROLLBACK)):
         for batch in roll.batches:
             if act is not None and (act.release_step, act.node_id) in batch.key:
                 return roll, batch
     raise UserError(
-        f"Run {ports.run_id} has not stopped a node, so there is no node to start again.",
-        remedy=f"Continue the run: {command_of(ports, plan)}",
+        f"Run {run.ports.run_id} has not stopped a node, so there is no node to start again.",
+        remedy=f"Continue the run: {command_of(run)}",
     )
 
 

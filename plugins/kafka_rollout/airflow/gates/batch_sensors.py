@@ -35,7 +35,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval, renew_invalid_approvals
 from kafka_rollout.control.lock import shorten_lease
 from kafka_rollout.lowering import offline
-from kafka_rollout.model.plan import BatchStep, Plan
+from kafka_rollout.model.plan import BatchStep
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.procedure.approval_requests import kept_rollback_part
@@ -143,7 +143,7 @@ class BatchTask(RolloutOperator):
         """Ask what the triggerer found to ask, or let the task fail."""
         roll, batch = self.find(context, ports)
         if event["state"] == Told.ASKS and event["what"] != ApprovalOf.PAUSE:
-            self._ask_approval(context, ports, roll.run.plan, batch, ApprovalOf(event["what"]))
+            self._ask_approval(context, roll.run, batch, ApprovalOf(event["what"]))
         if event["state"] == Told.ERROR and (event.get("stops") or not self.asks(ports, is_fatal=event["asks"])):
             raise AirflowFailException(event["message"])
         self.ask(context, ports, batch, event["message"], is_pause=event["state"] == Told.ASKS)
@@ -195,10 +195,9 @@ class BatchTask(RolloutOperator):
         last = Decision.ROLL_BACK if can_roll_back else Decision.STOP_HERE
         return (*approves, Decision.WAIT_ON, *accept, Decision.RETRY, *split, last)
 
-    def _ask_approval(
-        self, context: Context, ports: ClusterPorts, plan: Plan, batch: BatchStep, what: ApprovalOf
-    ) -> NoReturn:
+    def _ask_approval(self, context: Context, run: Run, batch: BatchStep, what: ApprovalOf) -> NoReturn:
         """Request the approval between two batches."""
+        ports, plan = run.ports, run.plan
         request, options = self.approvals[what], self.options(ports, batch)
         timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {request.subject(plan)}")
         call = StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
@@ -208,7 +207,7 @@ class BatchTask(RolloutOperator):
             Decision.STOP_HERE: "End the run. Nothing is undone.",
         }
         listed = "\n".join(f"- **{option.label}**: {meant[option]}" for option in options)
-        unread = kept_rollback_part(Run(ports, plan), f"{what}-{batch.index}") if Decision.ROLL_BACK in options else []
+        unread = kept_rollback_part(run, f"{what}-{batch.index}") if Decision.ROLL_BACK in options else []
         question = Question(
             what=what,
             subject=request.subject(plan),
@@ -234,7 +233,7 @@ class BatchTask(RolloutOperator):
             due = loop.due_approval(roll, batch) if self.gate is GateOf.BEFORE else None
             if answer.decision in {Decision.APPROVED, Decision.REJECTED}:
                 if due is not None and answer.reason:
-                    self._record_approval(context, ports, roll.run.plan, due, answer)
+                    self._record_approval(context, roll.run, due, answer)
             else:
                 decision = record_decision(context, ports, what, answer)
                 if answer.decision is Decision.RETRY:
@@ -245,9 +244,8 @@ class BatchTask(RolloutOperator):
             return self.attempt(context, "retry")
         return self.go_on(context)
 
-    def _record_approval(
-        self, context: Context, ports: ClusterPorts, plan: Plan, what: ApprovalOf, answer: Answer
-    ) -> None:
+    def _record_approval(self, context: Context, run: Run, what: ApprovalOf, answer: Answer) -> None:
+        ports, plan = run.ports, run.plan
         shorten_lease(ports, f"{what.noun(plan.direction)} to {plan.target}: {answer.decision.label}")
         given = recorded_with(context, ports, answer)
         record_approval(ports, what, answer.by, answer.decision, answer.reason, **given)

@@ -51,25 +51,26 @@ class ApprovalOperator(RolloutOperator):
         self.what = step.approval.of
 
     def act(self, context: Context, ports: ClusterPorts) -> Any:
-        plan = frozen_plan(ports, context)
+        run = Run(ports, frozen_plan(ports, context))
         if request_in(context).dry_run:  # cleared in an attempt to continue it
             raise AirflowFailException(
                 "This run is a dry run and changes nothing. Start a new run without the dry run."
             )
-        self.check(context, ports, plan)
-        self._ask(context, ports, plan)
+        self.check(context, run)
+        self._ask(context, run)
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer. The task that acts compares it with Airflow's record."""
         with self.working(context) as ports:
-            plan = frozen_plan(ports, context)
+            run = Run(ports, frozen_plan(ports, context))
+            plan = run.plan
             answer = read_answer(context, event, self.approval.subject(plan))
             chosen = answer.decision.label
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
-                self._ask(context, ports, plan)
+                self._ask(context, run)
             if why_ask_again(context, ports, answer):
-                self._ask(context, ports, plan)
+                self._ask(context, run)
             shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
             rolls_back = answer.decision is Decision.ROLL_BACK
@@ -87,16 +88,17 @@ class ApprovalOperator(RolloutOperator):
         self.log.info("%s approved: %s", answer.by, answer.reason)
         return {"by": answer.by, "reason": answer.reason}
 
-    def _ask(self, context: Context, ports: ClusterPorts, plan: Plan) -> NoReturn:
-        timeout = keep_lock_while_asking(context, ports, f"waits for the approval: {self.approval.subject(plan)}")
+    def _ask(self, context: Context, run: Run) -> NoReturn:
+        subject = self.approval.subject(run.plan)
+        timeout = keep_lock_while_asking(context, run.ports, f"waits for the approval: {subject}")
         question = Question(
             what=self.what,
-            subject=self.approval.subject(plan),
-            body=self.body(context, ports, plan),
-            options=self.choices(plan),
-            users=approvers(context, ports),
+            subject=subject,
+            body=self.body(context, run),
+            options=self.choices(run.plan),
+            users=approvers(context, run.ports),
         )
-        ask(context, ports, question, method="answered", timeout=timeout, text_must_be_present=True)
+        ask(context, run.ports, question, method="answered", timeout=timeout, text_must_be_present=True)
 
     def choices(self, plan: Plan) -> tuple[Decision, ...]:
         """Return the possible answers. If every node already ran the target, there is no node to roll back."""
@@ -106,25 +108,25 @@ class ApprovalOperator(RolloutOperator):
     def _offers_roll_back(self, plan: Plan) -> bool:
         return self.approval.offers_roll_back and plan.changes_release
 
-    def check(self, context: Context, ports: ClusterPorts, plan: Plan) -> None:
+    def check(self, context: Context, run: Run) -> None:
         """Refuse or skip before the request. This task, cleared alone, would refuse the same plan again."""
         try:
-            reason = self.approval.check(self._call(context, ports, plan))
+            reason = self.approval.check(self._call(context, run))
         except RefusedError as error:
-            if is_plan_refused(ports.run.events(), plan):
+            if is_plan_refused(run.history.events(), run.plan):
                 raise RefusedError(error.sentence, remedy=f"{error.remedy} {_PLAN_AGAIN}") from error
             raise
         skip_if(reason)
 
-    def body(self, context: Context, ports: ClusterPorts, plan: Plan) -> str:
+    def body(self, context: Context, run: Run) -> str:
         """Return the Markdown text, always the same for the same plan."""
-        body = self.approval.body(self._call(context, ports, plan))
-        if self._offers_roll_back(plan):
-            body += f"\n\n**{Decision.ROLL_BACK.label}** rolls back every node to {plan.source} instead."
+        body = self.approval.body(self._call(context, run))
+        if self._offers_roll_back(run.plan):
+            body += f"\n\n**{Decision.ROLL_BACK.label}** rolls back every node to {run.plan.source} instead."
             if self.what is ApprovalOf.FINALIZE:
                 body += " A rollback is not possible after this approval."
-            body = "\n\n".join([body, *kept_rollback_part(Run(ports, plan), self.what)])
+            body = "\n\n".join([body, *kept_rollback_part(run, self.what)])
         return body
 
-    def _call(self, context: Context, ports: ClusterPorts, plan: Plan) -> StepCall:
-        return StepCall(ports=ports, request=request_in(context), plan_or_none=plan, log=self.log)
+    def _call(self, context: Context, run: Run) -> StepCall:
+        return StepCall(ports=run.ports, request=request_in(context), plan_or_none=run.plan, log=self.log)

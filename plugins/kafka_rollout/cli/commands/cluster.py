@@ -102,7 +102,7 @@ def plan(
         if list_checks:
             show.print_checks(made.checks)
         if not made.blockers:
-            show.say(f"Carry out this plan: {command_of(ports, made)} --as NAME --reason TEXT", show.err)
+            show.say(f"Carry out this plan: {command_of(Run(ports, made))} --as NAME --reason TEXT", show.err)
         show.say(f"run: {ports.run_id}")
     if made.exit_code:
         raise typer.Exit(made.exit_code)
