@@ -27,6 +27,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import producers_in_words
 from kafka_rollout.formats.cleaning import CleaningConfig, SettingChange, defaults_of
+from kafka_rollout.model.groups import STREAMS_TO_CLASSIC
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
 
 NAMED = 50  # limit of groups and ids that a remedy step lists
@@ -339,11 +340,7 @@ ONE_ACTION: Mapping[Family, RemedyStep] = {
     ),
     Family.STREAMS_GROUPS: _end(
         title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
-        sentence=(
-            "A streams group with members cannot be converted. An empty one is converted when a classic member "
-            "joins it, which writes tombstones for its newer records. Or delete it with `kafka-streams-groups.sh "
-            "--delete`, which also deletes its offsets."
-        ),
+        sentence=(f"{STREAMS_TO_CLASSIC} Both write tombstones for its newer records."),
     ),
     Family.SHARE_GROUPS: _end(
         title="Stop the members of these share groups and delete the groups",

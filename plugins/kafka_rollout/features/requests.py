@@ -91,6 +91,12 @@ _LOSSES_OF_LOWERING = {
 }
 # Level 1 enables what these texts are about; a change above it does not.
 _BEGINS_AT_1 = frozenset({"group.version", "share.version", "streams.version", ELR_VERSION, KRAFT_VERSION})
+_ABOVE_1 = {
+    "share.version": (
+        "Level 2 enables dead-letter queues of share groups (KIP-1191), with records in a state that releases before "
+        "4.4 never leave."
+    )
+}
 _RAISED_AGAIN = "The level can be raised again. Metadata that was lost does not come back."
 
 
@@ -338,7 +344,9 @@ def feature_change(facts: ReleaseFacts, feature: str, current: int, target: int)
     losses = _LOSSES_OF_LOWERING if is_lowered else _LOSSES
     loss = losses.get(feature, "The catalogue does not contain this feature: read the feature's own documentation.")
     if feature in _BEGINS_AT_1 and min(current, target) >= 1:
-        loss = "The catalogue does not say what this level adds: read the documentation of level {level}."
+        loss = _ABOVE_1.get(
+            feature, "The catalogue does not say what this level adds: read the documentation of level {level}."
+        )
     return FeatureChange(
         feature=feature,
         current=current,

@@ -41,6 +41,7 @@ from kafka_rollout.features.support import (
 )
 from kafka_rollout.features.voter_addresses import VOTER_ADDRESS_CHANGES, VOTER_ADDRESSES, voter_address_findings
 from kafka_rollout.model.contents import SERVED_BY
+from kafka_rollout.model.groups import SHARE, STREAMS_TO_CLASSIC
 from kafka_rollout.model.plan import Undo
 from kafka_rollout.model.state import ClusterState, GroupState
 from kafka_rollout.model.topology import ClusterSpec
@@ -49,6 +50,7 @@ from kafka_rollout.releases.facts import (
     GROUP_VERSION,
     KRAFT_VERSION,
     METADATA_VERSION,
+    SHARE_VERSION,
     TRANSACTION_VERSION,
     Catalogue,
 )
@@ -62,7 +64,7 @@ _NAMED = 30
 _BEFORE = {
     "consumer": "First restart their members with group.protocol=classic, which converts the groups.",
     "share": "First stop their members and delete the groups: share groups cannot be converted.",
-    "streams": "First downgrade the stream clients (KIP-584): restart them with group.protocol=classic.",
+    "streams": f"First downgrade the stream clients (KIP-584). {STREAMS_TO_CLASSIC}",
 }
 
 # No cluster supports the request: invalid input, not a refusal.
@@ -161,6 +163,14 @@ GROUPS_LOSE_THEIR_PROTOCOL = FindingCode(
 GROUPS_KEEP_THEIR_RECORDS = FindingCode(
     "GROUPS-KEEP-THEIR-RECORDS", WARNING, "Empty groups leave records that only a release with the feature can read."
 )
+SHARE_RECORDS_STAY_ARCHIVING = FindingCode(
+    "SHARE-RECORDS-STAY-ARCHIVING",
+    WARNING,
+    "share.version is lowered below 2, and share groups exist, which can have records in the state ARCHIVING.",
+    "Before the change, remove errors.deadletterqueue.topic.name of these groups (kafka-configs.sh --entity-type "
+    "groups), and wait until no record is rejected. If the start offset of a share partition stops on an older "
+    "release, stop the members and reset the offsets (kafka-share-groups.sh --reset-offsets).",
+)
 PRODUCERS_END_FATALLY = FindingCode(
     "PRODUCERS-END-FATALLY",
     (BLOCKER, WARNING),
@@ -187,6 +197,7 @@ USERS_CHECK = Check(
         FEATURE_USERS_UNKNOWN,
         GROUPS_LOSE_THEIR_PROTOCOL,
         GROUPS_KEEP_THEIR_RECORDS,
+        SHARE_RECORDS_STAY_ARCHIVING,
         PRODUCERS_END_FATALLY,
         PRODUCERS_MAY_RUN,
         ELIGIBLE_LEADERS_LOST,
@@ -405,6 +416,8 @@ def user_findings(state: ClusterState, targets: Mapping[str, int], *, unsafe: bo
     for feature, kind in SERVED_BY.items():
         if feature in lowered and targets[feature] < 1:
             yield from _groups(state, feature, kind, in_use)
+    if SHARE_VERSION in lowered and targets[SHARE_VERSION] == 1:
+        yield from _archiving(state)
     if ends_transactional_producers({feature: targets[feature] for feature in lowered}):
         yield from _producers(state, targets[TRANSACTION_VERSION], in_use)
     if ELR_VERSION in lowered:
@@ -467,6 +480,22 @@ def _groups(state: ClusterState, feature: str, kind: str, in_use: Severity) -> I
             )
             if kind == "consumer"
             else "Delete them first.",
+        )
+
+
+def _archiving(state: ClusterState) -> Iterable[Finding]:
+    """Return a finding for share groups, which can have a dead-letter queue at level 2 (KIP-1191).
+
+    4.4 stores the state ARCHIVING until a record is in the queue. Releases before read this state and never leave it
+    (SharePartition), so the start offset of the share partition stops there.
+    """
+    groups = [group for group in state.groups if group.type == SHARE]
+    if groups:
+        yield SHARE_RECORDS_STAY_ARCHIVING.found(
+            f"feature {SHARE_VERSION}",
+            "Kafka 4.4 stores records as ARCHIVING until they are in the dead-letter queue of their group. On an older "
+            f"release they stay so, and the share partition does not advance. {len(groups)} share "
+            f"{_one_or_more(groups, 'group', 'groups')}: {_names(groups)}.",
         )
 
 

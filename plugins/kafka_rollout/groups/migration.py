@@ -21,6 +21,7 @@ from kafka_rollout.model.groups import (
     SHARE,
     SINK_PREFIX,
     STREAMS,
+    STREAMS_TO_CLASSIC,
     DescribedGroup,
 )
 from kafka_rollout.releases.facts import GROUP_VERSION
@@ -194,8 +195,7 @@ def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
         steps: tuple[str, ...] = ("Stop its members and delete the group: share groups cannot be converted.",)
         return GroupPlan(group=group, bounces=None, steps=steps)
     if group.type == STREAMS:
-        steps = ("Stop all instances, then start them with group.protocol=classic.",)
-        return GroupPlan(group=group, bounces=None, steps=steps)
+        return GroupPlan(group=group, bounces=None, steps=(STREAMS_TO_CLASSIC,))
     if group.is_empty:
         steps = (
             "Let a member with group.protocol=classic join once: it keeps the committed offsets. Or delete the group, "

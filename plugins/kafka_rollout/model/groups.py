@@ -16,6 +16,15 @@ CONNECT = "connect"  # protocol type of the groups that Connect workers form
 
 SINK_PREFIX = "connect-"  # group name prefix of sink connectors
 
+# GroupMetadataManager.classicGroupJoin of 4.1.2 and 4.2.1.
+STREAMS_TO_CLASSIC = (
+    "Stop all instances, so that the group is empty. Where every broker runs 4.2 or later, start them with "
+    "group.protocol=classic: the first member converts the group, which keeps its committed offsets. Brokers of 4.1 "
+    "refuse such a member (INCONSISTENT_GROUP_PROTOCOL). There, save the committed offsets, delete the group with "
+    "`kafka-consumer-groups.sh --delete`, which keeps its internal topics, set the offsets again "
+    "(`--reset-offsets --from-file`), and start the instances only then."
+)
+
 _EMPTY = frozenset({"empty", "dead"})
 
 _REBALANCING = frozenset({"preparingrebalance", "completingrebalance"})

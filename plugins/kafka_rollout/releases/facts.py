@@ -19,6 +19,7 @@ METADATA_VERSION = "metadata.version"
 KRAFT_VERSION = "kraft.version"
 GROUP_VERSION = "group.version"
 TRANSACTION_VERSION = "transaction.version"
+SHARE_VERSION = "share.version"
 ELR_VERSION = "eligible.leader.replicas.version"
 Logging = Literal["reload4j", "log4j2", "unknown"]
 

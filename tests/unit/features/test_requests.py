@@ -229,7 +229,8 @@ def test_an_order_of_a_release_s_levels_lowers_only_where_it_may() -> None:
 
 @pytest.mark.parametrize(("current", "target"), [(1, 2), (2, 1)])
 def test_a_level_above_the_first_does_not_lose_what_the_first_enables(current: int, target: int) -> None:
-    text = feature_change(catalogue().get(R431), "share.version", current, target).loss
+    text = feature_change(catalogue().get(R431), "streams.version", current, target).loss
     assert text == "The catalogue does not say what this level adds: read the documentation of level 2."
     assert "share groups" in feature_change(catalogue().get(R431), "share.version", 0, 2).loss
     assert "share groups" in feature_change(catalogue().get(R431), "share.version", 2, 0).loss
+    assert "dead-letter" in feature_change(catalogue().get(R431), "share.version", current, target).loss

@@ -117,3 +117,17 @@ def test_users_that_the_tool_may_not_list_are_unknown_and_not_absent(
 def test_raising_a_level_asks_nobody() -> None:
     seen = replace(on_431(), groups=(group("billing", "consumer"),), unanswered=("no answer",))
     assert found(seen, group_version=1, transaction_version=2) == {}
+
+
+def test_what_share_groups_have_in_a_dead_letter_queue_is_named_before_a_release_that_does_not_know_it() -> None:
+    """4.4 stores records in the state ARCHIVING, which 4.3 reads and never leaves (RecordState)."""
+    groups = (group("queue", "share"), group("old", "share", "Empty", 0), group("billing", "consumer"))
+    seen = replace(on_431(share_version=2), groups=groups)
+    (finding,) = found(seen, share_version=1).values()
+    assert (finding.code, finding.severity) == ("SHARE-RECORDS-STAY-ARCHIVING", Severity.WARNING)
+    assert "2 share groups: old, queue (1 member)." in finding.sentence
+    assert "errors.deadletterqueue.topic.name" in finding.remedy
+    assert found(replace(seen, groups=groups[2:]), share_version=1) == {}
+    assert "SHARE-RECORDS-STAY-ARCHIVING" not in found(seen, share_version=0)
+    unknown = replace(seen, groups=(), unanswered=("Broker 1 did not respond.",))
+    assert found(unknown, share_version=1)["FEATURE-USERS-UNKNOWN"].severity is Severity.BLOCKER

@@ -4,8 +4,13 @@ from dataclasses import replace
 
 import pytest
 
+from kafka_rollout.coordinator_logs.incompatible_records import Family
+from kafka_rollout.coordinator_logs.remedies import ONE_ACTION
+from kafka_rollout.features.rules import user_findings
 from kafka_rollout.groups.migration import ConversionSettings, Goal, GroupPlan, plan_groups
-from kafka_rollout.model.groups import DescribedGroup, GroupMember
+from kafka_rollout.model.groups import STREAMS_TO_CLASSIC, DescribedGroup, GroupMember
+from kafka_rollout.model.state import GroupState
+from tests.unit.features.test_requests import on_431
 
 FACTS = ConversionSettings(group_version=1, policies={1: "BIDIRECTIONAL", 2: "bidirectional"})
 MEMBER = GroupMember(client_id="app", host="/127.0.0.1")
@@ -112,6 +117,21 @@ def test_share_and_streams_groups_have_to_stop_on_the_way_back() -> None:
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).bounces is None
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CLASSIC).steps
         assert plan(of_type(kind, "g", NEW_MEMBER), Goal.CONSUMER).finding
+
+
+def test_the_way_of_a_streams_group_to_classic_is_that_of_its_brokers_everywhere() -> None:
+    """4.1 refuses a classic member of a streams group, also of an empty one (GroupMetadataManager.classicGroupJoin)."""
+    (steps,) = plan(of_type("streams"), Goal.CLASSIC).steps
+    of_scan = ONE_ACTION[Family.STREAMS_GROUPS].sentence
+    group = GroupState(group_id="app", type="streams", state="Stable", members=1)
+    seen = replace(on_431(streams_version=1), groups=(group,))
+    (of_level,) = user_findings(seen, {"streams.version": 0}, unsafe=False)
+    for text in (steps, of_scan, of_level.remedy):
+        assert STREAMS_TO_CLASSIC in text
+    refused, deleted, again = (
+        STREAMS_TO_CLASSIC.index(words) for words in ("Brokers of 4.1 refuse", "--delete", "--from-file")
+    )
+    assert refused < deleted < again
 
 
 def test_a_group_that_rebalances_is_a_finding_and_no_plan_but_classic_it_stays() -> None:

@@ -15,7 +15,7 @@ from kafka_rollout.base.wording import nodes
 from kafka_rollout.model.configs import NodeConfigs, is_reference
 from kafka_rollout.model.listeners import find_listeners
 from kafka_rollout.model.topology import ClusterSpec
-from kafka_rollout.releases.facts import GROUP_VERSION, Catalogue, Release
+from kafka_rollout.releases.facts import GROUP_VERSION, SHARE_VERSION, Catalogue, Release
 
 CONFIG_NEW_SETTING = FindingCode(
     "CONFIG-NEW-SETTING",
@@ -31,12 +31,12 @@ NEW_SETTINGS_CHECK = Check(
     needs=(Need.CONFIGS, Need.FACTS),
     examines=Examined.CONFIGS,
 )
-_SHARE_VERSION, _STREAMS_VERSION = "share.version", "streams.version"
+_STREAMS_VERSION = "streams.version"
 # Area by the beginning of the name → the feature that uses it.
 _FEATURES: Mapping[str, str] = {
-    "group.share.": _SHARE_VERSION,
-    "share.": _SHARE_VERSION,
-    "errors.deadletterqueue.": _SHARE_VERSION,
+    "group.share.": SHARE_VERSION,
+    "share.": SHARE_VERSION,
+    "errors.deadletterqueue.": SHARE_VERSION,
     "group.streams.": _STREAMS_VERSION,
     "group.consumer.": GROUP_VERSION,
 }

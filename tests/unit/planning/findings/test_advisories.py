@@ -387,3 +387,37 @@ def test_a_run_that_changes_leaders_on_affected_brokers_is_blocked_with_the_topi
     _, no_restart = tiered("4.3.1", dynamic=dynamic)
     assert no_restart is not None
     assert no_restart.severity is Severity.WARNING
+
+
+def test_an_interrupted_copy_makes_retention_delete_too_much_until_copies_that_ended_count_alone() -> None:
+    """KAFKA-17062: the restart of a broker interrupts its copies, also on the source."""
+    dynamic = of_topic(remote_storage_enable="true", retention_bytes="1000")
+    config = {"remote.log.storage.system.enable": "true"}
+    for path in (("3.7.2", "3.8.1"), ("3.5.2", "3.6.0"), ("3.8.0", "3.9.1")):
+        found = findings(*path, dynamic=dynamic, config=config)["KAFKA-17062"]
+        assert found.severity is Severity.BLOCKER
+        assert "retention.bytes=-1" in found.remedy
+    for path in (("3.5.2", "3.8.1"), ("3.8.1", "3.9.1")):
+        assert "KAFKA-17062" not in answers(*path, dynamic=dynamic, config=config)
+    unlimited = of_topic(remote_storage_enable="true")
+    assert answers("3.7.2", "3.8.1", dynamic=unlimited, config=config)["KAFKA-17062"] is Applicability.NO
+
+
+@pytest.mark.parametrize(
+    ("path", "dirs", "blocks"),
+    [
+        (("3.9.1", "3.7.2"), "/a,/b", True),
+        (("3.5.2", "3.6.0"), "/a,/b", True),
+        (("3.5.2", "3.6.0"), "/a", False),
+        (("3.7.2", "3.8.0"), "/a,/b", False),
+    ],
+)
+def test_tiered_storage_with_several_log_directories_is_refused_before_a_broker_stops(
+    path: tuple[str, ...], dirs: str, *, blocks: bool
+) -> None:
+    """Brokers of 3.6 and 3.7 do not start with both."""
+    config = {"remote.log.storage.system.enable": "true", "log.dirs": dirs}
+    found = findings(*path, config=config, dynamic=DynamicConfigs()).get("tiered-storage-in-one-directory")
+    assert (found is not None and found.severity is Severity.BLOCKER) is blocks
+    off = findings(*path, config={"log.dirs": dirs}, dynamic=DynamicConfigs())
+    assert "tiered-storage-in-one-directory" not in off
