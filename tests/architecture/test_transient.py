@@ -17,7 +17,7 @@ PASSES = {
     "client/admin.py:_through": "brokers fetch the metadata",
     "client/admin.py:elect_preferred_leaders": "a replica returns to the ISR",
     "client/connection.py:ask": "a node that does not answer",
-    "client/contents.py:_ends": "a leader that does not respond",
+    "client/contents.py:offsets": "a leader that does not respond",
     "client/contents.py:_topics": "the election of a leader",
     "client/features.py:send_feature_updates": "the election of a controller",
     "client/fetch.py:__init__": "brokers that do not respond",

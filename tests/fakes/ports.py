@@ -218,7 +218,9 @@ class FakeAdmin:
         world = self._cluster
         return tuple(one for one in world.transactions if world.is_served(TRANSACTIONS_TOPIC, one.transactional_id))
 
-    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
+    def inventory(
+        self, *, configured_groups: Collection[str] = (), leaderless: bool = False, kept: bool = False
+    ) -> ClusterInventory:
         self._through()
         world = self._cluster
         gone = world.lost_in_the_roll

@@ -297,9 +297,11 @@ class KafkaAdmin:
             return CoordinatorAnswers(by_partition={}, groups=frozenset(), transactional_ids=frozenset())
         return ask_coordinators(self._nodes, target, partitions)
 
-    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
+    def inventory(
+        self, *, configured_groups: Collection[str] = (), leaderless: bool = False, kept: bool = False
+    ) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
-        return read_inventory(*self._current(), configured_groups, leaderless=leaderless)
+        return read_inventory(*self._current(), configured_groups, leaderless=leaderless, kept=kept)
 
     def acls(self) -> tuple[Acl, ...] | None:
         return read_acls(self._through(None))

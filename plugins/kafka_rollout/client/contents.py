@@ -9,7 +9,8 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple
+from dataclasses import dataclass
+from typing import Any, NamedTuple, assert_never
 from uuid import UUID
 
 from kafka.protocol.admin import (
@@ -27,6 +28,8 @@ from kafka_rollout.client.connection import NotOfferedError, ask_api_versions
 from kafka_rollout.client.coordinators import list_groups_of
 from kafka_rollout.client.features import node_features
 from kafka_rollout.client.requests import (
+    EARLIEST,
+    EARLIEST_LOCAL,
     LATEST,
     ClusterConnections,
     ResourceType,
@@ -51,9 +54,11 @@ from kafka_rollout.model.configs import (
     entity_name,
 )
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.retention import Bound, KeptRecords, retention_of
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
 
+_PARTITIONS_AT_ONCE = 1_000  # in one ListOffsets; to search a time, a broker reads the disk about twice for each
 _AT_ONCE = 500  # resources in one request; a topic has about 40 settings
 _MIN_ISR = "min.insync.replicas"
 _MIN_ISR_AT_ONCE = 2_000  # topics in one request: a broker builds all settings of each before it chooses one
@@ -87,17 +92,28 @@ def read_inventory(
     configured_groups: Collection[str] = (),
     *,
     leaderless: bool = False,
+    kept: bool = False,
 ) -> ClusterInventory:
-    """Raises TransientError where a broker does not respond, RefusedError with a missing right."""
-    topics, leaders, source = _topics(nodes, leaderless=leaderless)
+    """Raises TransientError where a broker does not respond, RefusedError with a missing right.
+
+    `kept`: also search what retention keeps, which reads the index of each log once.
+    """
+    read_at = time.time()
+    topics, partitions, source = _topics(nodes, leaderless=leaderless)
+    by_id = {target.node_id: target for target in live}
+    leaders = _Leaders(nodes=nodes, live=by_id, partitions=partitions, leaderless=leaderless)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
     subscriptions, listed = list_configured(nodes, live[0], unasked)
     configs, effective = _all_configs(nodes, live, source, sorted(topics))
     of_groups = {*configured_groups, *(groups if listed is None else listed)}
+    starts = leaders.offsets(EARLIEST)
     return ClusterInventory(
         topics=topics,
-        ends=_ends(nodes, live, leaders, leaderless=leaderless),
+        ends=leaders.offsets(LATEST),
+        read_at=read_at,
+        starts=starts,
+        kept=_kept(leaders, starts, effective.topics, read_at) if kept else {},
         groups=groups,
         configs=configs,
         group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
@@ -131,28 +147,71 @@ def _topics(
     return topics, leaders, source
 
 
-def _ends(
-    nodes: ClusterConnections,
-    live: Sequence[Target],
-    leaders: Mapping[int, Mapping[str, Sequence[int]]],
-    *,
-    leaderless: bool,
-) -> dict[str, int]:
-    by_id = {target.node_id: target for target in live}
-    ends: dict[str, int] = {}
-    for leader, topics in leaders.items():
-        if leader not in by_id:
-            raise TransientError(f"Broker {leader}, which leads partitions, is not among the brokers that respond.")
-        target = by_id[leader]
-        for topic in nodes.ask(target, list_offsets(topics, LATEST)).topics:
-            for partition in topic.partitions:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Leaders:
+    """The leaders of all partitions, which report their offsets."""
+
+    nodes: ClusterConnections
+    live: Mapping[int, Target]
+    partitions: Mapping[int, Mapping[str, Sequence[int]]]
+    """Broker → topic → the partitions that it leads."""
+    leaderless: bool
+
+    def offsets(self, timestamp: int, topics: Collection[str] | None = None) -> dict[str, int]:
+        """Return the offset of each partition at a timestamp of `list_offsets`; -1: no record is so young.
+
+        `topics` None: all.
+        """
+        found: dict[str, int] = {}
+        for leader, led in self.partitions.items():
+            if leader not in self.live:
+                raise TransientError(f"Broker {leader}, which leads partitions, is not among the brokers that respond.")
+            names = [(topic, number) for topic in led if topics is None or topic in topics for number in led[topic]]
+            for begin in range(0, len(names), _PARTITIONS_AT_ONCE):
+                found |= self._ask(self.live[leader], names[begin : begin + _PARTITIONS_AT_ONCE], timestamp)
+        return dict(sorted(found.items()))
+
+    def _ask(self, target: Target, names: Iterable[tuple[str, int]], timestamp: int) -> dict[str, int]:
+        asked: defaultdict[str, list[int]] = defaultdict(list)
+        for topic, number in names:
+            asked[topic].append(number)
+        found = {}
+        for answer in self.nodes.ask(target, list_offsets(asked, timestamp)).topics:
+            for partition in answer.partitions:
                 # The high watermark has not advanced since the election: too few replicas are in sync (KIP-966).
-                if leaderless and error_name(partition.error_code) == "OFFSET_NOT_AVAILABLE":
+                if self.leaderless and error_name(partition.error_code) == "OFFSET_NOT_AVAILABLE":
                     continue
-                what = f"the end offset of {topic.name}-{partition.partition_index}"
-                raise_for_error(partition, what, target, "DESCRIBE on TOPIC")
-                ends[f"{topic.name}-{partition.partition_index}"] = partition.offset
-    return dict(sorted(ends.items()))
+                name = f"{answer.name}-{partition.partition_index}"
+                raise_for_error(partition, f"an offset of {name}", target, "DESCRIBE on TOPIC")
+                found[name] = partition.offset
+        return found
+
+
+def _kept(leaders: _Leaders, starts: Mapping[str, int], topics: ConfigTable, now: float) -> dict[str, KeptRecords]:
+    """Return what retention keeps of each partition, where the settings show that. `now`: epoch seconds."""
+    alike: defaultdict[tuple[Bound, int], set[str]] = defaultdict(set)
+    for topic in topics.deviations:
+        retention = retention_of(topics.settings(topic))
+        if retention is not None and retention.bound is not None:
+            alike[retention.bound, 0 if retention.bound is Bound.START else retention.margin_ms].add(topic)
+    kept: dict[str, KeptRecords] = {}
+    for (bound, margin_ms), names in alike.items():
+        until = now + margin_ms / 1000
+        match bound:
+            case Bound.START:
+                of_topics = (name for name in starts if name.rpartition("-")[0] in names)
+                kept |= {name: KeptRecords(start=starts[name], from_offset=starts[name]) for name in of_topics}
+            case Bound.TIME:
+                for name, offset in leaders.offsets(int(now * 1000) - margin_ms, names).items():
+                    if name in starts and offset >= 0:
+                        kept[name] = KeptRecords(start=starts[name], from_offset=offset, until=until)
+            case Bound.LOCAL:
+                for name, offset in leaders.offsets(EARLIEST_LOCAL, names).items():
+                    if name in starts and offset > starts[name]:  # else nothing is in remote storage alone
+                        kept[name] = KeptRecords(start=starts[name], from_offset=offset - 1, until=until)
+            case _:
+                assert_never(bound)
+    return dict(sorted(kept.items()))
 
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:

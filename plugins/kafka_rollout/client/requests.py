@@ -29,7 +29,7 @@ from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role
 
 _T = TypeVar("_T")
 _AT_ONCE = 16  # nodes; most of the time is waiting for responses
-LATEST, EARLIEST = -1, -2  # special timestamps of ListOffsets
+LATEST, EARLIEST, EARLIEST_LOCAL = -1, -2, -4  # special timestamps of ListOffsets
 READ_UNCOMMITTED = 0
 TOPICS_VERSION = 12  # of Metadata, in every release in KRaft mode
 _INT, _PARTITION = Struct(">i"), Struct(">hiii")
@@ -66,7 +66,8 @@ def describe_configs(
 
 
 def list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> Any:
-    """ListOffsets of partitions (topic → numbers) at LATEST or EARLIEST."""
+    """ListOffsets of partitions (topic → numbers) at a time (epoch ms), LATEST, EARLIEST or EARLIEST_LOCAL (since 3.6,
+    KIP-405)."""
     kind = ListOffsetsRequest.ListOffsetsTopic
     return ListOffsetsRequest(
         replica_id=-1,
@@ -81,8 +82,8 @@ def list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> Any:
             )
             for topic, numbers in topics.items()
         ],
-        min_version=2,
-        max_version=7,
+        min_version=8 if timestamp == EARLIEST_LOCAL else 2,
+        max_version=8,
     )
 
 

@@ -21,6 +21,7 @@ from kafka_rollout.model.configs import (
     Why,
     compare_effective,
 )
+from kafka_rollout.model.retention import KeptRecords, Retention, is_purged, retention_of
 
 NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20
@@ -54,7 +55,13 @@ class ClusterInventory:
     subscriptions: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     """The same by group and by subscription (client metrics, KIP-714)."""
     effective: EffectiveConfigs = field(default_factory=EffectiveConfigs)
-    """All settings of brokers and topics, defaults included; empty in records of earlier versions."""
+    """All settings of brokers and topics, defaults included."""
+    read_at: float = 0.0
+    """Epoch seconds."""
+    starts: Mapping[str, int] = field(default_factory=dict)
+    """Log start offset of each partition."""
+    kept: Mapping[str, KeptRecords] = field(default_factory=dict)
+    """Partition → what retention keeps of it, if that is known and was asked for."""
 
     @property
     def counts(self) -> dict[str, int]:
@@ -128,13 +135,15 @@ def compare_inventories(
 ) -> tuple[Difference, ...]:
     """List what is missing, smaller or changed after a downgrade. New contents do not count.
 
-    Values that change by themselves do not count either: offsets grow, and retention raises the start offset of a
-    partition. `unserved`: group types that the cluster no longer serves. `dropped`: as in ExpectedConfigs.
+    Values that change by themselves do not count either: offsets grow, and retention raises the log start offset of a
+    partition, as far as the settings of its topic allow. `unserved`: group types that the cluster no longer serves.
+    `dropped`: as in ExpectedConfigs.
     """
     return (
         *_unread_parts(before, after),
         *_lost_topics(before, after),
         *_ends(before, after),
+        *_starts(before, after),
         *_lost_groups(before, after, unserved),
         *_acls(before, after, added=False),
         *(
@@ -215,6 +224,7 @@ def compare_states(
         *_values("SCRAM user", "scram", before, after, {}),
         *_values("quota", "quotas", before, after, {}),
         *_ends(before, after, kept),
+        *_starts(before, after),
         *_topics(before, after),
         *_groups(before, after, kept),
         *(_setting(one) for one in compare_effective(before.effective, after.effective, expected)),
@@ -356,6 +366,32 @@ def _ends(
         if now is not None and now < end and (topics is None or partition.rpartition("-")[0] in topics):
             sentence = f"{partition} ended at offset {end} and now ends at {now}: records are lost."
             yield Difference("offset", partition, sentence)
+
+
+def _starts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Difference]:
+    """List the log starts that moved above what retention keeps.
+
+    Who consumes such a partition from its begin misses records, and brokers delete the remote segments below.
+    """
+    topics = _kept_topics(before, after)
+    offsets = {name: group["offsets"] for name, group in after.groups.items()}
+    for partition, kept in before.kept.items():
+        topic, start = partition.rpartition("-")[0], after.starts.get(partition)
+        if topic not in topics or start is None or start <= kept.from_offset:
+            continue
+        if (kept.until is not None and after.read_at >= kept.until) or is_purged(partition, start, offsets):
+            continue
+        first, last = (_retention(one, topic) for one in (before, after))
+        changed = "" if first == last else f", now {last}"
+        sentence = (
+            f"{partition} began at offset {kept.start} and now begins at {start}. Its retention ({first}{changed}) "
+            "does not explain that: records are lost, or a client deleted them (DeleteRecords)."
+        )
+        yield Difference("log start", partition, sentence, by_clients=first != last)
+
+
+def _retention(inventory: ClusterInventory, topic: str) -> Retention | None:
+    return retention_of(inventory.effective.topics.settings(topic))
 
 
 def _kept_topics(before: ClusterInventory, after: ClusterInventory) -> frozenset[str]:

@@ -93,10 +93,13 @@ class ClusterQueries(Protocol):
         """Ask the node about the coordinator partitions that it leads in `partitions`, and for the groups and
         transactional ids that it coordinates. Raises RefusedError for a missing right."""
 
-    def inventory(self, *, configured_groups: Collection[str] = (), leaderless: bool = False) -> ClusterInventory:
-        """Topics, end offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
+    def inventory(
+        self, *, configured_groups: Collection[str] = (), leaderless: bool = False, kept: bool = False
+    ) -> ClusterInventory:
+        """Topics, offsets, groups, dynamic configuration, client-metrics subscriptions, ACLs, SCRAM users and
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
-        leave out end offsets of partitions that have no leader or no high watermark; else they raise TransientError."""
+        leave out offsets of partitions that have no leader or no high watermark; else they raise TransientError.
+        `kept`: also what retention keeps (ClusterInventory.kept)."""
 
     def acls(self) -> tuple[Acl, ...] | None:
         """All ACLs; None if the cluster has no authorizer. Raises NotObservableError if a broker cannot list them,

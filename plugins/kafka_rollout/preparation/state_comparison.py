@@ -62,7 +62,7 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
-    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers)
+    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, kept=True)
     ports.run.attach(BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory
@@ -181,7 +181,7 @@ def take_inventory(ports: ClusterPorts) -> ClusterInventory:
         if kept is None:
             raise SkippedStepError(STATE_LOST.sentence)
         return kept
-    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=False)
+    inventory = read_inventory(ports.admin, ports.clock, ports.cluster.brokers, leaderless=False, kept=True)
     ports.run.attach(CONTENTS_BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory

@@ -188,6 +188,7 @@ def _covered(contents: Contents, uncovered: Collection[str]) -> Contents:
                 for name, end in inventory.ends.items()
                 if name.rpartition("-")[0] in COORDINATOR_TOPICS and name not in without
             },
+            kept={},
             groups={name: group for name, group in inventory.groups.items() if is_served(GROUPS_TOPIC, name)},
         ),
         transactional_ids=tuple(i for i in contents.transactional_ids if is_served(TRANSACTIONS_TOPIC, i)),
@@ -230,13 +231,17 @@ def read_inventory(
     *,
     configured_groups: Collection[str] = (),
     leaderless: bool = True,
+    kept: bool = False,
 ) -> ClusterInventory:
-    """Read contents and configuration of a cluster in service, as `read_contents` does, without transactional ids."""
+    """Read contents and configuration of a cluster in service, as `read_contents` does, without transactional ids.
+
+    `kept`: also what retention keeps, for a later comparison.
+    """
     found, why = _complete(
         admin,
         clock,
         brokers,
-        lambda: admin.inventory(configured_groups=configured_groups, leaderless=leaderless),
+        lambda: admin.inventory(configured_groups=configured_groups, leaderless=leaderless, kept=kept),
     )
     why.pop(TRANSACTIONAL_IDS, None)
     return replace(found, unasked={**found.unasked, **why})

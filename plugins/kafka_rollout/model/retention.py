@@ -1,0 +1,107 @@
+"""What the retention of a topic leaves in a partition, and until when.
+
+Only a lower bound is known from outside. It is evidence: a log start above it was not moved by retention.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from enum import StrEnum
+
+from kafka_rollout.base.internal_topics import SHARE_TOPIC
+from kafka_rollout.model.configs import Setting
+
+_POLICY, _MS, _BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
+_TIERED, _LOCAL_MS = "remote.storage.enable", "local.retention.ms"
+_LIKE_RETENTION = "-2"  # local.retention.ms: as retention.ms
+_REPARTITION = "-repartition"
+
+
+class Bound(StrEnum):
+    """The offset from which retention keeps all records, as it is asked of the leader."""
+
+    START = "start"
+    """The log start: retention removes nothing."""
+    TIME = "time"
+    """The first record that is younger than half of retention.ms."""
+    LOCAL = "local"
+    """The first record of the leader's local log: half of what was in remote storage alone is younger."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeptRecords:
+    """The records of a partition that retention keeps until a time."""
+
+    start: int
+    """The log start offset when this was read."""
+    from_offset: int
+    """A log start above this offset was not moved by retention."""
+    until: float | None = None
+    """Epoch seconds; None: retention never removes them."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Retention:
+    """The settings of a topic that decide what is removed at the start of its logs."""
+
+    policy: frozenset[str]
+    ms: int
+    size: int
+    tiered: bool
+    local_ms: int
+
+    @property
+    def bound(self) -> Bound | None:
+        """Return which bound is known; None: none is.
+
+        A limit in bytes can remove records of any age, and compaction the newest records of a segment (LogCleaner), so
+        that a segment becomes older than its records were. Without `delete` the log start does not move
+        (UnifiedLog.deleteOldSegments).
+        """
+        if self.policy == {"compact"} or (self.policy == {"delete"} and self.ms < 0 and self.size < 0):
+            return Bound.START
+        if self.policy != {"delete"} or self.size >= 0:
+            return None
+        if not self.tiered:
+            return Bound.TIME
+        return Bound.LOCAL if self.local_ms < self.ms else None
+
+    @property
+    def margin_ms(self) -> int:
+        """Milliseconds for which the bound stays true."""
+        return (self.ms - self.local_ms if self.tiered else self.ms) // 2
+
+    def __str__(self) -> str:
+        values = {_POLICY: ",".join(sorted(self.policy)), _MS: self.ms, _BYTES: self.size}
+        return ", ".join(f"{name}={value}" for name, value in values.items())
+
+
+def retention_of(settings: Mapping[str, Setting]) -> Retention | None:
+    """Return the retention of a topic by its effective settings; None: a value is missing."""
+    values = {name: setting.value for name, setting in settings.items() if setting.value is not None}
+    if not {_POLICY, _MS, _BYTES} <= values.keys():
+        return None
+    local = values.get(_LOCAL_MS, _LIKE_RETENTION)
+    return Retention(
+        policy=frozenset(one.strip() for one in values[_POLICY].split(",")),
+        ms=int(values[_MS]),
+        size=int(values[_BYTES]),
+        tiered=values.get(_TIERED) == "true",
+        local_ms=int(values[_MS] if local == _LIKE_RETENTION else local),
+    )
+
+
+def is_purged(partition: str, start: int, groups: Mapping[str, Mapping[str, int]]) -> bool:
+    """Return whether a client removes records of this partition by DeleteRecords up to an offset, as it always does.
+
+    Kafka Streams removes what it has read of a repartition topic (`repartition.purge.interval.ms`), whose name begins
+    with the application id, its group. The share coordinator removes what its log repeats (ShareCoordinatorService).
+    `groups`: group → partition → committed offset.
+    """
+    topic = partition.rpartition("-")[0]
+    if topic == SHARE_TOPIC:
+        return True
+    return topic.endswith(_REPARTITION) and any(
+        topic.startswith(f"{group}-") and start <= offsets.get(partition, -1) for group, offsets in groups.items()
+    )
