@@ -33,6 +33,7 @@ from kafka_rollout.metadata_log.losses import Loss, LossReport
 from kafka_rollout.metadata_log.trim import TrimPlan
 from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, Setting
 from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.retention import KeptRecords
 from kafka_rollout.releases.facts import Release
 from tests.acls import read_acl
 
@@ -163,6 +164,9 @@ VALUES: dict[str, Any] = {
     "cluster inventory": ClusterInventory(
         topics={"orders": {"id": "abc", "replicas": {"0": [1, 2, 3]}}},
         ends={"orders-0": 12},
+        read_at=1_790_000_000.5,
+        starts={"orders-0": 3},
+        kept={"orders-0": KeptRecords(start=3, from_offset=9, until=1_790_100_000.5)},
         groups={"billing": {"type": "classic", "offsets": {"orders-0": 9}}},
         configs={"topic orders": {"retention.ms": "1000"}},
         acls=(read_acl("User:a"),),
