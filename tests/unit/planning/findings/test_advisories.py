@@ -421,3 +421,19 @@ def test_tiered_storage_with_several_log_directories_is_refused_before_a_broker_
     assert (found is not None and found.severity is Severity.BLOCKER) is blocks
     off = findings(*path, config={"log.dirs": dirs}, dynamic=DynamicConfigs())
     assert "tiered-storage-in-one-directory" not in off
+
+
+def test_a_quota_callback_of_others_fails_on_fenced_brokers_until_its_correction() -> None:
+    """KAFKA-20746: each restart of a broker fences it."""
+    config = {"client.quota.callback.class": "com.acme.Quotas"}
+    for path in (("3.9.1", "4.0.0"), ("4.2.0", "4.2.1"), ("4.3.1", "4.4.0")):
+        assert findings(*path, config=config)["KAFKA-20746"].severity is Severity.WARNING
+        assert answers(*path, config={})["KAFKA-20746"] is Applicability.NO
+    for path in (("3.9.1", "4.2.2"), ("4.2.2", "4.4.0")):
+        assert "KAFKA-20746" not in answers(*path, config=config)
+
+
+def test_a_topology_of_streams_applications_that_is_regrouped_is_named_with_the_release_that_does_it() -> None:
+    found = findings("4.3.0", "4.3.1")["KAFKA-20464"]
+    assert "changelog" in found.remedy
+    assert "KAFKA-20464" not in answers("4.2.2", "4.4.0")
