@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 
 import pytest
@@ -10,6 +10,7 @@ import pytest
 from kafka_rollout.base.errors import FatalError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition
+from kafka_rollout.model.broker_views import BrokerView, find_disagreements
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import ConfigSource
 from kafka_rollout.model.starts import PluginClass
@@ -74,6 +75,15 @@ def test_a_cluster_wide_default_is_set_and_is_an_effective_value(world: World) -
     effective = [found.effective.brokers.settings(str(node_id))[name] for node_id in brokers]
     assert {(one.value, one.source) for one in effective} == {(value, ConfigSource.ALL_BROKERS)}
     assert "min.insync.replicas" in found.effective.topics.settings(TOPIC)
+
+
+def test_every_broker_reports_its_own_view_of_the_metadata(world: World) -> None:
+    def views() -> Mapping[int, BrokerView]:
+        return world.admin.views(groups=["payments"], topic_settings={"retention.ms"})
+
+    assert world.until(lambda: views().keys() == {node.node_id for node in world.spec.brokers})
+    assert world.until(lambda: not find_disagreements(views()))
+    assert "ACL" in next(iter(views().values()))
 
 
 def test_the_cluster_has_one_id(world: World) -> None:

@@ -18,6 +18,7 @@ from kafka_rollout.groups.group_records import GroupRecords
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.model.acls import Acl, AclDifferences
+from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.config_values import ValueType
 from kafka_rollout.model.configs import (
     ConfigProblem,
@@ -193,6 +194,7 @@ class FakeCluster:
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
         self.acls: set[Acl] = set()
+        self.views: dict[int, BrokerView] = {}  # what a broker has beside the others
         self.acls_problem = ""  # why no broker can list the ACLs
         self.acl_differences: dict[Release, AclDifferences] = {}  # from the release that runs
         self.files_at_start: dict[

@@ -22,6 +22,7 @@ from kafka_rollout.gates.control import Reading
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinator_partition, led_partitions
 from kafka_rollout.gates.gate import Gate, GateKind, GateRef
 from kafka_rollout.model.acls import Acl
+from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.listeners import ListenerCertificate
@@ -251,6 +252,16 @@ class FakeAdmin:
             group_configs=world.group_configs,
             effective=world.effective(),
         )
+
+    def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:
+        self._through()
+        world = self._cluster
+        acls = {str(acl): "" for acl in world.acls}
+        return {
+            broker.node_id: {"ACL": acls, **world.views.get(broker.node_id, {})}
+            for broker in world.spec.brokers
+            if world.nodes[broker.node_id].running
+        }
 
     def acls(self) -> tuple[Acl, ...] | None:
         self._through()

@@ -25,6 +25,7 @@ from kafka_rollout.base.internal_topics import METADATA_TOPIC
 from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.clock import SystemClock
 from kafka_rollout.base.time_limits import RESPONSE_S
+from kafka_rollout.client.broker_views import read_views
 from kafka_rollout.client.certificates import read_certificates
 from kafka_rollout.client.connection import ask_api_versions
 from kafka_rollout.client.contents import (
@@ -57,6 +58,7 @@ from kafka_rollout.features.requests import FeatureUpdateResult
 from kafka_rollout.formats.layouts import ZERO_UUID
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.model.acls import Acl
+from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.listeners import ListenerCertificate
@@ -302,6 +304,9 @@ class KafkaAdmin:
     ) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
         return read_inventory(*self._current(), configured_groups, leaderless=leaderless, kept=kept)
+
+    def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:
+        return read_views(*self._current(), groups=groups, topic_settings=topic_settings)
 
     def acls(self) -> tuple[Acl, ...] | None:
         return read_acls(self._through(None))

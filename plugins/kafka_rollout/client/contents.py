@@ -119,7 +119,7 @@ def read_inventory(
         group_configs=read_group_configs(nodes, live[0], sorted(of_groups), unasked),
         subscriptions=read_configs(nodes, live[0], ResourceType.CLIENT_METRICS, subscriptions),
         acls=_acls(nodes, unasked),
-        scram=_scram(nodes, unasked),
+        scram=read_scram(nodes, unasked),
         quotas={entity_name(entity): dict(values) for entity, values in read_quotas(nodes).items()},
         unasked=unasked,
         effective=effective,
@@ -272,12 +272,19 @@ def _set_as(source: ConfigSource, settings: Mapping[str, Setting]) -> dict[str, 
     return {name: str(setting.value) for name, setting in settings.items() if setting.source is source}
 
 
-def read_acls(nodes: ClusterConnections) -> tuple[Acl, ...] | None:
-    """Return all ACLs, sorted; None if the cluster has no authorizer.
+def _ask(nodes: ClusterConnections, broker: Target | None, request: Any) -> tuple[Any, Target]:
+    """Return the response of the broker, and the broker; None: of any."""
+    return nodes.any_broker(request) if broker is None else (nodes.ask(broker, request), broker)
+
+
+def read_acls(nodes: ClusterConnections, broker: Target | None = None) -> tuple[Acl, ...] | None:
+    """Return all ACLs, sorted, as this broker has them; None: as any broker has. None if there is no authorizer.
 
     Raises NotObservableError if the broker cannot list them, RefusedError without the right.
     """
-    response, target = nodes.any_broker(
+    response, target = _ask(
+        nodes,
+        broker,
         DescribeAclsRequest(
             resource_type_filter=_ANY,
             resource_name_filter=None,
@@ -327,9 +334,12 @@ def _acls(nodes: ClusterConnections, unasked: dict[str, str]) -> tuple[Acl, ...]
     return acls or ()
 
 
-def _scram(nodes: ClusterConnections, unasked: dict[str, str]) -> dict[str, dict[str, Any]]:
+def read_scram(
+    nodes: ClusterConnections, unasked: dict[str, str], broker: Target | None = None
+) -> dict[str, dict[str, Any]]:
+    """Return user → mechanism → iterations, as this broker has them; None: as any broker has."""
     try:
-        response, target = nodes.any_broker(DescribeUserScramCredentialsRequest(users=None))
+        response, target = _ask(nodes, broker, DescribeUserScramCredentialsRequest(users=None))
     except NotOfferedError as error:  # before 3.5 a cluster in KRaft mode has no SCRAM users
         unasked["scram"] = error.sentence
         return {}
@@ -678,8 +688,9 @@ class MinIsrValues:
         return {one.node_id: self._of_brokers[one.node_id][0] for one in brokers}
 
 
-def read_quotas(nodes: ClusterConnections) -> dict[QuotaEntity, Mapping[str, float]]:
-    response, target = nodes.any_broker(DescribeClientQuotasRequest(components=[], strict=False))
+def read_quotas(nodes: ClusterConnections, broker: Target | None = None) -> dict[QuotaEntity, Mapping[str, float]]:
+    """Return entity → key → value, as this broker has them; None: as any broker has."""
+    response, target = _ask(nodes, broker, DescribeClientQuotasRequest(components=[], strict=False))
     raise_for_error(response, "quotas", target, _RIGHT)
     return {
         tuple((part.entity_type, part.entity_name) for part in entry.entity): {

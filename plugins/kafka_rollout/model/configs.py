@@ -217,6 +217,11 @@ class ConfigTable:
             },
         )
 
+    @property
+    def names(self) -> frozenset[str]:
+        """The settings of any resource."""
+        return frozenset(self.common).union(*self.deviations.values())
+
     def settings(self, resource: str) -> dict[str, Setting]:
         """Return all settings of a resource of the table."""
         found: dict[str, Setting | None] = {**self.common, **self.deviations[resource]}

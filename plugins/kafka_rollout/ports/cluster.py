@@ -23,6 +23,7 @@ from kafka_rollout.metadata_log.record_types import MetadataRegistrations
 from kafka_rollout.metadata_log.start_order import LoggedPartitions
 from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
+from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
@@ -100,6 +101,10 @@ class ClusterQueries(Protocol):
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
         leave out offsets of partitions that have no leader or no high watermark; else they raise TransientError.
         `kept`: also what retention keeps (ClusterInventory.kept)."""
+
+    def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:
+        """Broker id → what this broker has of the metadata that clients set. `groups`: ids to query in addition to
+        those that the brokers list. `topic_settings`: names to query of all topics; empty: none."""
 
     def acls(self) -> tuple[Acl, ...] | None:
         """All ACLs; None if the cluster has no authorizer. Raises NotObservableError if a broker cannot list them,

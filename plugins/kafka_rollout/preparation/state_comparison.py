@@ -13,6 +13,7 @@ from typing import Any
 from kafka_rollout.base.errors import FatalError, RefusedError, SkippedStepError
 from kafka_rollout.base.wording import few
 from kafka_rollout.control.approval import refuse_unproved
+from kafka_rollout.model.broker_views import find_disagreements
 from kafka_rollout.model.contents import (
     PARTS,
     ClusterInventory,
@@ -23,7 +24,7 @@ from kafka_rollout.model.contents import (
     find_unserved_types,
     new_settings,
 )
-from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, until
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, levels_now, until
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.configuration import find_expected_configs
 from kafka_rollout.preparation.acl_meaning import access_differences
@@ -81,6 +82,7 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
         known = before.group_configs if before is not None else ()
         now = read_inventory(run.ports.admin, run.ports.clock, run.cluster.brokers, configured_groups=known)
         differences = (STATE_LOST,) if before is None else compare_states(before, now, expected)
+        differences = (*_disagreements(run.ports, before, now), *differences)
         return now, tuple(
             replace(difference, accepted=difference.fails and difference.sentence in accepted)
             for difference in differences
@@ -120,6 +122,21 @@ def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]
         )
     )
     return differences
+
+
+def _disagreements(ports: ReadPorts, before: ClusterInventory | None, now: ClusterInventory) -> tuple[Difference, ...]:
+    """Return what not all brokers have the same of.
+
+    A release reads a topic's setting that it does not have as nothing from 4.2 on (KAFKA-19851). Only those of one of
+    the two releases are queried: a broker builds all settings of a topic to report one.
+    """
+    known = before or now
+    one_sided = known.effective.topics.names ^ now.effective.topics.names
+    views = ports.admin.views(groups=known.group_configs, topic_settings=one_sided)
+    return tuple(
+        Difference("metadata of a broker", subject, f"{sentence} Set it again: the new record reaches every broker.")
+        for subject, sentence in find_disagreements(views).items()
+    )
 
 
 def _access(run: ReadRun, now: ClusterInventory) -> tuple[Difference, ...]:
@@ -195,9 +212,16 @@ def compare_inventory(ports: ClusterPorts) -> tuple[Difference, ...]:
     after = read_inventory(
         ports.admin, ports.clock, ports.cluster.brokers, configured_groups=before.group_configs, leaderless=False
     )
+    differing = until(
+        ports.clock,
+        lambda: _disagreements(ports, before, after),
+        lambda found: not found,
+        for_s=_PATIENCE_S,
+        every_s=_PAUSE_S,
+    )
     unserved = find_unserved_types(levels_now(ports).finalized)
     differences = compare_inventories(before, after, unserved=unserved, dropped=dropped_settings(ports))
-    differences = (*differences, *_access(Run(ports, ports.run.load_plan()), after))
+    differences = (*differing, *differences, *_access(Run(ports, ports.run.load_plan()), after))
     ports.run.attach(
         CONTENTS_COMPARED,
         {

@@ -254,3 +254,22 @@ def test_a_lost_state_is_a_difference_that_an_approver_decides(ports: ClusterPor
     assert needs_no_acceptance(Run(ports, plan), ComparedAfter.ROLL) is None
     with pytest.raises(RefusedError, match="it is unknown what the run changed"):
         refuse_unaccepted_differences(Run(ports, plan))
+
+
+def test_what_one_broker_has_not_is_a_difference_that_an_approver_decides(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_state(ports)
+    kind = "client-metrics subscription"
+    brokers = [broker.node_id for broker in ports.cluster.brokers]
+    cluster.views = {one: {kind: {"telemetry": "{'interval.ms': '5000'}"}} for one in brokers}
+    assert not [one for one in compare_with_state(Run(ports, plan), ComparedAfter.ROLL) if one.fails]
+    cluster.views[brokers[-1]] = {kind: {}}
+    (found,) = [one for one in compare_with_state(Run(ports, plan), ComparedAfter.ROLL) if one.fails]
+    assert found.sentence == (
+        f"The client-metrics subscription telemetry is missing on broker {brokers[-1]}, and brokers "
+        f"{', '.join(map(str, brokers[:-1]))} have it. Set it again: the new record reaches every broker."
+    )
+    take_inventory(ports)
+    assert found in compare_inventory(ports), "a downgrade compares it too"
