@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import ast
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 
 from tests.architecture.rooms import by_function
 
@@ -34,3 +34,21 @@ def test_each_question_of_a_step_that_stops_all_controllers_is_known() -> None:
 
 def test_a_question_is_found() -> None:
     assert list(places("class A:\n    def f(self):\n        return ports.admin.quorum()")) == [("f", 3)]
+
+
+def test_each_stop_of_all_controllers_checks_first_that_they_can_start_together() -> None:
+    """`recheck` does it for these plans until OfflineStopping is recorded (tests/unit/preparation)."""
+    stops = {
+        name.partition(":")[0] for name in by_function(("lowering", "roll", "procedure"), _calls("OfflineStopping"))
+    }
+    checks = {name.partition(":")[0] for name in by_function(("lowering",), _calls("refuse_new_blockers"))}
+    assert stops == checks == {"lowering/live.py", "lowering/offline.py"}
+
+
+def _calls(called: str) -> Callable[[str], Iterator[tuple[str, int]]]:
+    def find(source: str) -> Iterator[tuple[str, int]]:
+        for node in ast.walk(ast.parse(source)):
+            if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == called:
+                yield called, node.lineno
+
+    return find

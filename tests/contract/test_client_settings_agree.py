@@ -11,8 +11,8 @@ import pytest
 from py4j.protocol import Py4JJavaError
 
 from kafka_rollout.client.security import credentials
-from kafka_rollout.client.security.jaas import parse_jaas
 from kafka_rollout.client.security.java_settings import KAFKAS_CLASSES, OF_BROKERS, WITHOUT_EFFECT
+from kafka_rollout.formats.jaas import parse_jaas
 from kafka_rollout.metadata_log.classes.node_configs import config_definitions
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache

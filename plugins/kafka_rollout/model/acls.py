@@ -178,6 +178,15 @@ class AclDifferences:
     changes: tuple[AccessChange, ...] = ()
 
 
+def allowed_as_node(acls: Iterable[Acl]) -> frozenset[str]:
+    """Return the principals that an ACL lets act as a node of the cluster (CLUSTER_ACTION)."""
+    return frozenset(
+        acl.principal
+        for acl in acls
+        if acl.permission == _ALLOW and acl.covers(_CLUSTER, _CLUSTER_NAME) and acl.operation in (_ALL, _CLUSTER_ACTION)
+    )
+
+
 def operation_name(code: int) -> str:
     return OPERATIONS.get(code, f"operation {code}")
 

@@ -31,13 +31,16 @@ from kafka_rollout.preparation.changes_on_disk import unapproved_changes
 from kafka_rollout.preparation.node_checks import (
     check_log_folders_again,
     host_findings,
+    node_configs,
     recheck_agreement,
     recheck_dynamic_configs,
 )
+from kafka_rollout.preparation.quorum_start import recheck_quorum_start
 from kafka_rollout.preparation.unknowns import judged
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Voided
 from kafka_rollout.run.projections.approvals import has_readers
+from kafka_rollout.run.projections.offline import stop_has_begun
 from kafka_rollout.run.projections.runs import find_planned
 from kafka_rollout.run.step_events import IncrementalScan
 
@@ -123,6 +126,8 @@ def recheck(
     if run.plan.release_steps:
         release, stops = (run.plan.target, None) if stop is None else (stop[0].to_release, stop[1])
         host = recheck_agreement(run, state, release, stops)
+    if stop is None and run.plan.lowering is not Lowering.ONLINE and not stop_has_begun(run.history.events()):
+        host = (*host, *_recheck_stop_of_all(run, state))
     if stop is not None:
         host = (
             *host,
@@ -145,6 +150,13 @@ def recheck(
     if stop is not None and verdict.ok:  # a blocker says more than what is unknown because of it
         judged(run.plan, now)
     return verdict
+
+
+def _recheck_stop_of_all(run: ReadRun, state: ClusterState) -> tuple[Finding, ...]:
+    """Check what the nodes that a live or offline downgrade stops together would read at their starts."""
+    stopped = run.cluster.controllers if run.plan.lowering is Lowering.LIVE else run.cluster.nodes
+    changes = judged(run.plan, [unapproved_changes(run, node, state) for node in stopped])
+    return (*recheck_quorum_start(run, node_configs(run.ports), state), *changes)
 
 
 def refuse_new_blockers(

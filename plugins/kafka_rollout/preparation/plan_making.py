@@ -57,6 +57,7 @@ from kafka_rollout.preparation.node_checks import (
     read_dynamic,
 )
 from kafka_rollout.preparation.pinned_min_isr import plan_min_isr
+from kafka_rollout.preparation.quorum_start import check_quorum_start
 from kafka_rollout.preparation.replayed_metadata import check_metadata
 from kafka_rollout.rehearsal.job import GATE_TIMEOUT_S, order_rehearsal
 from kafka_rollout.rehearsal.result import REHEARSAL_CHECK, RehearsalOutcome, RehearsalResult, passed
@@ -144,6 +145,7 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
             else "No level is changed.",
         ),
         check_hosts(run.ports, ahead, changes=run.plan.config_changes),
+        check_quorum_start(run, observed.configs, observed.state),
         check_log_folders(run.ports, run.plan.path, observed.configs),
         check_jvm(run.ports, ahead, observed.configs, run.plan.config_changes),
         check_certificates(run.ports, observed.configs, lasts_s=_expected_s(run.plan)),

@@ -82,6 +82,7 @@ from kafka_rollout.planning.findings.log_folders import LOG_FOLDERS_CHECK
 from kafka_rollout.planning.findings.new_settings import NEW_SETTINGS_CHECK
 from kafka_rollout.planning.findings.not_observable import FILES_CHECK, OBSERVABLE_CHECK, RELEASE_BY_LEVELS
 from kafka_rollout.planning.findings.pending import PENDING_CHECK
+from kafka_rollout.planning.findings.quorum_start import QUORUM_START_CHECK
 from kafka_rollout.planning.findings.releases import GAPS_CHECK, REPORTED_CHECK, ROLLBACK_END_CHECK
 from kafka_rollout.planning.findings.runs_in_progress import (
     RUNS_CHECK,
@@ -147,6 +148,7 @@ CHECKS: tuple[Check, ...] = (
     START_FILES_CHECK,
     CERTIFICATES_CHECK,
     BETWEEN_NODES_CHECK,
+    QUORUM_START_CHECK,
     THROTTLES_CHECK,
     SNAPSHOT_CHECK,
     JAVA_CHECK,

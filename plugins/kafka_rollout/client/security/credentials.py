@@ -32,9 +32,9 @@ from kafka_rollout.client.security.client_security import (
     join_extensions,
     read_with_mode,
 )
-from kafka_rollout.client.security.jaas import parse_jaas
 from kafka_rollout.client.security.java_settings import KAFKAS_CLASSES, OF_BROKERS, WITHOUT_EFFECT
 from kafka_rollout.formats.files.server_properties import parse
+from kafka_rollout.formats.jaas import parse_jaas
 from kafka_rollout.model.configs import BYTE_ORDER_MARK, is_reference
 from kafka_rollout.model.topology import ClusterSpec
 

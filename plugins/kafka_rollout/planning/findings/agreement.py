@@ -496,7 +496,7 @@ BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
 """Setting, or value of meta.properties → the function that compares it between the nodes, or with the inventory."""
 PER_NODE: Mapping[str, str] = {
     "listener.security.protocol.map": "Each node maps its own names. A wrong protocol fails at the first connection.",
-    "sasl.mechanism.controller.protocol": "The client's choice among the mechanisms of the controllers.",
+    "sasl.mechanism.controller.protocol": "The client's choice. Whether controllers start with it has its own check.",
     "sasl.mechanism.inter.broker.protocol": "The client's choice among the mechanisms of the brokers.",
     "controller.quorum.auto.join.enable": "Only of the controller that joins.",
     "controller.quorum.append.linger.ms": "A time of the leader.",

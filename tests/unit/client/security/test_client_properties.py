@@ -14,7 +14,7 @@ from cryptography.hazmat.primitives.serialization import pkcs12
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.client.security.credentials import read_security_file
-from kafka_rollout.client.security.jaas import parse_jaas
+from kafka_rollout.formats.jaas import parse_jaas
 from kafka_rollout.releases.jvm.java import java_home
 from tests.integration.harness.security.secured import authority, certificate
 
