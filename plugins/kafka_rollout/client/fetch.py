@@ -2,6 +2,10 @@
 
 A coordinator loads aborted records too, so the isolation level is READ_UNCOMMITTED. kafka-python's consumer would
 decode every record; its protocol classes alone return the batches as they are in the log.
+
+Each replica can be read, up to its own high watermark: a broker serves a consumer that sends client metadata (Fetch 11,
+KIP-392) also as a follower, and ListOffsets for DEBUGGING_REPLICA_ID. Source: FetchParams.fetchOnlyLeader and
+KafkaApis.handleListOffsetRequest of 3.3.2, ReplicaManager.fetchOffset of 4.3.1.
 """
 
 from __future__ import annotations
@@ -22,6 +26,7 @@ from kafka.protocol.metadata import MetadataRequest
 from kafka_rollout.base.errors import FatalError, TransientError, UserError
 from kafka_rollout.client.connection import NodeConnection
 from kafka_rollout.client.requests import (
+    ANY_REPLICA,
     AUTHORIZATION_ERRORS,
     EARLIEST,
     LATEST,
@@ -36,12 +41,13 @@ from kafka_rollout.client.requests import (
 )
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.formats.cleaning import CLEANING_SETTINGS, CleaningConfig
-from kafka_rollout.formats.log_types import Bytes, LogRange, UnreadableOffsetError
+from kafka_rollout.formats.log_types import Bytes, LogRange, ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import last_header
 from kafka_rollout.releases.facts import NEW_COORDINATOR, REBALANCE_PROTOCOLS, enables_new_group_coordinator
 
 _TOPICS_OWN, _DEFAULT = 1, 5  # ConfigSource of what was set for the topic itself, and of defaults
 _LAST_VERSION_BY_NAME = 12  # Fetch names topics up to version 12, by id after it (KIP-516)
+_LAST_VERSION_OF_LEADER = 10  # with a later one the leader can refer to another replica (replica.selector.class)
 _FETCH_BYTES = 16 * 1024 * 1024
 _PATIENCE_S = 60.0  # longer than a broker's restart and the election of its partitions' leaders
 _PAUSE_S = 0.5
@@ -58,6 +64,23 @@ class FetchedBytes:
     fetch_offset: int
     end: int
     data: Bytes
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class UnreadReplica:
+    """A replica that no broker returns now."""
+
+    topic: str
+    partition: int
+    broker: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replicas:
+    """The replicas of some partitions, those of the leaders first."""
+
+    ranges: tuple[ReplicaRange, ...]
+    unread: tuple[UnreadReplica, ...] = ()
 
 
 class FetchSource:
@@ -87,6 +110,8 @@ class FetchSource:
         self._timeout_s = timeout_s
         self._sleep = sleep
         self._leaders: dict[tuple[str, int], int] = {}
+        self._replicas: dict[tuple[str, int], tuple[int, ...]] = {}
+        self._offline: dict[tuple[str, int], frozenset[int]] = {}
         self._addresses: dict[int, str] = {}  # by node id, as the brokers advertise them
         self._connections: dict[str, NodeConnection] = {}
         try:
@@ -124,6 +149,32 @@ class FetchSource:
             LogRange(topic=topic, partition=partition, start=starts[topic, partition], end=ends[topic, partition])
             for topic, partition in sorted(names)
         )
+
+    def replicas(self, topics: Sequence[str]) -> Replicas:
+        """The present range of each replica: up to the leader's high watermark, or to the end of its log before it.
+
+        A replica of a broker that does not run or was silent before, or in a directory that is offline, is `unread`.
+        """
+        logs = self.ranges(topics)
+        leaders = {(log.topic, log.partition): self._leaders[log.topic, log.partition] for log in logs}
+        others = {(*place, broker) for place in leaders for broker in self._replicas[place] if broker != leaders[place]}
+        starts = self._offsets_of_replicas(others, EARLIEST)
+        ends = self._offsets_of_replicas(starts, LATEST)
+        ranges: list[ReplicaRange] = []
+        unread: list[UnreadReplica] = []
+        for log in logs:
+            place = log.topic, log.partition
+            of_log = partial(ReplicaRange, topic=log.topic, partition=log.partition)
+            ranges.append(of_log(start=log.start, end=log.end, copy=0, broker=leaders[place]))
+            found = sorted(broker for topic, partition, broker in others if (topic, partition) == place)
+            for copy, broker in enumerate(found, start=1):
+                if (*place, broker) in ends:
+                    end = min(log.end, ends[*place, broker])
+                    start = min(starts[*place, broker], end)
+                    ranges.append(of_log(start=start, end=end, copy=copy, broker=broker))
+                else:
+                    unread.append(UnreadReplica(topic=log.topic, partition=log.partition, broker=broker))
+        return Replicas(ranges=tuple(sorted(ranges, key=lambda log: (log.copy, log))), unread=tuple(unread))
 
     def cleaning(self, topics: Sequence[str]) -> dict[str, CleaningConfig]:
         """The cleaning settings of each topic; without topics whose configuration this user cannot read."""
@@ -163,13 +214,15 @@ class FetchSource:
     def read(self, what: LogRange) -> Iterator[FetchedBytes]:
         """The batches with the range's offsets, in order; the first and the last can exceed the range.
 
+        Of a ReplicaRange its broker returns them, of another range the leader.
         Records that retention removed during the read are skipped: a coordinator would not find them either. Raises
         UnreadableOffsetError at an offset at which the log has no record batch; no later offset can be read then.
         """
         offset = what.start
         while offset < what.end:
+            of = f" of broker {what.broker}" if isinstance(what, ReplicaRange) else ""
             fetched, offset = self._until_answered(
-                f"{what.topic}-{what.partition} at offset {offset}", partial(self._fetch, what, offset)
+                f"{what.topic}-{what.partition}{of} at offset {offset}", partial(self._fetch, what, offset)
             )
             if fetched is not None:
                 yield fetched
@@ -191,7 +244,10 @@ class FetchSource:
             _raise_for(topic.error_code)
             for partition in topic.partitions:
                 _raise_for(partition.error_code, but=errors.ReplicaNotAvailableError.errno)
-                self._leaders[topic.name, partition.partition_index] = partition.leader_id
+                place = topic.name, partition.partition_index
+                self._leaders[place] = partition.leader_id
+                self._replicas[place] = tuple(partition.replica_nodes)
+                self._offline[place] = frozenset(partition.offline_replicas)
             found[topic.name] = tuple(sorted(partition.partition_index for partition in topic.partitions))
         return found
 
@@ -212,8 +268,33 @@ class FetchSource:
         self._until_answered("the offsets of the coordinator logs", query, topics=sorted({t for t, _ in wanted}))
         return found
 
+    def _offsets_of_replicas(
+        self, names: Iterable[tuple[str, int, int]], timestamp: int
+    ) -> dict[tuple[str, int, int], int]:
+        """Return the offset of each topic, partition and broker; without those that no broker returns now."""
+        wanted = set(names)
+        found: dict[tuple[str, int, int], int] = {}
+
+        def query() -> None:
+            by_broker: dict[int, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
+            for topic, partition, broker in sorted(wanted - found.keys()):
+                address = self._addresses.get(broker)
+                if broker not in self._offline[topic, partition] and address and not self._silent.has(address):
+                    by_broker[broker][topic].append(partition)
+            for broker, topics in by_broker.items():
+                for topic in self._ask(list_offsets(topics, timestamp, replica_id=ANY_REPLICA), broker).topics:
+                    for partition in topic.partitions:
+                        _raise_for(partition.error_code)
+                        found[topic.name, partition.partition_index, broker] = partition.offset
+
+        topics = sorted({topic for topic, *_ in wanted})
+        self._until_answered("the offsets of the coordinator logs' replicas", query, topics=topics)
+        return found
+
     def _fetch(self, what: LogRange, offset: int) -> tuple[FetchedBytes | None, int]:
         """One Fetch: the bytes (None if the log now starts later) and the next offset."""
+        leader = self._leader(what)
+        broker = what.broker if isinstance(what, ReplicaRange) else leader
         topic = FetchRequest.FetchTopic(
             topic=what.topic,
             partitions=[
@@ -238,13 +319,13 @@ class FetchSource:
             topics=[topic],
             forgotten_topics_data=[],
             min_version=4,
-            max_version=_LAST_VERSION_BY_NAME,
+            max_version=_LAST_VERSION_OF_LEADER if broker == leader else _LAST_VERSION_BY_NAME,
         )
-        answer = self._ask(request, self._leader(what))
+        answer = self._ask(request, broker)
         _raise_for(answer.error_code)
         partition = answer.responses[0].partitions[0]
         if partition.error_code == errors.OffsetOutOfRangeError.errno:
-            start = self._offsets([(what.topic, what.partition)], EARLIEST)[what.topic, what.partition]
+            start = self._start(what)
             if start <= offset:
                 raise FatalError(
                     f"{what.topic}-{what.partition} no longer has offset {offset}, which it had when the scan began.",
@@ -253,14 +334,24 @@ class FetchSource:
             return None, start
         if partition.error_code == errors.CorruptRecordError.errno:
             raise UnreadableOffsetError(
-                f"The leader cannot read its log at offset {offset} (CORRUPT_MESSAGE).", offset=offset
+                f"Broker {broker} cannot read its log at offset {offset} (CORRUPT_MESSAGE).", offset=offset
             )
         _raise_for(partition.error_code)
         data = bytes(partition.records or b"")
-        if not data:  # the new leader does not have this offset yet
+        if not data:  # the new leader does not have this offset yet, or the follower does not know the high watermark
             raise TransientError("OFFSET_NOT_AVAILABLE.")
         whole, end = whole_batches(data, offset)
         return FetchedBytes(topic=what.topic, partition=what.partition, fetch_offset=offset, end=end, data=whole), end
+
+    def _start(self, what: LogRange) -> int:
+        """Return the log start offset. Raises TransientError if the replica is gone."""
+        place = what.topic, what.partition
+        if not isinstance(what, ReplicaRange):
+            return self._offsets([place], EARLIEST)[place]
+        found = self._offsets_of_replicas([(*place, what.broker)], EARLIEST)
+        if not found:
+            raise TransientError("REPLICA_NOT_AVAILABLE.")
+        return found[*place, what.broker]
 
     def _leader(self, what: LogRange) -> int:
         if (what.topic, what.partition) not in self._leaders:
@@ -307,7 +398,7 @@ class FetchSource:
         except TransientError as error:
             raise TransientError(
                 f"{self._servers} did not return {what} for {self._patience_s:g} s: {error.sentence}",
-                remedy="Check that every partition has a leader, then scan again.",
+                remedy="Check that every partition has a leader and all replicas in sync, then scan again.",
             ) from error
 
     def _refresh(self, topics: Sequence[str]) -> None:

@@ -65,12 +65,18 @@ def describe_configs(
     )
 
 
-def list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int) -> Any:
+CONSUMER, ANY_REPLICA = -1, -2  # replica ids of ListOffsetsRequest: CONSUMER_REPLICA_ID, DEBUGGING_REPLICA_ID
+
+
+def list_offsets(topics: Mapping[str, Sequence[int]], timestamp: int, *, replica_id: int = CONSUMER) -> Any:
     """ListOffsets of partitions (topic → numbers) at a time (epoch ms), LATEST, EARLIEST or EARLIEST_LOCAL (since 3.6,
-    KIP-405)."""
+    KIP-405).
+
+    `replica_id`: ANY_REPLICA for a broker that need not be the leader; it returns its own log end offset as LATEST.
+    """
     kind = ListOffsetsRequest.ListOffsetsTopic
     return ListOffsetsRequest(
-        replica_id=-1,
+        replica_id=replica_id,
         isolation_level=READ_UNCOMMITTED,
         topics=[
             kind(

@@ -122,6 +122,19 @@ class LogRange:
             )
 
 
+NO_BROKER = -1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class ReplicaRange(LogRange):
+    """Offsets of one replica. Each broker cleans its own replica, so replicas with the same end have other records."""
+
+    copy: int = 0
+    """0: the leader's, or of copies in directories the first one; then in the order of the replicas."""
+    broker: int = NO_BROKER
+    """The broker that has it; NO_BROKER: it was read from a directory."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RecordKind:
     """Records of one partition with the same key version and value version."""
@@ -136,12 +149,16 @@ class RecordKind:
     first_offset: int
     live: int | None = None
     """Number of current records (newest of their key); None: not determined."""
+    replicas: tuple[str, ...] = ()
+    """The replicas that have them, such as `broker 2`; empty if all have them. Counts are those of the replica with
+    the most."""
 
     @classmethod
     def __get_pydantic_core_schema__(cls, source: object, handler: Any) -> dict[str, Any]:
-        """`live` is left out of the JSON form if it is None, for adapters that use pydantic."""
-        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_unknown_live}}
+        """An unknown `live` and empty `replicas` are left out of the JSON form, for adapters that use pydantic."""
+        return {**handler(source), "serialization": {"type": "function-wrap", "function": _without_defaults}}
 
 
-def _without_unknown_live(kind: RecordKind, serialize: Any) -> dict[str, Any]:
-    return {name: value for name, value in serialize(kind).items() if name != "live" or value is not None}
+def _without_defaults(kind: RecordKind, serialize: Any) -> dict[str, Any]:
+    left_out: dict[str, tuple[object, ...]] = {"live": (None,), "replicas": ((), [])}
+    return {name: value for name, value in serialize(kind).items() if value not in left_out.get(name, ())}

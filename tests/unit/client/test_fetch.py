@@ -11,8 +11,8 @@ from kafka.protocol.consumer import FetchRequest, FetchResponse, ListOffsetsRequ
 from kafka.protocol.metadata import ApiVersionsRequest, ApiVersionsResponse, MetadataRequest, MetadataResponse
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.client.fetch import FetchSource, whole_batches
-from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
+from kafka_rollout.client.fetch import FetchSource, Replicas, UnreadReplica, whole_batches
+from kafka_rollout.formats.log_types import LogRange, ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import batches
 from tests.paths import FIXTURES
 from tests.unit.client.kafka_listener import Listener, accepting_plain
@@ -51,12 +51,17 @@ NOT_LEADER, TOPIC_AUTHORIZATION_FAILED, UNKNOWN_TOPIC, UNSUPPORTED_VERSION = 6, 
 
 
 class Cluster:
-    """Two brokers on loopback with one partition, which the leader alone serves."""
+    """Two brokers on loopback with one partition.
+
+    As Kafka, a follower serves ListOffsets with replica id -2, and Fetch from version 11 on.
+    """
 
     def __init__(self, stack: ExitStack) -> None:
         self.data = FETCHED.read_bytes()
         self.end = max(batch.last_offset for batch in batches(self.data)) + 1
         self.leader, self.told_leader, self.error = 2, 2, 0
+        self.of_follower, self.end_of_follower = self.data, self.end
+        self.offline: list[int] = []
         self.asked: list[int] = []  # nodes that were sent a Fetch
         self.brokers = {node: self._broker(stack, node) for node in (1, 2)}
 
@@ -95,7 +100,7 @@ class Cluster:
             leader_epoch=1,
             replica_nodes=[1, 2],
             isr_nodes=[1, 2],
-            offline_replicas=[],
+            offline_replicas=self.offline,
         )
         topics = [
             kind.MetadataResponseTopic(
@@ -114,8 +119,8 @@ class Cluster:
         kind = ListOffsetsResponse.ListOffsetsTopicResponse
         (topic,) = request.topics
         (partition,) = topic.partitions
-        error = 0 if node == self.leader else NOT_LEADER
-        offset = 0 if partition.timestamp == -2 else self.end
+        error = 0 if node == self.leader or request.replica_id == -2 else NOT_LEADER
+        offset = 0 if partition.timestamp == -2 else self.end if node == self.leader else self.end_of_follower
         held = kind.ListOffsetsPartitionResponse(
             partition_index=0, error_code=error, timestamp=-1, offset=offset, leader_epoch=1
         )
@@ -123,7 +128,7 @@ class Cluster:
 
     def fetch(self, node: int, version: int) -> Any:
         kind = FetchResponse.FetchableTopicResponse
-        error = self.error or (0 if node == self.leader else NOT_LEADER)
+        error = self.error or (0 if node == self.leader or version >= 11 else NOT_LEADER)
         held = kind.PartitionData(
             partition_index=0,
             error_code=error,
@@ -132,7 +137,7 @@ class Cluster:
             log_start_offset=0,
             aborted_transactions=[],
             preferred_read_replica=-1,
-            records=None if error else self.data,
+            records=None if error else self.data if node == self.leader else self.of_follower,
         )
         return FetchResponse(
             version=version,
@@ -179,6 +184,31 @@ def test_a_leader_that_moved_or_hung_up_is_looked_up_again(cluster: Cluster, los
         assert read(source, log) == cluster.data
     assert cluster.asked[-1] == 1
     assert pauses == [0.5]
+
+
+def test_each_replica_is_fetched_from_its_own_broker_up_to_what_it_has(cluster: Cluster) -> None:
+    first, *_ = batches(cluster.data)
+    cluster.of_follower, cluster.end_of_follower = cluster.data[: first.size], first.last_offset + 1
+    with FetchSource(cluster.bootstrap, timeout_s=60, sleep=pytest.fail) as source:
+        found = source.replicas([LOG, "no-such-topic"])
+        of_partition = {"topic": LOG, "partition": 0, "start": 0}
+        leader = ReplicaRange(**of_partition, end=cluster.end, copy=0, broker=2)
+        follower = ReplicaRange(**of_partition, end=cluster.end_of_follower, copy=1, broker=1)
+        assert found == Replicas(ranges=(leader, follower))
+        assert [read(source, log) for log in found.ranges] == [cluster.data, cluster.of_follower]
+        assert cluster.asked == [2, 1]
+        cluster.leader = cluster.told_leader = 1
+        source.partitions([LOG])
+        assert read(source, follower) == cluster.data, "it is the leader now"
+        assert cluster.asked == [2, 1, 1]
+
+
+def test_a_replica_that_no_broker_returns_is_not_read_and_not_left_out(cluster: Cluster) -> None:
+    cluster.offline = [1]
+    with FetchSource(cluster.bootstrap, timeout_s=60, sleep=pytest.fail) as source:
+        found = source.replicas([LOG])
+    assert [log.broker for log in found.ranges] == [2]
+    assert found.unread == (UnreadReplica(topic=LOG, partition=0, broker=1),)
 
 
 def test_after_its_patience_a_partition_that_is_not_served_is_named(cluster: Cluster) -> None:
