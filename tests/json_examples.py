@@ -77,7 +77,14 @@ VALUES: dict[str, Any] = {
             RecordKind(**PLACE, key_version=None, value_version=-1, count=1, first_offset=0, live=1),
         ),
         verdicts=(
-            ReleaseVerdict(**PLACE, release=OLD, verdict=LoadVerdict.FAILS, ignored=2, first_failure=FAILURE),
+            ReleaseVerdict(
+                **PLACE,
+                release=OLD,
+                verdict=LoadVerdict.FAILS,
+                ignored=2,
+                first_failure=FAILURE,
+                replicas=("broker 2",),
+            ),
             ReleaseVerdict(**PLACE, release=NEW, verdict=LoadVerdict.NOT_LOADED),
         ),
         sizes=(

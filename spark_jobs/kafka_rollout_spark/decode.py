@@ -36,7 +36,7 @@ from kafka_rollout_spark.kernel.programs import (
     owner_kind,
     write_programs,
 )
-from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, RowKind, damage_row, rows
+from kafka_rollout_spark.rows import ENDED, OPENED, LogBytes, ReplicaId, RowKind, damage_row, rows
 
 _FIRST_SCRATCH = 4 << 20
 _GROWTH = 4
@@ -56,15 +56,15 @@ def whole_batches(data: memoryview) -> int:
 def worker_rows(chunks: Iterator[LogBytes], spec: DecodingSpec) -> Iterator[pa.RecordBatch]:
     """Yield the partial rows (rows.py) of the chunks. Chunks of one partition should be consecutive."""
     with closing(LogReader(spec)) as reader:
-        for log, chunks_of_log in groupby(chunks, lambda chunk: (chunk.topic, chunk.partition)):
-            reader.begin(*log)
+        for log, chunks_of_log in groupby(chunks, lambda chunk: (chunk.topic, chunk.partition, chunk.copy)):
+            reader.begin(log)
             for chunk in chunks_of_log:
                 yield from reader.read(chunk)
             yield from reader.finish()
 
 
 class LogReader:
-    """Rows of one log (topic and partition) at a time: `begin`, `read` its chunks, `finish`. At the end `close`."""
+    """Rows of one log (of one replica) at a time: `begin`, `read` its chunks, `finish`. At the end `close`."""
 
     def __init__(self, spec: DecodingSpec) -> None:
         self._spec = spec
@@ -91,14 +91,14 @@ class LogReader:
         self._control[at], self._control[size] = memory.ctypes.data, count
         return memory
 
-    def begin(self, topic: str, partition: int) -> None:
-        log = self._spec.logs.get(topic, _NOT_PARSED)
+    def begin(self, place: ReplicaId) -> None:
+        log = self._spec.logs.get(place[0], _NOT_PARSED)
         t.set_programs(self._control, log.programs)
-        self._rows = TableRows(self._tables, log, topic, partition)
+        self._rows = TableRows(self._tables, log, place)
         self._reasoned: set[tuple[int | None, int | None, str, int]] = set()
         self._clear_classes()
         control = self._control
-        name = np.frombuffer(f"{topic}-{partition}".encode(), dtype=np.uint8)
+        name = np.frombuffer("-".join(map(str, place)).encode(), dtype=np.uint8)
         control[t.FIRST_SEED], control[t.SECOND_SEED] = hashes_of_name(
             name.ctypes.data, len(name), self._hash_numbers.ctypes.data
         )
@@ -198,7 +198,7 @@ class LogReader:
 
     def _damage(self, chunk: LogBytes, at: int, size: int, error: LogFormatError) -> pa.RecordBatch:
         """A row with the bytes of a segment, or the offsets of the batch as its header names them, or of the rest."""
-        damaged = chunk.topic, chunk.partition, error.sentence
+        damaged = (chunk.topic, chunk.partition, chunk.copy), error.sentence
         if chunk.file is not None:
             return damage_row(*damaged, chunk.position + at, file=chunk.file, log_bytes=size)
         batch = chunk.data[at : at + size]
@@ -383,8 +383,8 @@ def _version(bits: int) -> int | None:
 class TableRows:
     """Rows (rows.py) of one log, most of them from the tables. The caller empties the tables."""
 
-    def __init__(self, tables: t.Tables, log: LogPrograms, topic: str, partition: int) -> None:
-        self._log = topic, partition
+    def __init__(self, tables: t.Tables, log: LogPrograms, place: ReplicaId) -> None:
+        self._log = place
         self._tables = tables
         self._records = {record.key_version: record for record in log.records}
         self._paths = log.paths
@@ -393,7 +393,7 @@ class TableRows:
 
     def rows(self, kind: RowKind, size: int, **columns: Any) -> pa.RecordBatch:
         """Return `size` rows of one kind of this log. Columns that are not given are null."""
-        return rows(kind, *self._log, size, **columns)
+        return rows(kind, self._log, size, **columns)
 
     def clear(self) -> None:
         """Forget the classes. Call this when the table of classes was emptied."""
@@ -554,7 +554,7 @@ def _owner_name(owner: str | None, data: bytes) -> str:
 def compile_kernel() -> None:
     """Call every function of the kernel that Python calls, with empty input."""
     with closing(LogReader(DecodingSpec(live=True))) as reader:
-        reader.begin("", 0)
+        reader.begin(("", 0, 0))
         for _ in (*reader.read(LogBytes(topic="", partition=0, data=memoryview(b""))), *reader.finish()):
             pass
     empty = t.create_tables(deep=False, live=False, buckets=1)

@@ -194,7 +194,7 @@ def _read(spark: SparkContext, request: ScanRequest, documents: Documents, logs:
     with read_logs(spark, logs, documents.spec(request, logs), _say) as scanned:
         result = make_result(request, documents, logs, scanned)
         if request.parquet:
-            write_parquet(result, scanned.owners(), request.parquet)
+            write_parquet(result, scanned.owners(logs.names), request.parquet)
     return result
 
 

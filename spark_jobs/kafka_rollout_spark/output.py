@@ -54,11 +54,12 @@ _TABLES: Mapping[str, Mapping[str, pa.DataType]] = {
     "verdicts": {
         **{"release": pa.string(), "topic": pa.string(), "partition": pa.int32(), "verdict": pa.string()},
         **{"ignored": pa.int64(), "failure_offset": pa.int64(), "failure_reason": pa.string()},
+        "replicas": pa.list_(pa.string()),
     },
     "findings": dict.fromkeys(("topic", "release", "code", "severity", "subject", "sentence", "remedy"), pa.string()),
     "broken": _columns(BrokenRecords),
     "tagged": _columns(TaggedFields),
-    "owners": _columns(OwnerRecords),
+    "owners": {**_columns(OwnerRecords), "replica": pa.string()},
     "sizes": _columns(LogSize),
     "damage": _columns(Damage),
 }
@@ -74,9 +75,9 @@ def write_json(result: ScanResult, target: Path) -> None:
         draft.write_text(text, encoding="utf-8")
 
 
-def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Path) -> tuple[Path, ...]:
+def write_parquet(result: ScanResult, owners: Iterable[tuple[OwnerRecords, str]], folder: Path) -> tuple[Path, ...]:
     """<table>-<time>.parquet in `folder`, a row for each thing found; earlier scans in it stay. `owners`: all of them,
-    which may be more than the result lists.
+    which may be more than the result lists, with their replica.
     """
     rows: dict[str, Iterable[dict[str, Any]]] = {
         "classes": map(to_json, result.classes),
@@ -84,7 +85,7 @@ def write_parquet(result: ScanResult, owners: Iterable[OwnerRecords], folder: Pa
         "findings": _finding_rows(result),
         "broken": map(to_json, result.broken),
         "tagged": map(to_json, result.tagged),
-        "owners": map(asdict, owners),
+        "owners": ({**asdict(owner), "replica": replica} for owner, replica in owners),
         "sizes": map(asdict, result.sizes),
         "damage": map(asdict, result.damage),
     }

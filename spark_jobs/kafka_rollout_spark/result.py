@@ -48,7 +48,7 @@ from kafka_rollout.formats.record_batch import batches
 from kafka_rollout.releases.facts import Catalogue, Release
 from kafka_rollout_spark.kernel.programs import MOST_GROUPS, LayoutUse, RecordUse
 from kafka_rollout_spark.merge.merged import MergedRows
-from kafka_rollout_spark.rows import ENDED, OPENED, RowKind, of_kind, tuples
+from kafka_rollout_spark.rows import ENDED, OPENED, ReplicaId, RowKind, of_kind, tuples
 from kafka_rollout_spark.source import LogsToRead
 
 if TYPE_CHECKING:
@@ -69,8 +69,18 @@ def values(kind: type[Value], table: pa.Table | pa.RecordBatch, **columns: Seque
     return (kind(**dict(zip(found, row, strict=True))) for row in zip(*found.values(), strict=True))
 
 
-def record_classes(few: pa.Table) -> tuple[RecordKind, ...]:
-    classes = values(RecordKind, of_kind(few, RowKind.CLASS))
+Names = Mapping[ReplicaId, str]
+
+
+def replicas_of(rows: pa.Table | pa.RecordBatch, names: Names) -> list[tuple[str, ...]]:
+    """Return the replica of each row, as in RecordKind.replicas. `names`: as in LogsToRead."""
+    columns = (rows[name].to_pylist() for name in ("topic", "partition", "copy"))
+    return [(names[log],) for log in zip(*columns, strict=True)]
+
+
+def record_classes(few: pa.Table, names: Names) -> tuple[RecordKind, ...]:
+    rows = of_kind(few, RowKind.CLASS)
+    classes = values(RecordKind, rows, replicas=replicas_of(rows, names))
     return tuple(sorted(classes, key=lambda c: (c.topic, c.partition, c.first_offset)))
 
 
@@ -81,10 +91,10 @@ def with_last_batches(few: pa.Table, classes: Iterable[RecordKind]) -> Iterator[
     return ((c, lasts[c.topic, c.partition, c.key_version, c.value_version]) for c in classes)
 
 
-def broken_records(few: pa.Table) -> tuple[BrokenRecords, ...]:
+def broken_records(few: pa.Table, names: Names) -> tuple[BrokenRecords, ...]:
     rows = of_kind(few, RowKind.BROKEN)
     releases = [tuple(sorted(map(Release.parse, text.split(",")))) for text in rows["releases"].to_pylist()]
-    broken = values(BrokenRecords, rows, releases=releases)
+    broken = values(BrokenRecords, rows, releases=releases, replicas=replicas_of(rows, names))
     return tuple(sorted(broken, key=lambda b: (b.topic, b.partition, b.first_offset, b.part)))
 
 
@@ -120,10 +130,13 @@ def log_sizes(few: pa.Table, logs: Sequence[LogRange]) -> tuple[LogSize, ...]:
     return tuple(found.get(place) or LogSize(topic=place[0], partition=place[1]) for place in places)
 
 
-def damage_of(few: pa.Table) -> tuple[Damage, ...]:
+def damage_of(few: pa.Table, names: Names) -> tuple[Damage, ...]:
     rows = of_kind(few, RowKind.DAMAGE)
     places = tuples(rows.select(["file", "position", "last_offset"]))
-    damage = values(Damage, rows, offsets=[0 if file else last - position + 1 for file, position, last in places])
+    files = zip(rows["file"].to_pylist(), replicas_of(rows, names), strict=True)
+    replicas = ["" if file else name for file, (name,) in files]
+    offsets = [0 if file else last - position + 1 for file, position, last in places]
+    damage = values(Damage, rows, offsets=offsets, replica=replicas)
     return tuple(sorted(damage, key=lambda d: (d.topic, d.partition, d.file, d.position)))
 
 
@@ -178,12 +191,13 @@ def find_deleted_while_pending(
 ) -> tuple[DeletedWhilePending, ...]:
     """Return the deleted groups for which open transactions commit offsets.
 
-    `few`, `contents`: as in Scanned, of a deep scan of these logs.
+    `few`, `contents`: as in Scanned, of a deep scan of these logs, of one copy.
     """
     waiting = {place: _waiting(logs, place, producers) for place, producers in _open_transactions(few).items()}
     found: list[DeletedWhilePending] = []
     for partition, groups in _deleted(contents, waiting).items():
-        found += deleted_while_pending(partition, groups, logs.read_whole(GROUPS_TOPIC, partition))
+        log = logs.read_whole(GROUPS_TOPIC, partition)
+        found += deleted_while_pending(partition, groups, log, logs.replica(GROUPS_TOPIC, partition))
     return tuple(sorted(found))
 
 
@@ -241,7 +255,7 @@ _ROWS = 10_000
 def find_out_of_order(
     few: pa.Table, contents: MergedRows, logs: LogsToRead, facts: CoordinatorFacts
 ) -> tuple[OutOfOrder, ...]:
-    """`few`, `contents`: as in Scanned, of a deep scan of these logs."""
+    """`few`, `contents`: as in Scanned, of a deep scan of these logs, of one copy."""
     types = ordered_types(facts)
     classes = of_kind(few, RowKind.CLASS).select(["topic", "partition", "key_version"])
     partitions = {partition for topic, partition, type_ in tuples(classes) if topic == GROUPS_TOPIC and type_ in types}
@@ -252,7 +266,8 @@ def find_out_of_order(
     for partition, groups in sorted(_first_records(contents, partitions, types).items()):
         suspects = {group for group, firsts in groups.items() if any(may_be_refused(one, firsts) for one in roles)}
         if suspects:
-            found += out_of_order(partition, suspects, logs.read_whole(GROUPS_TOPIC, partition), facts)
+            log = logs.read_whole(GROUPS_TOPIC, partition)
+            found += out_of_order(partition, suspects, log, facts, logs.replica(GROUPS_TOPIC, partition))
     return tuple(sorted(found))
 
 

@@ -19,7 +19,7 @@ import pyarrow.compute as pc
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogBytes:
-    """Bytes of one partition that begin at a record batch. They must stay valid until the next LogBytes are read.
+    """Bytes of one replica that begin at a record batch. They must stay valid until the next LogBytes are read.
 
     Records with start <= offset < end count; a batch counts if its last offset is in this range. `file` and `position`
     are the place of the bytes in a segment. Fetched bytes have no file: the place of damage in them is an offset.
@@ -27,6 +27,8 @@ class LogBytes:
 
     topic: str
     partition: int
+    copy: int = 0
+    """As in ReplicaRange."""
     data: memoryview
     start: int = 0
     end: int = 2**63 - 1
@@ -38,7 +40,7 @@ OPENED, ENDED = "opened", "ended"  # transactional batches of a producer, and tr
 
 
 class RowKind(StrEnum):
-    """Kinds of rows, each with its columns in addition to `kind`, `topic` and `partition`.
+    """Kinds of rows, each with its columns in addition to `kind`, `topic`, `partition` and `copy`.
 
     Rows with `count` 0 and no `first_offset` only add to `live`, the number of current records, which `reduce_entries`
     computes. It is null if the scan does not determine current records.
@@ -62,6 +64,7 @@ WORKER_ROWS = pa.schema(
         pa.field("kind", pa.string()),
         pa.field("topic", pa.string()),
         pa.field("partition", pa.int32()),
+        pa.field("copy", pa.int32()),  # as in ReplicaRange
         pa.field("key_version", pa.int32()),  # as in RecordKind
         pa.field("value_version", pa.int32()),
         pa.field("part", pa.string()),  # as in BrokenRecords
@@ -94,8 +97,8 @@ WORKER_ROWS = pa.schema(
     ]
 )
 MERGE_BY = (
-    *("topic", "partition", "key_version", "value_version", "part", "releases", "path", "tag", "name_hash"),
-    *("record", "key_hash", "file", "position"),
+    *("topic", "partition", "copy", "key_version", "value_version", "part", "releases", "path", "tag"),
+    *("name_hash", "record", "key_hash", "file", "position"),
 )
 SUMS = ("count", "live", "batches", "control_batches", "log_bytes")
 MINIMA = ("first_offset", "first_timestamp")
@@ -104,9 +107,12 @@ OF_FIRST = ("reason",)
 OF_LAST = ("key", "value")
 
 
-def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any) -> pa.RecordBatch:
+ReplicaId = tuple[str, int, int]  # topic, partition, copy
+
+
+def rows(kind: RowKind, log: ReplicaId, size: int, /, **columns: Any) -> pa.RecordBatch:
     """Return `size` rows of one kind. Columns that are not given are null."""
-    constants = {"kind": str(kind), "topic": topic, "partition": partition}
+    constants = {"kind": str(kind), **dict(zip(("topic", "partition", "copy"), log, strict=True))}
     arrays = []
     for field in WORKER_ROWS:
         if field.name in constants:
@@ -119,8 +125,7 @@ def rows(kind: RowKind, topic: str, partition: int, size: int, /, **columns: Any
 
 
 def damage_row(
-    topic: str,
-    partition: int,
+    log: ReplicaId,
     sentence: str,
     position: int,
     *,
@@ -130,7 +135,7 @@ def damage_row(
 ) -> pa.RecordBatch:
     """Return a row of kind `damage`. `last`: the last offset of damage in a live log."""
     columns = {"file": file, "position": position, "log_bytes": log_bytes, "last_offset": last, "sentence": sentence}
-    return rows(RowKind.DAMAGE, topic, partition, 1, **{name: [content] for name, content in columns.items()})
+    return rows(RowKind.DAMAGE, log, 1, **{name: [content] for name, content in columns.items()})
 
 
 def of_kind(table: pa.Table, kind: RowKind) -> pa.Table:

@@ -12,15 +12,19 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark import SparkContext
 
 from kafka_rollout.base.errors import FatalError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord, describes_owner, take_inventory
 from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, has_affected_release, ordered_types
+from kafka_rollout.coordinator_logs.replicas import count_replicas, merge_groups, merge_replicas
 from kafka_rollout.coordinator_logs.scan import (
+    BrokenRecords,
     DeletedWhilePending,
     LoadVerdict,
+    OutOfOrder,
     OwnerRecords,
     ScanRequest,
     ScanResult,
@@ -213,13 +217,21 @@ class Scanned:
     contents: MergedRows
     few: pa.Table
 
-    def owners(self, limit: int | None = None) -> Iterator[OwnerRecords]:
-        """Those with the most records first; without `limit` all, streamed unsorted."""
-        return (owner for batch in self.contents.owners(limit) for owner in parts.values(OwnerRecords, batch))
+    def of(self, copy: int) -> Scanned:
+        """Return what was found in this replica of each partition."""
+        few = self.few.filter(pc.field("copy") == copy)
+        return replace(self, contents=self.contents.of(copy), few=few)
+
+    def owners(self, names: parts.Names) -> Iterator[tuple[OwnerRecords, str]]:
+        """All of them with their replica, streamed unsorted. `names`: as in LogsToRead."""
+        for batch in self.contents.owners():
+            replicas = (name for (name,) in parts.replicas_of(batch, names))
+            yield from zip(parts.values(OwnerRecords, batch), replicas, strict=True)
 
     def owners_listed(self) -> tuple[tuple[OwnerRecords, ...], int]:
-        """The first ones, and the number of the others."""
-        owners = tuple(self.owners(OWNERS_LISTED + 1))
+        """Those with the most records, and the number of the others. Call it on `of` a copy."""
+        rows = self.contents.owners(OWNERS_LISTED + 1)
+        owners = tuple(owner for batch in rows for owner in parts.values(OwnerRecords, batch))
         if len(owners) <= OWNERS_LISTED:
             return owners, 0
         named = self.contents.table(RowKind.OWNER, columns=["count"], is_valid="name")
@@ -300,13 +312,14 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
         rows = read_merged(spark, logs.source, spec, splits, is_small=logs.is_small)
         few = rows.table(*_FEW)
     try:
-        kinds = tuples(few.select(["kind", "topic", "partition"]))
-        found = {(topic, partition) for kind, topic, partition in kinds if kind in (RowKind.LOG, RowKind.DAMAGE)}
-        if missing := {(log.topic, log.partition) for log in logs.logs if log.end > log.start} - found:
-            topic, partition = min(missing)
+        kinds = tuples(few.select(["kind", "topic", "partition", "copy"]))
+        found = {tuple(log) for kind, *log in kinds if kind in (RowKind.LOG, RowKind.DAMAGE)}
+        read = {(log.topic, log.partition, log.copy) for log in logs.replicas if log.end > log.start}
+        if missing := read - found:
+            topic, partition, copy = min(missing)
             raise FatalError(
-                f"Spark returned no rows for {len(missing)} partitions of {logs.cluster}, for example "
-                f"{topic}-{partition}.",
+                f"Spark returned no rows for {len(missing)} replicas of {logs.cluster}, for example "
+                f"{topic}-{partition} ({logs.names[topic, partition, copy]}).",
                 remedy="Scan again.",
             )
         yield Scanned(spec=spec, scanned_at=scanned_at, contents=rows, few=few)
@@ -314,30 +327,62 @@ def read_logs(spark: SparkContext, logs: LogsToRead, spec: DecodingSpec, report:
         rows.close()
 
 
-def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, scanned: Scanned) -> ScanResult:
-    """Evaluate every release of the request."""
-    catalogue, releases = documents.catalogue, request.releases
-    classes = parts.record_classes(scanned.few)
+def _owners(scanned: Scanned, copies: Sequence[int]) -> tuple[tuple[OwnerRecords, ...], int]:
+    """Return the owners of all replicas with the most records, and the number of the others in a replica."""
+    listed = [scanned.of(copy).owners_listed() for copy in copies]
+    owners = merge_replicas((owner for found, _ in listed for owner in found), {})
+    ordered = sorted(owners, key=lambda o: (-o.count, o.topic, o.partition, o.name, o.key_version))
+    left_out = max((number for _, number in listed), default=0)
+    return tuple(ordered[:OWNERS_LISTED]), left_out + max(0, len(ordered) - OWNERS_LISTED)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Found:
+    """What decides the verdicts, in one copy of each partition."""
+
+    classes: tuple[RecordKind, ...]
+    broken: tuple[BrokenRecords, ...]
+    deleted: tuple[DeletedWhilePending, ...]
+    out_of_order: tuple[OutOfOrder, ...]
+
+
+def _find_in_copy(documents: Documents, releases: Sequence[Release], logs: LogsToRead, scanned: Scanned) -> _Found:
+    catalogue = documents.catalogue
+    classes = parts.record_classes(scanned.few, logs.names)
     ends = unknown_ends(catalogue, parts.with_last_batches(scanned.few, classes), releases)
-    deleted: tuple[DeletedWhilePending, ...] = ()
-    if has_affected_release(catalogue, releases):
-        deleted = parts.find_deleted_while_pending(scanned.few, scanned.contents, logs)
     ordered = facts_of_order(catalogue, releases)
-    out_of_order = parts.find_out_of_order(scanned.few, scanned.contents, logs, ordered) if ordered else ()
+    affected = has_affected_release(catalogue, releases)
+    return _Found(
+        classes=classes,
+        broken=(*parts.broken_records(scanned.few, logs.names), *ends),
+        deleted=parts.find_deleted_while_pending(scanned.few, scanned.contents, logs) if affected else (),
+        out_of_order=parts.find_out_of_order(scanned.few, scanned.contents, logs, ordered) if ordered else (),
+    )
+
+
+def make_result(request: ScanRequest, documents: Documents, logs: LogsToRead, scanned: Scanned) -> ScanResult:
+    """Evaluate every release of the request: kinds of records by all replicas, sizes and groups by the leaders."""
+    catalogue, releases = documents.catalogue, request.releases
+    copies = sorted({log.copy for log in logs.replicas})
+    found = [_find_in_copy(documents, releases, logs.of(copy), scanned.of(copy)) for copy in copies]
+    of = count_replicas(logs.replicas)
+    classes = merge_replicas((kind for one in found for kind in one.classes), of)
+    deleted = merge_groups((group for one in found for group in one.deleted), of)
+    out_of_order = merge_groups((group for one in found for group in one.out_of_order), of)
     broken = (
-        *parts.broken_records(scanned.few),
-        *ends,
+        *merge_replicas((records for one in found for records in one.broken), of),
         *unloadable_groups(catalogue, deleted, releases),
         *groups_out_of_order(out_of_order),
     )
-    owners, owners_left_out = scanned.owners_listed()
-    damage = (*logs.damage, *parts.damage_of(scanned.few))
+    owners, owners_left_out = _owners(scanned, copies)
+    damage = (*logs.damage, *parts.damage_of(scanned.few, logs.names))
+    scanned = scanned.of(0)
     states, complete = scanned.states()
     return ScanResult(
         cluster=logs.cluster,
         scanned_at=scanned.scanned_at,
         logs=logs.logs,
-        classes=classes,
+        classes=tuple(sorted(classes, key=lambda c: (c.topic, c.partition, c.first_offset))),
         verdicts=evaluate_records(
             catalogue,
             classes,

@@ -25,23 +25,28 @@ from kafka_rollout.coordinator_logs.reading.directories import (
     open_segment,
 )
 from kafka_rollout.coordinator_logs.reading.partitions import Bounded
+from kafka_rollout.coordinator_logs.replicas import logs_of_leaders, of_broker, unread_replica
 from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
 from kafka_rollout.formats.cleaning import CleaningConfig
-from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
+from kafka_rollout.formats.log_types import LogRange, ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import BatchHeader, header_at
 from kafka_rollout_spark.kernel.programs import DecodingSpec
-from kafka_rollout_spark.rows import LogBytes, damage_row
+from kafka_rollout_spark.rows import LogBytes, ReplicaId, damage_row
 
 if TYPE_CHECKING:
     from kafka_rollout.client.fetch import FetchSource
 
-Range = LogRange | SegmentRange
+Range = ReplicaRange | SegmentRange
 Split = tuple[Range, ...]
 
 
 def size_of(part: Range) -> int:
     """Offsets of a log, bytes of a segment."""
-    return part.end - (part.start if isinstance(part, LogRange) else part.begin)
+    return part.end - (part.start if isinstance(part, ReplicaRange) else part.begin)
+
+
+def _log_of(part: Range) -> ReplicaRange:
+    return part if isinstance(part, ReplicaRange) else part.log
 
 
 def plan_splits(ranges: Sequence[Range], count: int) -> tuple[Split, ...]:
@@ -85,6 +90,7 @@ class SegmentFiles:
         for part in ranges:
             assert isinstance(part, SegmentRange)  # noqa: S101 - what DirectoryLogs cut
             log, path = part.log, str(part.segment.path)
+            place = log.topic, log.partition, log.copy
             with open_segment(part.segment) as descriptor:
                 position = part.begin
                 while position < part.end:
@@ -93,6 +99,7 @@ class SegmentFiles:
                         yield LogBytes(
                             topic=log.topic,
                             partition=log.partition,
+                            copy=log.copy,
                             data=read[:whole],
                             start=log.start,
                             end=log.end,
@@ -109,7 +116,7 @@ class SegmentFiles:
                     until = min(following or part.end, part.end)
                     sentence = _describe_damage(descriptor, part, header, position, until)
                     size = until - position
-                    damage.append(damage_row(log.topic, log.partition, sentence, position, file=path, log_bytes=size))
+                    damage.append(damage_row(place, sentence, position, file=path, log_bytes=size))
                     position = until
 
 
@@ -164,29 +171,30 @@ class LiveLogs:
         """As SegmentFiles does. The rest of a range after bytes that cannot begin a batch is not read."""
         with self.connect() as source:
             for log in ranges:
-                assert isinstance(log, LogRange)  # noqa: S101 - what cut_logs made
+                assert isinstance(log, ReplicaRange)  # noqa: S101 - what cut_logs made
                 try:
                     for fetched in source.read(log):
                         yield LogBytes(
                             topic=log.topic,
                             partition=log.partition,
+                            copy=log.copy,
                             data=memoryview(fetched.data),
                             start=max(log.start, fetched.fetch_offset),
                             end=min(log.end, fetched.end),
                         )
                 except UnreadableOffsetError as error:
-                    where = log.topic, log.partition
-                    damage.append(damage_row(*where, error.sentence, error.offset, last=log.end - 1))
+                    where = log.topic, log.partition, log.copy
+                    damage.append(damage_row(where, error.sentence, error.offset, last=log.end - 1))
 
 
 LogSource = SegmentFiles | LiveLogs
 """Where a scan reads. It is pickled into the tasks, with credentials only if Spark protects them."""
 
 
-def cut_logs(logs: Sequence[LogRange], most: int = _OFFSETS_PER_RANGE) -> tuple[LogRange, ...]:
+def cut_logs(logs: Sequence[ReplicaRange], most: int = _OFFSETS_PER_RANGE) -> tuple[ReplicaRange, ...]:
     """The same offsets in ranges of at most `most` offsets."""
     return tuple(
-        LogRange(topic=log.topic, partition=log.partition, start=start, end=min(start + most, log.end))
+        replace(log, start=start, end=min(start + most, log.end))
         for log in logs
         for start in range(log.start, log.end, most)
     )
@@ -206,21 +214,37 @@ _SMALL_BYTES = 8 * 1024 * 1024  # its rows fit the driver, even if every record 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogsToRead:
     cluster: str
-    logs: tuple[LogRange, ...]
+    replicas: tuple[ReplicaRange, ...]
+    """Each replica once."""
+    names: Mapping[ReplicaId, str]
+    """Replica → its name in RecordKind.replicas."""
     ranges: tuple[Range, ...]
-    """What to read of the `logs`; their sizes count `unit`, bytes of files or offsets."""
+    """What to read of the `replicas`; their sizes count `unit`, bytes of files or offsets."""
     source: LogSource
     unit: str
     log_bytes: int
     """The size or an estimate."""
     copies: tuple[LogCopy, ...] = ()
     damage: tuple[Damage, ...] = ()
-    """What is missing in the directories."""
+    """What is missing in the directories, and replicas that no broker returned."""
     cleaning: Mapping[str, CleaningConfig] = field(default_factory=dict)
     new_group_coordinator: bool | None = False
     """As in ScanResult."""
     note: str = ""
     """A sentence for the operator."""
+
+    @property
+    def logs(self) -> tuple[LogRange, ...]:
+        """The range of each partition, as its leader or the chosen copy has it."""
+        return logs_of_leaders(self.replicas)
+
+    def of(self, copy: int) -> LogsToRead:
+        """Return this replica of each partition that has so many."""
+        return replace(
+            self,
+            replicas=tuple(log for log in self.replicas if log.copy == copy),
+            ranges=tuple(part for part in self.ranges if _log_of(part).copy == copy),
+        )
 
     @property
     def size(self) -> int:
@@ -237,13 +261,18 @@ class LogsToRead:
         return plan_splits(self.ranges, cores * per_core)
 
     def read(self, topic: str, partition: int, *, since: int = 0) -> Iterator[LogBytes]:
-        """One partition, read in this process; at least the records from offset `since`."""
+        """One partition, read in this process; at least the records from offset `since`. Call it on `of` a copy."""
         ranges = []
         for part in self.ranges:
-            log = part if isinstance(part, LogRange) else part.log
+            log = _log_of(part)
             if (log.topic, log.partition) == (topic, partition) and log.end > since:
-                ranges.append(replace(part, start=max(part.start, since)) if isinstance(part, LogRange) else part)
+                ranges.append(replace(part, start=max(part.start, since)) if isinstance(part, ReplicaRange) else part)
         return self.source.read(ranges, [])
+
+    def replica(self, topic: str, partition: int) -> tuple[str, ...]:
+        """Return the name of the only replica of a partition, as RecordKind.replicas. Call it on `of` a copy."""
+        copies = [log.copy for log in self.replicas if (log.topic, log.partition) == (topic, partition)]
+        return tuple(self.names[topic, partition, copy] for copy in copies)
 
     def read_whole(self, topic: str, partition: int) -> Iterator[Bounded]:
         for block in self.read(topic, partition):
@@ -264,7 +293,8 @@ def live_logs(
     """
     live = LiveLogs(bootstrap_servers, security)
     with live.connect() as source:
-        logs = source.ranges(topics or known)
+        found = source.replicas(topics or known)
+        logs = found.ranges
         cleaning = source.cleaning(sorted({log.topic for log in logs}))
         new_group_coordinator = source.starts_new_group_coordinator()
     if missing := sorted(set(topics) - {log.topic for log in logs}):
@@ -274,11 +304,13 @@ def live_logs(
         )
     return LogsToRead(
         cluster=cluster,
-        logs=logs,
+        replicas=logs,
+        names={(log.topic, log.partition, log.copy): of_broker(log.broker) for log in logs},
         ranges=cut_logs(logs),
         source=live,
         unit="offsets",
         log_bytes=_BYTES_PER_OFFSET * sum(map(size_of, logs)),
+        damage=tuple(unread_replica(one.topic, one.partition, one.broker) for one in found.unread),
         cleaning=cleaning,
         new_group_coordinator=new_group_coordinator,
         note="" if new_group_coordinator is not None else _NOT_PERMITTED,
@@ -290,7 +322,8 @@ def logs_in_directories(*, cluster: str, directories: Sequence[Path], topics: Co
     found = find_logs(directories, topics)
     return LogsToRead(
         cluster=cluster,
-        logs=found.ranges,
+        replicas=found.ranges,
+        names=found.names,
         ranges=found.cut(_RANGE_BYTES),
         source=SegmentFiles(),
         unit="bytes",

@@ -24,6 +24,7 @@ PASSES = {
     "client/fetch.py:_ask": "the election of a leader, or brokers that do not respond",
     "client/fetch.py:_fetch": "a new leader fetches",
     "client/fetch.py:_raise_for": "only names of TRANSIENT_ERRORS",
+    "client/fetch.py:_start": "a broker that does not respond",
     "client/fetch.py:_until_answered": "after an error of TRANSIENT_ERRORS, or no answer",
     "client/requests.py:first_answer": "nodes that do not answer; what one refuses is raised instead",
     "client/requests.py:raise_for_error": "only names of TRANSIENT_ERRORS",

@@ -267,7 +267,7 @@ def test_damage_of_a_live_log_is_named_by_its_offsets_and_the_rest_is_read() -> 
     for data, offsets, count in ((first + broken + third, (11, 11), 2), (first + b"\xff" * 90, (11, 12), 1)):
         chunk = LogBytes(topic=TOPIC, partition=0, data=memoryview(data), start=10, end=13)
         found = pa.Table.from_batches(worker_rows(iter([chunk]), DecodingSpec()))
-        (damage,) = damage_of(found)
+        (damage,) = damage_of(found, {(TOPIC, 0, 0): "broker 1"})
         assert (damage.file, damage.position, damage.position + damage.offsets - 1) == ("", *offsets)
         assert of_kind(found, RowKind.LOG)["count"].to_pylist() == [count]
 

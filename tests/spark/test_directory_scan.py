@@ -17,6 +17,7 @@ from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, ou
 from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.formats.coordinator_records import ClassKey, classify
+from kafka_rollout.formats.log_types import RecordBatch
 from kafka_rollout.formats.record_batch import batches, payload, records
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
@@ -124,14 +125,42 @@ def test_live_records_are_the_newest_of_their_keys(scan: Scan, fixture_logs: Fix
     assert sum(o.live or 0 for o in result.owners) > 0
 
 
-def test_of_two_copies_one_is_read_and_both_are_told_of(scan: Scan, fixture_logs: FixtureLogs) -> None:
+READ_BY_3_4_0 = frozenset(
+    {*((key, version) for key in (0, 1) for version in (None, 0, 1, 2, 3)), *((2, version) for version in (None, 3))}
+)
+
+
+def kinds(batch: RecordBatch) -> set[ClassKey]:
+    data = payload(batch)
+    return set() if batch.is_control else {classify(data, record) for record in records(batch, data)}
+
+
+def test_of_two_copies_each_is_read_and_the_worst_decides(scan: Scan, fixture_logs: FixtureLogs) -> None:
+    """Each broker cleans its own copy: a follower can have records that its leader has no more."""
     one, other = fixture_logs("4.3.1", name="node-1"), fixture_logs("4.3.1", name="node-2")
     newest = max((other / f"{OFFSETS}-1").glob("*.log"))
     newest.unlink()
     result, alone = scan(other, one), scan(one)
-    assert (result.classes, result.sizes) == (alone.classes, alone.sizes)
+    assert (result.sizes, result.inventory) == (alone.sizes, alone.inventory)
+    assert {replace(c, replicas=()) for c in result.classes} == set(alone.classes)
+    assert {v.verdict for v in result.verdicts} == {v.verdict for v in alone.verdicts}
+    assert {(o.name, o.key_version): o.count for o in result.owners} == {
+        (o.name, o.key_version): o.count for o in alone.owners
+    }
     told = {Path(c.directory).parent.name: c.chosen for c in result.copies if (c.topic, c.partition) == (OFFSETS, 1)}
     assert told == {"node-2": False, "node-1": True}
+    for segment in (one / f"{OFFSETS}-0").glob("*.log"):
+        known = [batch.data for batch in batches(segment.read_bytes()) if not kinds(batch) - READ_BY_3_4_0]
+        segment.write_bytes(b"".join(known))
+    intolerant = Release(3, 4, 0)
+    failing = {
+        places: [v for v in scan(*places).failing(intolerant) if (v.topic, v.partition) == (OFFSETS, 0)]
+        for places in ((one,), (other,), (one, other), (other, one))
+    }
+    assert [len(verdicts) for verdicts in failing.values()] == [0, 1, 1, 1]
+    for places in ((one, other), (other, one)):
+        assert failing[places][0].place == f"{OFFSETS}-0 ({other / f'{OFFSETS}-0'})"
+        assert failing[places][0].first_failure == failing[other,][0].first_failure
 
 
 def test_damage_is_told_with_its_place_and_the_rest_is_read(scan: Scan, fixture_logs: FixtureLogs) -> None:
@@ -270,7 +299,7 @@ def test_a_group_that_is_deleted_in_an_open_transaction_stops_the_coordinators_o
     (remedy,) = find_remedies(live, load_catalogue(PROJECT_ROOT / "include"), [Release(3, 9, 1)])
     assert remedy.waiting_is_enough is False
     assert {tuple(found) for found in data["deleted_while_pending"]} == {
-        ("topic", "partition", "offset", "group", "producers")
+        ("topic", "partition", "offset", "group", "producers", "replicas")
     }
     assert scan(tmp_path, releases=(Release(4, 3, 1),)).deleted_while_pending == ()
     assert scan(tmp_path, classes_only=True).deleted_while_pending == ()

@@ -37,7 +37,7 @@ from kafka_rollout.coordinator_logs.scan import (
     ScanResult,
 )
 from kafka_rollout.coordinator_logs.spark.submit import application, environment, prepare_job
-from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind, ReplicaRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from kafka_rollout_spark import job
@@ -53,7 +53,9 @@ LIVE = {"bootstrap_servers": "127.0.0.1:9"}
 
 some_ranges = st.lists(
     st.builds(
-        lambda partition, start, length: LogRange(topic=OFFSETS, partition=partition, start=start, end=start + length),
+        lambda partition, start, length: ReplicaRange(
+            topic=OFFSETS, partition=partition, start=start, end=start + length
+        ),
         st.integers(0, 50),
         st.integers(0, 100),
         st.integers(1, 100),
@@ -63,35 +65,36 @@ some_ranges = st.lists(
 )
 
 
-def offsets(ranges: list[LogRange]) -> list[tuple[int, int]]:
+def offsets(ranges: list[ReplicaRange]) -> list[tuple[int, int]]:
     return sorted((r.partition, offset) for r in ranges for offset in range(r.start, r.end))
 
 
 @given(ranges=some_ranges, most=st.integers(1, 60), parts=st.integers(1, 9))
-def test_every_offset_is_in_exactly_one_split(ranges: list[LogRange], most: int, parts: int) -> None:
+def test_every_offset_is_in_exactly_one_split(ranges: list[ReplicaRange], most: int, parts: int) -> None:
     splits = plan_splits(cut_logs(ranges, most), parts)
     assert len(splits) <= parts
     assert offsets([r for split in splits for r in split]) == offsets(ranges)
 
 
 @given(ranges=some_ranges, parts=st.integers(1, 9))
-def test_splits_are_of_about_the_same_size(ranges: list[LogRange], parts: int) -> None:
+def test_splits_are_of_about_the_same_size(ranges: list[ReplicaRange], parts: int) -> None:
     weights = [sum(r.end - r.start for r in split) for split in plan_splits(ranges, parts)]
     assert max(weights) - min(weights) <= 2 * max(r.end - r.start for r in ranges) + len(ranges)
 
 
 @given(ranges=some_ranges, parts=st.integers(1, 9))
-def test_few_splits_read_the_same_log(ranges: list[LogRange], parts: int) -> None:
+def test_few_splits_read_the_same_log(ranges: list[ReplicaRange], parts: int) -> None:
     splits = plan_splits(sorted(ranges, key=lambda r: (r.partition, r.start)), parts)
     assert sum(len({r.partition for r in split}) for split in splits) <= len({r.partition for r in ranges}) + parts - 1
 
 
 @given(offsets=st.integers(1_000_000, 300_000_000), cores=st.integers(1, 4))
 def test_every_core_reads_as_many_splits(offsets: int, cores: int) -> None:
-    ranges = (LogRange(topic=OFFSETS, partition=0, start=0, end=offsets),)
+    ranges = (ReplicaRange(topic=OFFSETS, partition=0, start=0, end=offsets),)
     logs = LogsToRead(
         cluster="one",
-        logs=ranges,
+        replicas=ranges,
+        names={},
         ranges=cut_logs(ranges, 50_000),
         source=LiveLogs("127.0.0.1:9"),
         unit="offsets",
@@ -105,8 +108,9 @@ def test_every_core_reads_as_many_splits(offsets: int, cores: int) -> None:
 def test_a_small_log_is_read_by_one_task_per_core() -> None:
     logs = LogsToRead(
         cluster="one",
-        logs=(),
-        ranges=tuple(LogRange(topic=OFFSETS, partition=partition, start=0, end=9) for partition in range(50)),
+        replicas=(),
+        names={},
+        ranges=tuple(ReplicaRange(topic=OFFSETS, partition=partition, start=0, end=9) for partition in range(50)),
         source=LiveLogs("127.0.0.1:9"),
         unit="offsets",
         log_bytes=45_000,
@@ -145,7 +149,10 @@ def test_files_are_whole_and_leave_no_drafts(tmp_path: Path) -> None:
         count=9,
         first_offset=0,
     )
-    written = {path.name.split("-")[0]: path for path in write_parquet(result(), [owner] * 60_000, tmp_path / "new")}
+    written = {
+        path.name.split("-")[0]: path
+        for path in write_parquet(result(), [(owner, "broker 1")] * 60_000, tmp_path / "new")
+    }
     assert from_json(ScanResult, json.loads((tmp_path / "new" / "scan.json").read_text())) == result()
     assert pq.read_table(written["classes"]).to_pylist()[0]["value_version"] is None
     row = pq.read_table(written["verdicts"]).to_pylist()[0]
@@ -383,7 +390,8 @@ def test_the_group_coordinator_of_the_request_replaces_that_of_the_running_broke
 ) -> None:
     found = LogsToRead(
         cluster="one",
-        logs=(),
+        replicas=(),
+        names={},
         ranges=(),
         source=LiveLogs("", None),
         unit="offsets",

@@ -192,12 +192,14 @@ class FetchSource:
     def starts_new_group_coordinator(self) -> bool | None:
         """Whether a coordinator has a setting with which 3.8 and 3.9 start their new group coordinator.
 
-        For the coordinators of the logs whose `ranges` were queried. None if this user cannot read the settings. The
-        next start can read others: planned_group_coordinator.
+        For the brokers with replicas of the logs whose `replicas` were queried: each can become the coordinator. None
+        if this user cannot read the settings. The next start can read others: planned_group_coordinator.
         Defaults do not count: those of 4.x do not apply when the node runs 3.9.
         """
         can_read = True
-        for node in sorted(set(self._leaders.values())):
+        brokers = {broker for replicas in self._replicas.values() for broker in replicas}
+        present = {node for node, address in self._addresses.items() if not self._silent.has(address)}
+        for node in sorted(brokers & present):
             request = describe_configs([(ResourceType.BROKER, str(node))], [REBALANCE_PROTOCOLS, NEW_COORDINATOR])
             answer = self._until_answered(f"the settings of broker {node}", partial(self._ask, request, node))
             can_read = can_read and all(result.error_code == 0 for result in answer.results)

@@ -282,7 +282,7 @@ def _log(
     affected = [one for one in verdicts if one.verdict is worst]
     first = next((one.first_failure for one in affected if one.first_failure is not None), None)
     where = "" if worst in LOADS else f" in {len(affected)} of {count(len(verdicts), 'partition')}"
-    why = "" if first is None else f" First: {topic}-{affected[0].partition}, offset {first.offset}: {first.reason}."
+    why = "" if first is None else f" First: {affected[0].place}, offset {first.offset}: {first.reason}."
     return LogVerdict(
         log=topic,
         verdict=worst,

@@ -6,6 +6,7 @@ during an open transaction (docs/scan.md).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 
@@ -22,13 +23,13 @@ from kafka_rollout.base.findings import (
     Verdict,
 )
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
-from kafka_rollout.base.wording import size
+from kafka_rollout.base.wording import count, few, size
 from kafka_rollout.coordinator_logs.incompatible_records import (
     REMOVED_WITH_GROUPS,
     facts_of_type,
     find_incompatible_records,
 )
-from kafka_rollout.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.coordinator_logs.remedies import cleaned_when, cleaner_of
 from kafka_rollout.coordinator_logs.scan import Damage, LoadVerdict, ReleaseVerdict, ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import DROPPED
 from kafka_rollout.formats.cleaning import defaults_of
@@ -147,7 +148,7 @@ class Failing:
     @property
     def where(self) -> str:
         """The first failing partition, with offset and reason."""
-        place, failure = f"{self.first.topic}-{self.first.partition}", self.first.first_failure
+        place, failure = self.first.place, self.first.first_failure
         if failure is not None and self.first.verdict is LoadVerdict.LOSES:
             return f"{place} at offset {failure.offset}: {failure.reason}"
         return f"{place} fails" if failure is None else f"{place} fails at offset {failure.offset}: {failure.reason}"
@@ -165,6 +166,8 @@ class Failing:
         """Return the remedy. `of_unserved`: remedy for partitions that would not be served, without a full stop."""
         if self.all_served:
             return TRANSACTIONS_TO_END
+        if self.first.replicas:
+            of_unserved = f"{of_unserved}. {cleaner_of(self.first.replicas).removesuffix('.')}"
         return f"{of_unserved}. {TRANSACTIONS_TO_END}" if self.served else of_unserved
 
 
@@ -188,7 +191,13 @@ def _unread_sentence(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> st
 def _unread_remedy(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str:
     """Return the remedy of `_unread_sentence`, by its cause: files are replaced only if they are damaged."""
     places = {(one.topic, one.partition) for one in verdicts if one.verdict is LoadVerdict.UNKNOWN}
-    if any((place.topic, place.partition) in places for place in scan.damage):
+    damage = [place for place in scan.damage if (place.topic, place.partition) in places]
+    if replicas := sorted({place.replica for place in damage if place.is_replica}):
+        return (
+            f"Start {few(replicas)}, or repair its log directory, and wait until its replicas are in sync: each of "
+            "them can become the leader. Then scan again."
+        )
+    if damage:
         return f"{_REPLACE_DAMAGED}."
     if _lacks_coordinator(scan, verdicts[0].topic):
         return (
@@ -208,8 +217,13 @@ def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damag
         read = sum(one.log_bytes for one in scan.sizes if (one.topic, one.partition) in places)
         yield f"{size(unread)} of {size(read + unread)}"
     if offsets := sum(place.offsets for place in damage):
-        held = sum(log.end - log.start for log in scan.logs if (log.topic, log.partition) in places)
+        damaged = {(place.topic, place.partition, place.replica) for place in damage if place.offsets}
+        of = Counter((topic, partition) for topic, partition, _ in damaged)
+        logs = [log for log in scan.logs if (log.topic, log.partition) in places]
+        held = sum((log.end - log.start) * max(1, of[log.topic, log.partition]) for log in logs)
         yield f"{offsets:,} of {held:,} offsets"
+    if replicas := sum(place.is_replica for place in damage):
+        yield count(replicas, "replica")
 
 
 def check_rollback(scan: ScanResult | None, release: Release) -> Verdict:
@@ -381,8 +395,8 @@ def _to_be_cleaned(finding: Finding, scan: ScanResult) -> Finding:
         remedy=(
             "Convert these groups (`kafka-rollout groups plan --to classic` lists the steps) or delete them, "
             "with their committed offsets. "
-            f"Then wait for the log cleaner: {cleaned_when(GROUPS_TOPIC, cleaning)}. The run waits for both "
-            "(gate groups) before it changes the cluster."
+            f"Then wait for the log cleaner of each replica: {cleaned_when(GROUPS_TOPIC, cleaning)}. The run waits for "
+            "both (gate groups) before it changes the cluster."
         ),
     )
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from enum import StrEnum
 
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, LoadVerdict, ReleaseVerdict, ScanResult
-from kafka_rollout.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records
+from kafka_rollout.coordinator_logs.verdicts import UNREADABLE_VALUE, evaluate_records, with_any
 from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release
 
@@ -67,6 +67,8 @@ class IncompatibleRecords:
     """The broken part, as in BrokenRecords."""
     loses: bool = False
     """The release does not stop at them, but loses transactional ids; `stops` is True then."""
+    replicas: tuple[str, ...] = ()
+    """The replicas that have them; empty if in a partition all replicas have them."""
 
     @property
     def count(self) -> int:
@@ -174,6 +176,7 @@ def _incompatible(
         stops=stops,
         loses=first.verdict is LoadVerdict.LOSES,
         part=part,
+        replicas=with_any([found.replicas for found, _ in members]),
         partitions=tuple(
             AffectedPartition(
                 partition=found.partition, count=found.count, first_offset=found.first_offset, live=found.live

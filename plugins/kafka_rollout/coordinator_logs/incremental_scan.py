@@ -7,28 +7,33 @@ from dataclasses import fields, replace
 from typing import Any, TypeVar
 
 from kafka_rollout.base.errors import FatalError
+from kafka_rollout.coordinator_logs.replicas import NOT_IDENTITY
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, LogSize, OwnerRecords, ScanResult, TaggedFields
-from kafka_rollout.coordinator_logs.verdicts import evaluate_records, groups_out_of_order, unloadable_groups
-from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.coordinator_logs.verdicts import (
+    evaluate_records,
+    groups_out_of_order,
+    unloadable_groups,
+    with_any,
+)
+from kafka_rollout.formats.log_types import LogRange, RecordKind, ReplicaRange
 from kafka_rollout.releases.facts import Catalogue, Release
 
 Counted = TypeVar("Counted", bound=RecordKind | BrokenRecords | TaggedFields | OwnerRecords)
 
-_NOT_IDENTITY = frozenset({"count", "first_offset", "reason", "live", "owners", "owners_left_out"})
 
+def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[ReplicaRange]) -> tuple[ReplicaRange, ...] | None:
+    """Return the ranges of each replica that the earlier scan did not read; None if a log of a leader ends before the
+    earlier scan did.
 
-def find_unscanned_ranges(scanned: Iterable[LogRange], now: Iterable[LogRange]) -> tuple[LogRange, ...] | None:
-    """Return the ranges that the earlier scan did not read; None if a log ends before the earlier scan did.
-
-    Such a log was recreated.
+    Such a log was recreated. A follower that ends there gets from the leader what the earlier scan has read there.
     """
     ends = {(log.topic, log.partition): log.end for log in scanned}
     tail = []
     for log in now:
         end = ends.get((log.topic, log.partition), log.start)
-        if log.end < end:
+        if log.end < end and log.copy == 0:
             return None
-        tail.append(replace(log, start=max(log.start, end)))
+        tail.append(replace(log, start=min(max(log.start, end), log.end)))
     return tuple(tail)
 
 
@@ -55,7 +60,7 @@ def merge_scans(catalogue: Catalogue, before: ScanResult, tail: ScanResult) -> S
         *unloadable_groups(configured, tail.deleted_while_pending, releases_of(catalogue, before)),
         *groups_out_of_order(tail.out_of_order),
     )
-    damage = before.damage + tail.damage
+    damage = tuple(dict.fromkeys(before.damage + tail.damage))
     return ScanResult(
         cluster=before.cluster,
         scanned_at=tail.scanned_at,
@@ -95,10 +100,12 @@ def _sum_up(before: Iterable[Counted], tail: Iterable[Counted]) -> tuple[Counted
     merged: dict[tuple[Any, ...], Counted] = {}
     for found in (*before, *tail):
         names = [field.name for field in fields(found)]
-        identity = tuple(getattr(found, name) for name in names if name not in _NOT_IDENTITY)
+        identity = tuple(getattr(found, name) for name in names if name not in NOT_IDENTITY)
         first = merged.get(identity, found)  # its offset is the lower one
         count = found.count if first is found else first.count + found.count
         changes: dict[str, Any] = {"count": count} | ({"live": None} if "live" in names else {})
+        if "replicas" in names and first is not found:
+            changes["replicas"] = with_any([getattr(one, "replicas", ()) for one in (first, found)])
         merged[identity] = replace(first, **changes)
     return tuple(merged.values())
 

@@ -25,7 +25,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
     find_incompatible_records,
 )
 from kafka_rollout.coordinator_logs.scan import ScanResult
-from kafka_rollout.coordinator_logs.verdicts import producers_in_words
+from kafka_rollout.coordinator_logs.verdicts import producers_in_words, with_any
 from kafka_rollout.formats.cleaning import CleaningConfig, SettingChange, defaults_of
 from kafka_rollout.model.groups import STREAMS_TO_CLASSIC
 from kafka_rollout.releases.facts import Catalogue, RecordTypeFacts, Release, newest_patches
@@ -230,6 +230,14 @@ def _cleaning_steps(
         # support.
         tombstones = any(o.tombstones or o.out_of_order or not o.known for o in stopping if o.topic == topic)
         waits.append(_wait(topic, config, tombstones=tombstones))
+        if replicas := with_any([o.replicas for o in stopping if o.topic == topic]):
+            waits.append(
+                RemedyStep(
+                    kind=StepKind.WAIT,
+                    title=f"Find out why the log cleaner of {few(replicas)} is behind",
+                    sentence=f"Other replicas do not have all of these records any more. {cleaner_of(replicas)}",
+                )
+            )
         changes += config.faster_settings(topic, tombstones=tombstones)
     if not changes:
         return [], waits
@@ -251,6 +259,16 @@ def _cleaning_steps(
         settings=tuple(changes),
     )
     return [faster], [*waits, restore]
+
+
+def cleaner_of(replicas: Sequence[str]) -> str:
+    """Return how to see whether the log cleaner of some replicas runs. Each broker cleans its own."""
+    return (
+        f"Check the log cleaner of {few(replicas)}: log.cleaner.enable must not be false; the metrics DeadThreadCount "
+        "(kafka.log:type=LogCleaner) and uncleanable-partitions-count (kafka.log:type=LogCleanerManager) must be 0, "
+        "and max-dirty-percent must go down. A thread that died starts with the broker; its error is in the log of the "
+        "broker."
+    )
 
 
 def _wait(topic: str, config: CleaningConfig, *, tombstones: bool) -> RemedyStep:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from pathlib import Path
 
+from kafka_rollout.base.wording import few
 from kafka_rollout.coordinator_logs.contents import GroupInventory
 from kafka_rollout.formats.cleaning import CleaningConfig
 from kafka_rollout.formats.log_types import LogRange, RecordKind
@@ -78,6 +79,8 @@ class BrokenRecords:
     while transactions are open (DeletedWhilePending). "order": number of groups with a record that contradicts an
     earlier record (OutOfOrder)."""
     live: int | None = None
+    replicas: tuple[str, ...] = ()
+    """As in RecordKind."""
 
     @property
     def pending(self) -> bool:
@@ -139,6 +142,8 @@ class DeletedWhilePending:
     group: str
     producers: tuple[int, ...]
     """The producers of these transactions."""
+    replicas: tuple[str, ...] = field(default=(), compare=False)
+    """As in RecordKind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, order=True)
@@ -155,11 +160,13 @@ class OutOfOrder:
     releases: tuple[Release, ...]
     complaint: str
     """Their error, as far as it is known."""
+    replicas: tuple[str, ...] = field(default=(), compare=False)
+    """As in RecordKind."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LogCopy:
-    """A directory with a copy of a partition. Of several copies, the `chosen` one is read."""
+    """A directory with a copy of a partition. Each copy is read; sizes and groups are those of the `chosen` one."""
 
     topic: str
     partition: int
@@ -177,7 +184,7 @@ class Damage:
     """A part of a log that could not be read as record batches.
 
     Of a segment file: `log_bytes` bytes from byte `position`. Of a live log (`file` empty): `offsets` offsets from
-    offset `position`.
+    offset `position`; 0 if no broker returned the replica.
     """
 
     topic: str
@@ -187,12 +194,20 @@ class Damage:
     log_bytes: int
     sentence: str
     offsets: int = 0
+    replica: str = ""
+    """As one of RecordKind.replicas; empty in a file."""
+
+    @property
+    def is_replica(self) -> bool:
+        """Whether this is all of a replica."""
+        return bool(self.replica) and not self.file and not self.offsets
 
     @property
     def place(self) -> str:
         if self.file:
             return f"{self.file} at byte {self.position}"
-        return f"{self.topic}-{self.partition} at offset {self.position}"
+        replica = f" ({self.replica})" if self.replica else ""
+        return f"{self.topic}-{self.partition}{replica}{'' if self.is_replica else f' at offset {self.position}'}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -222,7 +237,7 @@ class Failure:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ReleaseVerdict:
-    """The verdict of one release for one partition."""
+    """The verdict of one release for one partition, the worst of its replicas: each of them can become the leader."""
 
     release: Release
     topic: str
@@ -231,6 +246,12 @@ class ReleaseVerdict:
     ignored: int = 0
     """Number of records with unknown types that it skips."""
     first_failure: Failure | None = None
+    replicas: tuple[str, ...] = ()
+    """The replicas with the first failure, or with the ignored records; empty if all have them."""
+
+    @property
+    def place(self) -> str:
+        return f"{self.topic}-{self.partition}{f' ({few(self.replicas)})' if self.replicas else ''}"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -242,7 +263,7 @@ class ScanResult:
     scanned_at: float
     """Epoch seconds."""
     logs: tuple[LogRange, ...]
-    """The ranges that were read, each once."""
+    """The ranges that were read of each replica, each once."""
     classes: tuple[RecordKind, ...]
     verdicts: tuple[ReleaseVerdict, ...]
     sizes: tuple[LogSize, ...] = ()

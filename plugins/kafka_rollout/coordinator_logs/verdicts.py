@@ -72,17 +72,17 @@ def _evaluate_partition(
         return of_partition(verdict=LoadVerdict.UNKNOWN)
     if facts is None or not facts.loaded:
         return of_partition(verdict=LoadVerdict.NOT_LOADED)
-    ignored = sum(c.count for c in classes if _is_ignored(facts, c))
+    ignored = [c for c in classes if _is_ignored(facts, c)]
     # For one record, broken bytes come first: the release parses it before it rejects its content.
-    reasons = [(b.first_offset, _broken_reason(facts, b)) for b in broken if release in b.releases and not b.pending]
-    reasons += [(c.first_offset, failure_reason(facts, c)) for c in classes]
-    failures = [Failure(offset=offset, reason=reason) for offset, reason in reasons if reason]
-    # Deleted groups are checked after all records are read, so a record that stops the load always comes first.
-    failures = failures or [b.failure for b in broken if release in b.releases and b.pending]
-    losses = [
-        Failure(offset=c.first_offset, reason=reason) for c in classes if (reason := loss_reason(facts, c)) is not None
+    reasons: list[tuple[RecordKind | BrokenRecords, str | None]] = [
+        (b, _broken_reason(facts, b)) for b in broken if release in b.releases and not b.pending
     ]
-    first = min(failures or losses, key=lambda failure: failure.offset, default=None)
+    reasons += [(c, failure_reason(facts, c)) for c in classes]
+    failures = [(found, reason) for found, reason in reasons if reason]
+    # Deleted groups are checked after all records are read, so a record that stops the load always comes first.
+    failures = failures or [(b, b.reason) for b in broken if release in b.releases and b.pending]
+    losses = [(c, reason) for c in classes if (reason := loss_reason(facts, c)) is not None]
+    first = min(failures or losses, key=lambda failure: failure[0].first_offset, default=None)
     if failures:
         verdict = LoadVerdict.FAILS
     elif losses:
@@ -91,7 +91,17 @@ def _evaluate_partition(
         verdict = LoadVerdict.UNKNOWN
     else:
         verdict = LoadVerdict.LOADS_IGNORING if ignored else LoadVerdict.LOADS
-    return of_partition(verdict=verdict, ignored=ignored, first_failure=first)
+    return of_partition(
+        verdict=verdict,
+        ignored=sum(c.count for c in ignored),
+        first_failure=None if first is None else Failure(offset=first[0].first_offset, reason=first[1]),
+        replicas=with_any([c.replicas for c in ignored] if first is None else [first[0].replicas]),
+    )
+
+
+def with_any(replicas: Sequence[tuple[str, ...]]) -> tuple[str, ...]:
+    """Return the replicas that have one of several things, as RecordKind.replicas of each; empty if all have one."""
+    return tuple(sorted({one for of in replicas for one in of})) if all(replicas) else ()
 
 
 def _is_ignored(facts: CoordinatorLogFacts, record: RecordKind) -> bool:
@@ -212,6 +222,7 @@ def unknown_ends(
                 f"no known key follows key version {first.key_version}, so the coordinator reads the last "
                 "batches in an endless loop"
             ),
+            replicas=first.replicas,
         )
         for (first, offset), of in stalled.items()
     )
@@ -249,6 +260,7 @@ def unloadable_groups(
                         f"group {first.group}{more} was deleted, and its only offsets belong to open "
                         f"transactions of {producers_in_words(first.producers)}{_quoted(words)}"
                     ),
+                    replicas=first.replicas,
                 )
             )
     return tuple(broken)
@@ -277,6 +289,7 @@ def groups_out_of_order(groups: Iterable[OutOfOrder]) -> tuple[BrokenRecords, ..
                     f"a {what} of key version {first.key_version} of group {first.group}{more} contradicts an "
                     f"earlier record{_quoted(first.complaint)}"
                 ),
+                replicas=first.replicas,
             )
         )
     return tuple(broken)

@@ -14,7 +14,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
     Family,
     find_incompatible_records,
 )
-from kafka_rollout.coordinator_logs.remedies import cleaned_when
+from kafka_rollout.coordinator_logs.remedies import cleaned_when, cleaner_of
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.cleaning import CleaningConfig
@@ -144,9 +144,11 @@ def _loads(catalogue: Catalogue, records: GroupRecords, release: Release) -> Gat
             name=name, is_met=True, evidence=f"it ignores {count(ignored, 'record')}" if ignored else ("all records")
         )
     failure = failing[0].first_failure
-    where = f"{GROUPS_TOPIC}-{failing[0].partition}"
+    where = failing[0].place
     first = where if failure is None else f"{where} at offset {failure.offset}: {failure.reason}"
     evidence = f"{count(len(failing), 'partition')} not, {first}; {_until_it_can(catalogue, records, release)}"
+    if failing[0].replicas:
+        evidence = f"{evidence}. {cleaner_of(failing[0].replicas)}"
     return GateCondition(name=name, is_met=False, evidence=evidence)
 
 

@@ -361,9 +361,8 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
             return
         if failing := scan.failing(release_step.to_release):
             first = failing[0]
-            where = f"{first.topic}-{first.partition}"
             reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
-            why = f"it can no longer load {len(failing)} partition(s) of the coordinator logs; first {where}{reason}"
+            why = f"it can no longer load {len(failing)} partition(s) of the logs; first {first.place}{reason}"
         else:
             reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
             why = f"it is unknown whether it can load the coordinator logs, because {reason}"

@@ -127,8 +127,14 @@ def _unpack(streams: Iterable[bytes]) -> Batches:
 class MergedRows:
     """The merged rows: a table on the driver, or packed batches that Spark keeps in memory and on disk."""
 
-    def __init__(self, *, local: pa.Table = _NO_ROWS, packed: RDD[bytes] | None = None) -> None:
-        self._local, self._packed = local, packed
+    def __init__(
+        self, *, local: pa.Table = _NO_ROWS, packed: RDD[bytes] | None = None, copy: int | None = None
+    ) -> None:
+        self._local, self._packed, self._copy = local, packed, copy
+
+    def of(self, copy: int) -> MergedRows:
+        """Return the rows of this replica of each partition (ReplicaRange.copy)."""
+        return MergedRows(local=self._local, packed=self._packed, copy=copy)
 
     def table(
         self,
@@ -143,6 +149,8 @@ class MergedRows:
         `is_null`: a column that has, or does not have, a value.
         """
         values: dict[str, Collection[Any]] = {"kind": [str(kind) for kind in kinds], **among}
+        if self._copy is not None:
+            values["copy"] = [self._copy]
         conditions = [pc.field(name).isin(list(found)) for name, found in values.items()]
         conditions += [pc.field(name).is_null() for name in (is_null,) if name]
         conditions += [pc.field(name).is_valid() for name in (is_valid,) if name]
@@ -157,7 +165,7 @@ class MergedRows:
 
     def owners(self, limit: int | None = None) -> Iterator[pa.RecordBatch]:
         """The rows of named owners: those with the most records first, or without `limit` all, streamed unsorted."""
-        select = partial(_select_owners, limit)
+        select = partial(_select_owners, limit, self._copy)
         parts = self._parts(select, stream=limit is None)
         for part in parts if limit is None else [select(pa.concat_tables([_NO_ROWS, *parts]))]:
             yield from part.to_batches(_ROWS_AT_ONCE)
@@ -181,7 +189,8 @@ def _select(condition: pc.Expression, columns: Sequence[str], limit: int | None,
     return rows.filter(condition).slice(length=limit).select(columns)
 
 
-def _select_owners(limit: int | None, rows: pa.Table) -> pa.Table:
+def _select_owners(limit: int | None, copy: int | None, rows: pa.Table) -> pa.Table:
     found = rows.filter((pc.field("kind") == str(RowKind.OWNER)) & pc.field("name").is_valid())
+    found = found if copy is None else found.filter(pc.field("copy") == copy)
     order = [("count", "descending", "at_start"), *((name, "ascending", "at_start") for name in _OWNER_ORDER)]
     return found if limit is None else found.take(pc.sort_indices(found, order)[:limit])

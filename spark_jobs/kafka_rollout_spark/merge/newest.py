@@ -12,19 +12,19 @@ import pyarrow.compute as pc
 
 from kafka_rollout_spark.kernel import keys
 from kafka_rollout_spark.kernel.tables import ENTRY
-from kafka_rollout_spark.rows import WORKER_ROWS, RowKind, rows
+from kafka_rollout_spark.rows import WORKER_ROWS, ReplicaId, RowKind, rows
 
 _FIRST_SLOTS = 1 << 16
 _FULL = 0.75  # of the slots
 
-# topic, partition, key version, value version, (part, releases) of every layout that cannot read such a record
-LiveClass = tuple[str, int, int | None, int | None, tuple[tuple[str, str], ...]]
+# log, key version, value version, (part, releases) of every layout that cannot read such a record
+LiveClass = tuple[ReplicaId, int | None, int | None, tuple[tuple[str, str], ...]]
 
 
 class NewestOfKeys:
     """The keys of a bucket. Memory: 40 bytes per key, 60 while the table grows, and 8 bytes per slot."""
 
-    COLUMNS = ("topic", "partition", "first_offset", "entries", "classes")
+    COLUMNS = ("topic", "partition", "copy", "first_offset", "entries", "classes")
 
     def __init__(self) -> None:
         self._table = np.zeros(_FIRST_SLOTS, dtype=np.int64)
@@ -59,7 +59,8 @@ class NewestOfKeys:
 
     def _class(self, row: dict[str, Any], fields: Any) -> int:
         key_version, value_version, broken = fields
-        of_log = row["topic"], row["partition"], key_version, value_version, tuple(tuple(pair) for pair in broken)
+        log = row["topic"], row["partition"], row["copy"]
+        of_log = log, key_version, value_version, tuple(tuple(pair) for pair in broken)
         return self._classes.setdefault(of_log, len(self._classes))
 
     def rows(self) -> Iterator[pa.RecordBatch]:
@@ -67,23 +68,22 @@ class NewestOfKeys:
         known = self._known[: self._used]
         counts = np.bincount(known[:, keys.CLASS], minlength=len(classes)).tolist()
         found = []
-        for (topic, partition, key_version, value_version, broken), live in zip(classes, counts, strict=True):
+        for ((topic, partition, copy), key_version, value_version, broken), live in zip(classes, counts, strict=True):
             of_class = {
-                **{"topic": topic, "partition": partition, "key_version": key_version, "value_version": value_version},
-                **{"count": 0, "live": live},
+                **{"topic": topic, "partition": partition, "copy": copy},
+                **{"key_version": key_version, "value_version": value_version, "count": 0, "live": live},
             }
             found.append({"kind": RowKind.CLASS, **of_class})
             found += [{"kind": RowKind.BROKEN, **of_class, "part": p, "releases": names} for p, names in broken]
         yield pa.RecordBatch.from_pylist(found, schema=WORKER_ROWS)
         owned = np.flatnonzero(known[:, keys.OWNER])
         owners_of_all, classes_of_all = known[owned, keys.OWNER], known[owned, keys.CLASS]
-        for place, (topic, partition, key_version, value_version, _) in enumerate(classes):
+        for place, (log, key_version, value_version, _) in enumerate(classes):
             owners, lives = np.unique(owners_of_all[classes_of_all == place], return_counts=True)
             if len(owners):
                 yield rows(
                     RowKind.OWNER,
-                    topic,
-                    partition,
+                    log,
                     len(owners),
                     key_version=[key_version] * len(owners),
                     value_version=[value_version] * len(owners),

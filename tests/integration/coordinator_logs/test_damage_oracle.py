@@ -151,7 +151,7 @@ def scan_live(cluster: ClusterSpec) -> tuple[tuple[Damage, ...], tuple[Damage, .
     settings = Settings.from_environment()
     reader = LiveCoordinatorLogs(cluster=cluster, catalogue=load_catalogue(settings.include), settings=settings)
     nothing = ScanResult(cluster=cluster.name, scanned_at=0.0, logs=(), classes=(), verdicts=())
-    return damage_of(rows), reader.scan_new_records(nothing, planned=None).damage
+    return damage_of(rows, logs.names), reader.scan_new_records(nothing, planned=None).damage
 
 
 def by_place(

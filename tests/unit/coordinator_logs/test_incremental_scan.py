@@ -14,7 +14,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import find_incompatibl
 from kafka_rollout.coordinator_logs.incremental_scan import find_unscanned_ranges, merge_scans
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, LogSize, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.formats.log_types import LogRange, RecordKind
+from kafka_rollout.formats.log_types import LogRange, RecordKind, ReplicaRange
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
 from tools.demo.folder import PROJECT_ROOT
@@ -104,8 +104,8 @@ def test_nothing_is_counted_twice() -> None:
         merge_scans(CATALOGUE, scanned, scanned)
 
 
-def log(start: int, end: int, topic: str = OFFSETS) -> LogRange:
-    return LogRange(topic=topic, partition=0, start=start, end=end)
+def log(start: int, end: int, topic: str = OFFSETS, copy: int = 0) -> ReplicaRange:
+    return ReplicaRange(topic=topic, partition=0, start=start, end=end, copy=copy)
 
 
 @pytest.mark.parametrize(
@@ -116,9 +116,12 @@ def log(start: int, end: int, topic: str = OFFSETS) -> LogRange:
         ((log(120, 150),), (log(120, 150),)),  # deleted up to 120 since then
         ((log(0, 100), log(5, 9, TRANSACTIONS)), (log(100, 100), log(5, 9, TRANSACTIONS))),  # a log that is new
         ((log(0, 99),), None),  # deleted and created again, or truncated
+        ((log(0, 150), log(0, 99, copy=1)), (log(100, 150), log(99, 99, copy=1))),  # a follower that is not in sync
     ],
 )
-def test_the_tail_is_what_lies_beyond_the_scan(now: tuple[LogRange, ...], tail: tuple[LogRange, ...] | None) -> None:
+def test_the_tail_is_what_lies_beyond_the_scan(
+    now: tuple[ReplicaRange, ...], tail: tuple[ReplicaRange, ...] | None
+) -> None:
     assert find_unscanned_ranges([log(0, 100)], now) == tail
 
 

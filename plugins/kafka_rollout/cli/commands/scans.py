@@ -187,11 +187,10 @@ def print_scan(result: ScanResult) -> None:
     for release in releases:
         for verdict in result.failing(release)[:1]:
             if failure := verdict.first_failure:
-                where = f"{verdict.topic}-{verdict.partition} at offset {failure.offset}"
-                show.say(f"{release} fails first on {where}: {failure.reason}")
+                show.say(f"{release} fails first on {verdict.place} at offset {failure.offset}: {failure.reason}")
     for copy in result.copies:
         if copy.chosen and not copy.why.startswith("It is the only"):
-            show.say(f"{copy.topic}-{copy.partition}: read {copy.directory}. {copy.why}")
+            show.say(f"{copy.topic}-{copy.partition}: groups and sizes of {copy.directory}. {copy.why}")
     for topic, partitions in result.left_out.items():
         show.say_marked(
             "not read",

@@ -1,4 +1,4 @@
-"""Finds coordinator logs in the log directories of brokers or in copies of them, and chooses one copy of each.
+"""Finds coordinator logs in the log directories of brokers or in copies of them.
 
 Reads segment files: opens unchanged files, reads batch headers, and divides segments at batch boundaries.
 
@@ -17,7 +17,7 @@ from bisect import bisect_right
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from functools import partial
 from pathlib import Path
 
@@ -30,7 +30,7 @@ from kafka_rollout.coordinator_logs.scan import Damage, LogCopy
 from kafka_rollout.formats.checkpoint_files import LEADER_EPOCHS, START_OFFSETS, parse_epochs, parse_offsets
 from kafka_rollout.formats.files import server_properties
 from kafka_rollout.formats.log_files import DELETED, OFFSET_DIGITS, SWAP, base_offset, segment_names
-from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.log_types import ReplicaRange
 from kafka_rollout.formats.record_batch import BatchHeader, header_at
 
 _PARTITION_FOLDER = re.compile(r"(?P<topic>.+)-(?P<partition>[0-9]+)")  # not …-delete, …-future or …-stray
@@ -77,7 +77,7 @@ class Segment:
 class SegmentRange:
     """Bytes begin <= position < end of a segment, between batch boundaries. Only offsets of the log range count."""
 
-    log: LogRange
+    log: ReplicaRange
     segment: Segment
     begin: int
     end: int
@@ -85,13 +85,18 @@ class SegmentRange:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DirectoryLogs:
-    """The partitions that were found, each with the segments of the copy that must be read."""
+    """The partitions that were found, each copy with its segments."""
 
-    ranges: tuple[LogRange, ...]
-    segments: dict[LogRange, tuple[Segment, ...]]
+    segments: dict[ReplicaRange, tuple[Segment, ...]]
     copies: tuple[LogCopy, ...]
+    names: dict[tuple[str, int, int], str]
+    """Topic, partition and copy → its directory."""
     damage: tuple[Damage, ...] = ()
-    """Of these copies, what is missing in them."""
+    """What is missing in the copies."""
+
+    @property
+    def ranges(self) -> tuple[ReplicaRange, ...]:
+        return tuple(self.segments)
 
     @property
     def log_bytes(self) -> int:
@@ -109,7 +114,7 @@ class DirectoryLogs:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Copy:
-    log: LogRange
+    log: ReplicaRange
     folder: Path
     segments: tuple[Segment, ...]
     leader_epoch: int  # the newest in the copy; −1 if none
@@ -120,20 +125,28 @@ class _Copy:
 def find_logs(directories: Sequence[Path], topics: Collection[str]) -> DirectoryLogs:
     """Find the partitions of `topics` in log directories or in folders of single partitions (partition_folders).
 
+    Each copy is read, because each broker cleans its own. The first one is that which an election would choose.
     Raises UserError as partition_folders does, and for a segment that cannot be read.
     """
     by_partition: dict[tuple[str, int], list[_Copy]] = defaultdict(list)
     for folder in partition_folders(directories, topics):
         copy = _read_copy(folder)
         by_partition[copy.log.topic, copy.log.partition].append(copy)
-    segments, copies = {}, []
+    ordered: list[tuple[int, _Copy]] = []
+    copies: list[LogCopy] = []
     damage: list[Damage] = []
     for _, found in sorted(by_partition.items()):
         chosen, why = _choose(found)
-        segments[chosen.log] = chosen.segments
-        damage += chosen.damage
+        ordered += enumerate([chosen, *(copy for copy in found if copy is not chosen)])
+        damage += (missing for copy in found for missing in copy.damage)
         copies += [_describe_copy(copy, copy is chosen, why) for copy in found]
-    return DirectoryLogs(ranges=tuple(segments), segments=segments, copies=tuple(copies), damage=tuple(damage))
+    ordered.sort(key=lambda one: one[0])
+    return DirectoryLogs(
+        segments={replace(copy.log, copy=number): copy.segments for number, copy in ordered},
+        copies=tuple(copies),
+        names={(copy.log.topic, copy.log.partition, number): str(copy.folder) for number, copy in ordered},
+        damage=tuple(damage),
+    )
 
 
 def partition_folders(directories: Sequence[Path], topics: Collection[str]) -> list[Path]:
@@ -205,7 +218,7 @@ def _read_copy(folder: Path) -> _Copy:
     epoch = max((epoch for epoch, _ in epochs), default=-1)
     missing = partial(_missing, topic, partition, folder)
     if not segments:
-        log = LogRange(topic=topic, partition=partition, start=recorded or 0, end=recorded or 0)
+        log = ReplicaRange(topic=topic, partition=partition, start=recorded or 0, end=recorded or 0)
         damage = missing("The folder has no segment, and Kafka never leaves it without one.")
         return _Copy(log=log, folder=folder, segments=(), leader_epoch=epoch, damage=(damage,))
     first = segments[0].base_offset
@@ -227,7 +240,7 @@ def _read_copy(folder: Path) -> _Copy:
         )
     notes += [f"{segment.path.name} replaces the segments in its range." for segment in segments if segment.is_swap]
     return _Copy(
-        log=LogRange(topic=topic, partition=partition, start=max(first, min(recorded or 0, end)), end=end),
+        log=ReplicaRange(topic=topic, partition=partition, start=max(first, min(recorded or 0, end)), end=end),
         folder=folder,
         segments=segments,
         leader_epoch=epoch,
@@ -328,9 +341,12 @@ def _choose(copies: Sequence[_Copy]) -> tuple[_Copy, str]:
 
 def _describe_copy(copy: _Copy, chosen: bool, why: str) -> LogCopy:
     if not chosen:
-        why = f"Not read: its leader epoch is {copy.leader_epoch} and it ends at offset {copy.log.end}."
+        why = f"Its leader epoch is {copy.leader_epoch} and it ends at offset {copy.log.end}."
     return LogCopy(
-        **asdict(copy.log),
+        topic=copy.log.topic,
+        partition=copy.log.partition,
+        start=copy.log.start,
+        end=copy.log.end,
         directory=str(copy.folder),
         log_bytes=sum(segment.size for segment in copy.segments),
         chosen=chosen,

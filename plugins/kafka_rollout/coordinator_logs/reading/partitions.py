@@ -12,6 +12,7 @@ from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.coordinator_logs.replicas import of_broker
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, DeletedWhilePending, LogSize, OutOfOrder
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES, ClassKey, KindCounts, decode_checked
 from kafka_rollout.formats.documents.definitions import Schemas
@@ -23,6 +24,7 @@ from kafka_rollout.formats.log_types import (
     LogRange,
     RecordKind,
     RecordSpan,
+    ReplicaRange,
     UnreadableOffsetError,
 )
 from kafka_rollout.formats.messages import MessageFormatError
@@ -32,6 +34,11 @@ if TYPE_CHECKING:
     from kafka_rollout.client.fetch import FetchedBytes, FetchSource
 
 _COMMITS = frozenset({0, 1})  # key versions of committed offsets
+
+
+def replicas_of(log: LogRange) -> tuple[str, ...]:
+    """Return the replica that is read, as in RecordKind.replicas."""
+    return (of_broker(log.broker),) if isinstance(log, ReplicaRange) else ()
 
 
 @dataclass(slots=True, kw_only=True)
@@ -70,6 +77,7 @@ class ParsingChecks:
                     count=0,
                     first_offset=record.offset,
                     reason=error.sentence,
+                    replicas=replicas_of(self.log),
                 )
                 known = self.broken.get((what, number), found)
                 self.broken[what, number] = replace(known, count=known.count + 1)
@@ -105,6 +113,11 @@ class PartitionReading:
     groups: set[bytes] = field(default_factory=set)
     damage: list[Damage] = field(default_factory=list)
     newest: dict[bytes, tuple[int, bytes | None]] = field(default_factory=dict)
+
+    @property
+    def copy(self) -> int:
+        """As in ReplicaRange; 0 is the leader's."""
+        return self.log.copy if isinstance(self.log, ReplicaRange) else 0
 
     def read(self, source: FetchSource) -> Iterator[int]:
         """Read the range; yield the number of records of each fetch. What cannot be read is added to `damage`."""
@@ -145,13 +158,17 @@ class PartitionReading:
                 log_bytes=0,
                 sentence=error.sentence,
                 offsets=max(1, min(end, log.end) - first),
+                replica="".join(replicas_of(log)),
             )
         )
 
     def kinds(self) -> list[tuple[RecordKind, int]]:
         """Each kind with the base offset of the last batch that contains it."""
         return [
-            (kind, self.counts.last_batches[kind.key_version, kind.value_version])
+            (
+                replace(kind, replicas=replicas_of(self.log)),
+                self.counts.last_batches[kind.key_version, kind.value_version],
+            )
             for kind in self.counts.classes(self.log.topic, self.log.partition)
         ]
 
@@ -190,11 +207,11 @@ def has_affected_release(catalogue: Catalogue, releases: Iterable[Release]) -> b
 
 
 def deleted_while_pending(
-    partition: int, groups: Iterable[bytes], log: Iterable[Bounded]
+    partition: int, groups: Iterable[bytes], log: Iterable[Bounded], replicas: tuple[str, ...] = ()
 ) -> tuple[DeletedWhilePending, ...]:
     """Return which of the groups were deleted while a transaction committed offsets for them.
 
-    `log`: the partition of __consumer_offsets from its start.
+    `log`: the partition of __consumer_offsets from its start. `replicas`: the replica that is read.
     """
     commits = PendingCommits(groups=frozenset(groups))
     for data, start, end in log:
@@ -207,6 +224,7 @@ def deleted_while_pending(
                 offset=offset,
                 group=group.decode("utf-8", "replace"),
                 producers=producers,
+                replicas=replicas,
             )
             for group, (offset, producers) in commits.refused().items()
         )
@@ -240,9 +258,13 @@ def ordered_types(facts: CoordinatorFacts, *, cleaned: bool = False) -> frozense
 
 
 def out_of_order(
-    partition: int, groups: Collection[bytes], log: Iterable[Bounded], facts: CoordinatorFacts
+    partition: int,
+    groups: Collection[bytes],
+    log: Iterable[Bounded],
+    facts: CoordinatorFacts,
+    replicas: tuple[str, ...] = (),
 ) -> tuple[OutOfOrder, ...]:
-    """Return the groups with such a record. `log`: the partition of __consumer_offsets from its start."""
+    """Return the groups with such a record. `log`, `replicas`: as for deleted_while_pending."""
     replays = {release: GroupReplay(rules) for release, rules in facts.items()}
     for data, start, end in log:
         for record in group_records(data, groups=groups, start=start, end=end):
@@ -261,6 +283,7 @@ def out_of_order(
                 value_version=None if value is None else int.from_bytes(value[:VERSION_BYTES], "big", signed=True),
                 releases=(),
                 complaint=refused.complaint,
+                replicas=replicas,
             )
             refusing.setdefault(found, []).append(release)
     return tuple(sorted(replace(found, releases=tuple(sorted(releases))) for found, releases in refusing.items()))

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import time
+from collections import Counter, defaultdict
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -16,7 +17,7 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.base.wording import size
-from kafka_rollout.client.fetch import FetchSource
+from kafka_rollout.client.fetch import FetchSource, Replicas
 from kafka_rollout.client.requests import SilentNodes
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.coordinator_logs.contents import GroupInventory, StateRecord
@@ -31,14 +32,24 @@ from kafka_rollout.coordinator_logs.reading.partitions import (
     ordered_types,
     out_of_order,
     read_log,
+    replicas_of,
 )
-from kafka_rollout.coordinator_logs.scan import DeletedWhilePending, OutOfOrder, ScanResult
+from kafka_rollout.coordinator_logs.replicas import (
+    TopicPartition,
+    count_replicas,
+    has_each_offset,
+    logs_of_leaders,
+    merge_groups,
+    merge_replicas,
+    unread_replica,
+)
+from kafka_rollout.coordinator_logs.scan import Damage, DeletedWhilePending, OutOfOrder, ScanResult
 from kafka_rollout.coordinator_logs.spark import submit as scan_submit
 from kafka_rollout.coordinator_logs.verdicts import groups_out_of_order, unknown_ends, unloadable_groups
 from kafka_rollout.formats.cleaning import defaults_of
 from kafka_rollout.formats.coordinator_records import VERSION_BYTES, RecordLayouts
 from kafka_rollout.formats.documents.definitions import Schemas, load_schemas
-from kafka_rollout.formats.log_types import LogRange
+from kafka_rollout.formats.log_types import ReplicaRange
 from kafka_rollout.formats.messages import MessageFormatError, decode
 from kafka_rollout.groups.group_records import GroupRecords, alive_by_type
 from kafka_rollout.model.contents import SERVED_BY
@@ -60,10 +71,12 @@ def read_group_records(
 ) -> GroupRecords:
     """Read the records of all groups. `schemas` and `catalogue` are for `new_group_coordinator`.
 
-    Raises RefusedError after `longest` records, and TransientError as FetchSource does. The offsets do not show the
-    number of records, because the log cleaner removes most of them.
+    `newest` and `alive` are those of the leaders; `classes` and `broken` of all replicas, because each can become the
+    leader. Raises RefusedError after `longest` records of a replica, and TransientError as FetchSource does. The
+    offsets do not show the number of records, because the log cleaner removes most of them.
     """
-    ranges = source.ranges(_TOPIC)
+    replicas = source.replicas(_TOPIC)
+    ranges = logs_of_leaders(replicas.ranges)
     facts = facts_of_order(catalogue, schemas.releases)
     read = [
         PartitionReading(
@@ -72,13 +85,13 @@ def read_group_records(
             ordered=ordered_types(facts, cleaned=True),
             groups_only=True,
         )
-        for log in ranges
+        for log in replicas.ranges
     ]
-    records = 0
+    records: Counter[int] = Counter()  # by copy
     for partition in read:
         for count in partition.read(source):
-            records += count
-            if records > longest:
+            records[partition.copy] += count
+            if records[partition.copy] > longest:
                 raise RefusedError(
                     f"{GROUPS_TOPIC} contains more than {longest:,} records, the limit of this command.",
                     remedy="Use Spark: kafka-rollout scan --live.",
@@ -88,31 +101,46 @@ def read_group_records(
         found
         for partition in read
         if (groups := partition.commits.suspects())
-        for found in deleted_while_pending(partition.log.partition, groups, read_log(source, partition.log))
+        for found in deleted_while_pending(
+            partition.log.partition, groups, read_log(source, partition.log), replicas_of(partition.log)
+        )
     ]
     disordered = [
         found
         for partition in read
         if partition.groups
-        for found in out_of_order(partition.log.partition, partition.groups, read_log(source, partition.log), facts)
+        for found in out_of_order(
+            partition.log.partition,
+            partition.groups,
+            read_log(source, partition.log),
+            facts,
+            replicas_of(partition.log),
+        )
     ]
-    newest = tuple(record for partition in read for record in _newest_records(partition, schemas))
+    of = count_replicas(replicas.ranges)
+    newest = tuple(
+        record for partition in read if partition.copy == 0 for record in _newest_records(partition, schemas)
+    )
     return GroupRecords(
         read_at=time.time(),
         offsets=sum(log.end - log.start for log in ranges),
         alive=alive_by_type(newest),
         newest=newest,
-        classes=tuple(kind for partition in read for kind, _ in partition.kinds()),
+        classes=merge_replicas((kind for partition in read for kind, _ in partition.kinds()), of),
         broken=(
-            *(found for partition in read for found in partition.parsing.found()),
-            *unloadable_groups(catalogue, pending, schemas.releases),
-            *groups_out_of_order(disordered),
+            *merge_replicas((found for partition in read for found in partition.parsing.found()), of),
+            *unloadable_groups(catalogue, merge_groups(pending, of), schemas.releases),
+            *groups_out_of_order(merge_groups(disordered, of)),
         ),
         partitions=tuple((log.topic, log.partition) for log in ranges),
-        damage=tuple(place for partition in read for place in partition.damage),
+        damage=(*(place for partition in read for place in partition.damage), *_unread(replicas)),
         cleaning=source.cleaning(_TOPIC if ranges else []).get(GROUPS_TOPIC, defaults_of(GROUPS_TOPIC)),
         new_group_coordinator=new_group_coordinator,
     )
+
+
+def _unread(replicas: Replicas) -> tuple[Damage, ...]:
+    return tuple(unread_replica(one.topic, one.partition, one.broker) for one in replicas.unread)
 
 
 def records_of_scan(scan: ScanResult) -> GroupRecords:
@@ -168,8 +196,8 @@ def _value(layouts: RecordLayouts, value: bytes) -> Any:
 log = logging.getLogger(__name__)
 
 SHORT = 200_000  # offsets; reading them takes about five seconds
-SMALL_RECORDS = 500_000  # in this process; reading them takes about eight seconds
-SMALL_BYTES = 128_000_000  # of record batches
+SMALL_RECORDS = 500_000  # of a replica, in this process; reading them takes about eight seconds
+SMALL_BYTES = 128_000_000  # of record batches of a replica
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -185,7 +213,8 @@ class LiveCoordinatorLogs:
     def scan_new_records(self, before: ScanResult, *, planned: bool | None, complete: bool = False) -> ScanResult:
         complete = complete or planned not in (None, before.new_group_coordinator)
         with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
-            unscanned = None if complete else self._find_unscanned(source, before)
+            replicas = source.replicas(self.catalogue.coordinator_topics)
+            unscanned = None if complete else self._find_unscanned(replicas, before)
             if unscanned is None:
                 _, before = scan_submit.scan_command(
                     self.cluster,
@@ -195,12 +224,14 @@ class LiveCoordinatorLogs:
                     releases=releases_of(self.catalogue, before),
                 )
                 # Here new records are read in any number: after another complete scan there would be as many again.
-                unscanned = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics)) or ()
-            return merge_scans(self.catalogue, before, self._read(source, before, unscanned))
+                replicas = source.replicas(self.catalogue.coordinator_topics)
+                unscanned = find_unscanned_ranges(before.logs, replicas.ranges) or ()
+            unscanned_replicas = replace(replicas, ranges=unscanned)
+            return merge_scans(self.catalogue, before, self._read(source, before, unscanned_replicas))
 
     def scan_small(self, *, planned: bool | None) -> ScanResult:
         with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
-            ranges = source.ranges(self.catalogue.coordinator_topics)
+            replicas = source.replicas(self.catalogue.coordinator_topics)
             nothing = ScanResult(
                 cluster=self.cluster.name,
                 scanned_at=time.time(),
@@ -210,14 +241,14 @@ class LiveCoordinatorLogs:
                 cleaning=source.cleaning(self.catalogue.coordinator_topics),
                 new_group_coordinator=_coordinator(source, planned),
             )
-            return merge_scans(self.catalogue, nothing, self._read(source, nothing, ranges, small=True))
+            return merge_scans(self.catalogue, nothing, self._read(source, nothing, replicas, small=True))
 
     def group_records(self, *, planned: bool | None, by_spark: bool = False) -> GroupRecords:
         longest = min(self.longest, 2 * self.short) if by_spark else self.longest
         try:
             with FetchSource(self.cluster.bootstrap_servers, self.security, silent=self.silent) as source:
                 if planned is None:
-                    source.ranges(_TOPIC)  # finds the coordinators
+                    source.replicas(_TOPIC)  # finds the coordinators
                 new = _coordinator(source, planned)
                 return read_group_records(
                     source,
@@ -240,17 +271,21 @@ class LiveCoordinatorLogs:
         )
         return records_of_scan(result)
 
-    def _find_unscanned(self, source: FetchSource, before: ScanResult) -> tuple[LogRange, ...] | None:
+    def _find_unscanned(self, replicas: Replicas, before: ScanResult) -> tuple[ReplicaRange, ...] | None:
         """Return the ranges without a scan; None if Spark must scan all, because there are too many new records or the
         logs were replaced.
         """
-        ranges = find_unscanned_ranges(before.logs, source.ranges(self.catalogue.coordinator_topics))
-        return None if ranges is None or sum(log.end - log.start for log in ranges) > self.short else ranges
+        ranges = find_unscanned_ranges(before.logs, replicas.ranges)
+        if ranges is None or sum(log.end - log.start for log in logs_of_leaders(ranges)) > self.short:
+            return None
+        return ranges
 
-    def _read(
-        self, source: FetchSource, before: ScanResult, unscanned: Sequence[LogRange], *, small: bool = False
-    ) -> ScanResult:
-        """Read the ranges. `small`: raise RefusedError above SMALL_RECORDS or SMALL_BYTES."""
+    def _read(self, source: FetchSource, before: ScanResult, unscanned: Replicas, *, small: bool = False) -> ScanResult:
+        """Read the ranges. `small`: raise RefusedError above SMALL_RECORDS or SMALL_BYTES.
+
+        New records of the leader after an earlier scan are enough if it has each offset: a follower has no others.
+        Without an earlier scan, a follower with fewer records can have them in an order that a release refuses.
+        """
         schemas = load_schemas(*self.settings.catalogue_folders, new_group_coordinator=before.new_group_coordinator)
         releases = releases_of(self.catalogue, before)
         ordered = ordered_types(facts_of_order(self._configured(before), releases), cleaned=True)
@@ -258,70 +293,109 @@ class LiveCoordinatorLogs:
             PartitionReading(
                 log=log, parsing=ParsingChecks(log=log, schemas=schemas, releases=releases), ordered=ordered
             )
-            for log in unscanned
+            for log in unscanned.ranges
         ]
-        records = log_bytes = 0
+        scanned = {(log.topic, log.partition) for log in before.logs}
+        enough: set[TopicPartition] = set()
+        records: Counter[int] = Counter()  # by copy
+        log_bytes: Counter[int] = Counter()
         for reading in read:
+            place, copy = (reading.log.topic, reading.log.partition), reading.copy
+            if place in enough:
+                continue
             for new in reading.read(source):
-                records += new
-                if small and (records > SMALL_RECORDS or log_bytes + reading.size().log_bytes > SMALL_BYTES):
+                records[copy] += new
+                size_now = log_bytes[copy] + reading.size().log_bytes
+                if small and (records[copy] > SMALL_RECORDS or size_now > SMALL_BYTES):
                     raise RefusedError(
                         f"The coordinator logs have more than {SMALL_RECORDS:,} records or {size(SMALL_BYTES)}, the "
                         "limit without Spark.",
                         remedy="Write an inventory, then scan them: kafka-rollout scan --cluster NAME.",
                     )
-            log_bytes += reading.size().log_bytes
-        classes = [found for reading in read for found in reading.kinds()]
-        broken = [found for reading in read for found in reading.parsing.found()]
+            log_bytes[copy] += reading.size().log_bytes
+            if copy == 0 and place in scanned and has_each_offset(reading.size(), reading.log):
+                enough.add(place)
+        read = [one for one in read if one.copy == 0 or (one.log.topic, one.log.partition) not in enough]
+        of = count_replicas(reading.log for reading in read)
+        broken = [
+            found
+            for reading in read
+            for found in (*reading.parsing.found(), *unknown_ends(self.catalogue, reading.kinds(), releases))
+        ]
+        unread = [place for place in _unread(unscanned) if (place.topic, place.partition) not in enough]
         return replace(
             before,
             scanned_at=time.time(),
-            logs=tuple(unscanned),
-            classes=tuple(kind for kind, _ in classes),
-            sizes=tuple(reading.size() for reading in read),
-            broken=(*broken, *unknown_ends(self.catalogue, classes, releases)),
+            logs=logs_of_leaders(unscanned.ranges),
+            classes=merge_replicas((kind for reading in read for kind, _ in reading.kinds()), of),
+            sizes=tuple(reading.size() for reading in read if reading.copy == 0),
+            broken=merge_replicas(broken, of),
             tagged=(),
             owners=(),
             owners_left_out=0,
-            damage=tuple(place for reading in read for place in reading.damage),
-            deleted_while_pending=self._deleted_while_pending(source, before, read),
-            out_of_order=self._out_of_order(source, before, read),
+            damage=(*(place for reading in read for place in reading.damage), *unread),
+            deleted_while_pending=self._deleted_while_pending(source, before, read, unscanned),
+            out_of_order=self._out_of_order(source, before, read, unscanned),
         )
 
     def _deleted_while_pending(
-        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
+        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading], replicas: Replicas
     ) -> tuple[DeletedWhilePending, ...]:
         """Find such groups in all logs.
 
-        If the new records of a partition do not give a certain result, the whole partition is read. Only the whole log
-        shows which transactions were open at the end of the earlier scan, and which offsets exist.
+        If the new records of a partition do not give a certain result, the whole partition is read, of each replica.
+        Only the whole log shows which transactions were open at the end of the earlier scan, and which offsets exist.
         """
         if not has_affected_release(self.catalogue, releases_of(self.catalogue, before)):
             return ()
         current = _current_groups(before)
-        doubtful = {
-            reading.log: {group.group.encode() for group in before.deleted_while_pending if _is_of(group, reading.log)}
-            | reading.commits.doubtful(current)
-            for reading in read
-            if reading.log.start < reading.log.end and reading.log.topic == GROUPS_TOPIC
-        }
-        found = [group for group in before.deleted_while_pending if not any(_is_of(group, log) for log in doubtful)]
-        for log, groups in doubtful.items():
-            if groups:
-                found += deleted_while_pending(log.partition, groups, _read_whole(source, before, log, groups))
-        return tuple(sorted(found))
+        doubtful: defaultdict[int, set[bytes]] = defaultdict(set)  # by partition
+        for reading in read:
+            if reading.log.start < reading.log.end and reading.log.topic == GROUPS_TOPIC:
+                doubtful[reading.log.partition] |= reading.commits.doubtful(current)
+        unread = {one.partition for one in replicas.unread if one.topic == GROUPS_TOPIC}
+        known = [group for group in before.deleted_while_pending if group.partition not in doubtful.keys() - unread]
+        for group in before.deleted_while_pending:
+            if group.partition in doubtful:
+                doubtful[group.partition].add(group.group.encode())
+        found = [
+            group
+            for log in _of_groups(replicas, {partition for partition, groups in doubtful.items() if groups})
+            for group in deleted_while_pending(
+                log.partition,
+                doubtful[log.partition],
+                _read_whole(source, before, log, doubtful[log.partition]),
+                replicas_of(log),
+            )
+        ]
+        return tuple(sorted({*merge_groups(found, count_replicas(replicas.ranges)), *known}))
 
     def _out_of_order(
-        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading]
+        self, source: FetchSource, before: ScanResult, read: Sequence[PartitionReading], replicas: Replicas
     ) -> tuple[OutOfOrder, ...]:
-        """Find such groups in all logs. Only a whole partition shows the records before the new records of a group."""
+        """Find such groups in all logs. Only a whole replica shows the records before the new records of a group."""
         facts = facts_of_order(self._configured(before), releases_of(self.catalogue, before))
-        changed = {reading.log: reading.groups for reading in read if facts and reading.groups}
-        found = [group for group in before.out_of_order if not any(_is_of(group, log) for log in changed)]
-        for log, new in changed.items():
-            groups = new | {group.group.encode() for group in before.out_of_order if _is_of(group, log)}
-            found += out_of_order(log.partition, groups, _read_whole(source, before, log, groups), facts)
-        return tuple(sorted(found))
+        changed: defaultdict[int, set[bytes]] = defaultdict(set)  # by partition
+        for reading in read:
+            if facts and reading.groups:
+                changed[reading.log.partition] |= reading.groups
+        unread = {one.partition for one in replicas.unread if one.topic == GROUPS_TOPIC}
+        known = [group for group in before.out_of_order if group.partition not in changed.keys() - unread]
+        for group in before.out_of_order:
+            if group.partition in changed:
+                changed[group.partition].add(group.group.encode())
+        found = [
+            group
+            for log in _of_groups(replicas, changed)
+            for group in out_of_order(
+                log.partition,
+                changed[log.partition],
+                _read_whole(source, before, log, changed[log.partition]),
+                facts,
+                replicas_of(log),
+            )
+        ]
+        return tuple(sorted({*merge_groups(found, count_replicas(replicas.ranges)), *known}))
 
     def _configured(self, scan: ScanResult) -> Catalogue:
         return self.catalogue.configured(new_group_coordinator=scan.new_group_coordinator)
@@ -331,14 +405,19 @@ def _coordinator(source: FetchSource, planned: bool | None) -> bool | None:
     return source.starts_new_group_coordinator() if planned is None else planned
 
 
+def _of_groups(replicas: Replicas, partitions: Collection[int]) -> Iterator[ReplicaRange]:
+    """Yield each replica of these partitions of the log of groups."""
+    return (log for log in replicas.ranges if log.topic == GROUPS_TOPIC and log.partition in partitions)
+
+
 def _read_whole(
-    source: FetchSource, before: ScanResult, unscanned: LogRange, groups: Collection[bytes]
+    source: FetchSource, before: ScanResult, unscanned: ReplicaRange, groups: Collection[bytes]
 ) -> Iterator[Bounded]:
     """Read the partition from the start of the earlier scan."""
     place = unscanned.topic, unscanned.partition
     starts = {(scanned.topic, scanned.partition): scanned.start for scanned in before.logs}
     log.info("%s-%d is read as a whole, because of %d groups", *place, len(groups))
-    return read_log(source, replace(unscanned, start=starts.get(place, unscanned.start)))
+    return read_log(source, replace(unscanned, start=min(starts.get(place, unscanned.start), unscanned.end)))
 
 
 def _current_groups(scan: ScanResult) -> frozenset[bytes]:
@@ -348,7 +427,3 @@ def _current_groups(scan: ScanResult) -> frozenset[bytes]:
     return frozenset(
         group.name.encode() for group in scan.inventory.groups if group.type == CLASSIC and not group.offsets_only
     )
-
-
-def _is_of(group: DeletedWhilePending | OutOfOrder, log: LogRange) -> bool:
-    return (group.topic, group.partition) == (log.topic, log.partition)

@@ -140,11 +140,12 @@ def copies(tmp_path: Path, **held: tuple[int, tuple[int, ...]]) -> dict[str, Pat
         ({"a": (5, (0,)), "b": (5, (0,))}, "a", "first of the longest"),
     ],
 )
-def test_of_several_copies_one_is_read_and_it_is_said_why(
+def test_of_several_copies_each_is_read_and_one_comes_first(
     tmp_path: Path, held: dict[str, tuple[int, tuple[int, ...]]], chosen: str, because: str
 ) -> None:
     found = find_logs(list(copies(tmp_path, **held).values()), TOPICS)
-    assert len(found.ranges) == 1
+    assert sorted(log.copy for log in found.ranges) == list(range(len(held)))
+    assert set(found.names.values()) == {str(tmp_path / name / f"{OFFSETS}-0") for name in held}
     assert len(found.copies) == len(held)
     (read,) = (copy for copy in found.copies if copy.chosen)
     assert read.directory == str(tmp_path / chosen / f"{OFFSETS}-0")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterable, Iterator
-from dataclasses import replace
+from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
@@ -13,15 +13,17 @@ from kafka.record import MemoryRecordsBuilder
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.system.settings import Settings
-from kafka_rollout.client.fetch import FetchedBytes
+from kafka_rollout.client.fetch import FetchedBytes, Replicas, UnreadReplica
 from kafka_rollout.coordinator_logs.contents import GroupInventory, GroupSummary
 from kafka_rollout.coordinator_logs.findings import path_findings
 from kafka_rollout.coordinator_logs.reading.partitions import facts_of_order, out_of_order
+from kafka_rollout.coordinator_logs.remedies import find_remedies
 from kafka_rollout.coordinator_logs.scan import LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.cleaning import CleaningConfig
-from kafka_rollout.formats.log_types import LogRange, UnreadableOffsetError
+from kafka_rollout.formats.log_types import LogRange, ReplicaRange, UnreadableOffsetError
 from kafka_rollout.formats.record_batch import batches
+from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.groups.group_records import conversion_conditions
 from kafka_rollout.groups.reading import live as coordinator_logs
 from kafka_rollout.groups.reading.live import LiveCoordinatorLogs
@@ -66,6 +68,9 @@ class FakeSource:
     def ranges(self, topics: list[str]) -> tuple[LogRange, ...]:
         assert OFFSETS in topics
         return (LogRange(topic=OFFSETS, partition=0, start=0, end=len(self.held)),)
+
+    def replicas(self, topics: list[str]) -> Replicas:
+        return Replicas(ranges=tuple(ReplicaRange(**asdict(log), broker=1) for log in self.ranges(topics)))
 
     def read(self, what: LogRange) -> Iterable[FetchedBytes]:
         if what.start == what.end:
@@ -273,6 +278,116 @@ def test_a_group_that_the_scan_found_alive_is_not_read_for_again(monkeypatch: py
         assert [what.start for what in read] == [2, 0][:times]
 
 
+UNKNOWN = (b"\x00\x63", b"\x00\x00")
+INTOLERANT = Release(3, 4, 0)
+
+
+class TwoReplicas(FakeSource):
+    """Two replicas with the same end: broker 1 leads, broker 2 follows. Each has what its own cleaner left."""
+
+    of_brokers: dict[int, bytes] = {}  # noqa: RUF012 - each test sets it
+    fetched: list[int] = []  # noqa: RUF012
+    unread: tuple[UnreadReplica, ...] = ()
+
+    def replicas(self, topics: list[str]) -> Replicas:
+        end = end_of(self.of_brokers[1])
+        ranges = [
+            ReplicaRange(topic=OFFSETS, partition=0, start=0, end=end, copy=copy, broker=broker)
+            for copy, broker in enumerate(self.of_brokers)
+        ]
+        return Replicas(ranges=tuple(ranges), unread=self.unread)
+
+    def read(self, what: LogRange) -> Iterable[FetchedBytes]:
+        assert isinstance(what, ReplicaRange)
+        self.fetched.append(what.broker)
+        data = self.of_brokers[what.broker]
+        return [FetchedBytes(topic=OFFSETS, partition=0, fetch_offset=what.start, end=what.end, data=data)]
+
+    def cleaning(self, topics: list[str]) -> dict[str, CleaningConfig]:
+        return {}
+
+    def starts_new_group_coordinator(self) -> bool:
+        return False
+
+
+@pytest.fixture
+def two_replicas(monkeypatch: pytest.MonkeyPatch) -> LiveCoordinatorLogs:
+    cleaned = batch(0, [(0, GOOD), (3, GOOD)])
+    monkeypatch.setattr(TwoReplicas, "of_brokers", {1: cleaned, 2: batch(0, [(0, GOOD), (1, UNKNOWN), (3, GOOD)])})
+    monkeypatch.setattr(TwoReplicas, "fetched", [])
+    monkeypatch.setattr(TwoReplicas, "unread", ())
+    monkeypatch.setattr(coordinator_logs, "FetchSource", TwoReplicas)
+    return LiveCoordinatorLogs(cluster=make_spec(), catalogue=CATALOGUE, settings=SETTINGS)
+
+
+def test_a_record_that_only_a_follower_has_stops_a_release(two_replicas: LiveCoordinatorLogs) -> None:
+    """The follower becomes the leader in the roll: the worst replica is the verdict, and it is named."""
+    scan = two_replicas.scan_small(planned=None)
+    (verdict,) = scan.failing(INTOLERANT)
+    assert (verdict.place, verdict.first_failure and verdict.first_failure.offset) == (f"{OFFSETS}-0 (broker 2)", 1)
+    assert {found.count: found.replicas for found in scan.classes} == {2: (), 1: ("broker 2",)}
+    assert (scan.records, scan.sizes[0].records, len(scan.logs)) == (3, 2, 1)
+    (blocker,) = [found for found in path_findings(scan, NEW, (INTOLERANT,)) if found.code == "LOGS-NOT-LOADABLE"]
+    assert f"{OFFSETS}-0 (broker 2) fails at offset 1" in blocker.sentence
+    assert "Check the log cleaner of broker 2: log.cleaner.enable must not be false" in blocker.remedy
+    (remedy,) = find_remedies(scan, CATALOGUE, [INTOLERANT])
+    assert "Find out why the log cleaner of broker 2 is behind" in [step.title for step in remedy.steps]
+
+
+def test_the_gate_of_the_groups_waits_for_the_cleaner_of_each_replica(
+    monkeypatch: pytest.MonkeyPatch, two_replicas: LiveCoordinatorLogs
+) -> None:
+    def loads() -> GateCondition:
+        records = two_replicas.group_records(planned=False)
+        (condition,) = conversion_conditions((), records, (), catalogue=CATALOGUE, releases=[INTOLERANT])
+        return condition
+
+    assert not loads().is_met
+    assert f"{OFFSETS}-0 (broker 2) at offset 1" in loads().evidence
+    assert "Check the log cleaner of broker 2" in loads().evidence
+    monkeypatch.setattr(TwoReplicas, "of_brokers", dict.fromkeys((1, 2), TwoReplicas.of_brokers[1]))
+    assert loads().is_met
+    monkeypatch.setattr(TwoReplicas, "unread", (UnreadReplica(topic=OFFSETS, partition=0, broker=3),))
+    assert not loads().is_met
+    assert f"{OFFSETS}-0 (broker 3): Broker 3 does not respond" in loads().evidence
+
+
+def test_followers_are_read_after_a_scan_where_the_leader_has_a_gap(
+    monkeypatch: pytest.MonkeyPatch, two_replicas: LiveCoordinatorLogs
+) -> None:
+    """With each offset the leader has all that a follower can have, so a replica that cannot be read hides nothing."""
+    monkeypatch.setattr(TwoReplicas, "unread", (UnreadReplica(topic=OFFSETS, partition=0, broker=3),))
+    before = replace(scan_to(3), verdicts=evaluate_records(CATALOGUE, (), [INTOLERANT], partitions=[(OFFSETS, 0)]))
+    assert two_replicas.scan_new_records(before, planned=None).standing == {INTOLERANT: LoadVerdict.LOADS}
+    assert TwoReplicas.fetched == [1]
+    earlier = replace(before, logs=scan_to(1).logs)
+    assert two_replicas.scan_new_records(earlier, planned=None).failing(INTOLERANT)[0].replicas == ("broker 2",)
+    assert TwoReplicas.fetched == [1, 1, 2]
+    monkeypatch.setattr(TwoReplicas, "of_brokers", dict.fromkeys((1, 2), TwoReplicas.of_brokers[1]))
+    unknown = two_replicas.scan_new_records(earlier, planned=None)
+    assert unknown.standing == {INTOLERANT: LoadVerdict.UNKNOWN}
+    (blocker,) = path_findings(unknown, NEW, (INTOLERANT,))
+    assert (blocker.code, blocker.sentence.partition(": ")[2]) == (
+        "LOGS-UNREADABLE",
+        f"1 replica could not be read, first {OFFSETS}-0 (broker 3): Broker 3 does not respond, or the log directory "
+        "of the replica is offline.",
+    )
+    assert blocker.remedy.startswith("Start broker 3")
+
+
+def test_a_group_that_is_out_of_order_in_one_replica_only_is_found(
+    monkeypatch: pytest.MonkeyPatch, two_replicas: LiveCoordinatorLogs
+) -> None:
+    """The cleaner of the follower kept an old offset and removed the records before it."""
+    log = next(log for log in BY_THE_CLEANER if log.name == "a streams group behind an offset")
+    leader = batch(0, [(0, GOOD), (end_of(log.data) - 1, GOOD)])
+    monkeypatch.setattr(TwoReplicas, "of_brokers", {1: leader, 2: log.data})
+    (found,) = two_replicas.scan_small(planned=None).out_of_order
+    assert found.replicas == ("broker 2",)
+    (of_gate,) = [one for one in two_replicas.group_records(planned=False).broken if one.part == "order"]
+    assert of_gate.replicas == ("broker 2",)
+
+
 def damaged(data: bytes, number: int) -> bytes:
     """The log with another last byte in its batch `number`: a wrong CRC."""
     changed, of_batch = bytearray(data), list(batches(data))[number]
@@ -314,9 +429,8 @@ def test_a_tail_that_cannot_be_read_completely_is_unknown_with_the_amount_that_w
     assert scan.records == 6 - len(unread)
     (finding,) = path_findings(scan, OLD, [NEW])
     assert finding.code == "LOGS-UNREADABLE"
-    assert (
-        f"{len(unread)} of 6 offsets could not be read, first {OFFSETS}-0 at offset {unread[0]}: " in finding.sentence
-    )
+    first = f"first {OFFSETS}-0 (broker 1) at offset {unread[0]}: "
+    assert f"{len(unread)} of 6 offsets could not be read, {first}" in finding.sentence
 
 
 def test_the_gate_of_the_groups_does_not_pass_on_a_log_that_it_cannot_read(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -331,7 +445,10 @@ def test_the_gate_of_the_groups_does_not_pass_on_a_log_that_it_cannot_read(monke
     assert [holds for holds, _ in conditions(three_batches())] == [True, True, True]
     _, tombstones, loads = conditions(damaged(three_batches(), 1))
     assert (tombstones[0], loads[0]) == (False, False)
-    assert f"unknown for 1 partition, which could not be read completely, first {OFFSETS}-0 at offset 2" in loads[1]
+    assert (
+        f"unknown for 1 partition, which could not be read completely, first {OFFSETS}-0 (broker 1) at offset 2"
+        in loads[1]
+    )
     assert loads[1] in tombstones[1]
 
 
