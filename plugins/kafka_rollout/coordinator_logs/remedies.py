@@ -255,7 +255,11 @@ def _cleaning_steps(
     restore = RemedyStep(
         kind=StepKind.RESTORE,
         title="Restore the settings and scan again",
-        sentence="Frequent cleaning loads the brokers. The scan shows when no incompatible record is left.",
+        sentence=(
+            "The scan shows when no incompatible record is left. Restore the settings before a node stops: one that is "
+            "down for longer than delete.retention.ms keeps what was deleted, and shows it when it leads. Frequent "
+            "cleaning also loads the brokers."
+        ),
         settings=tuple(changes),
     )
     return [faster], [*waits, restore]
@@ -342,6 +346,14 @@ def in_words(milliseconds: int) -> str:
     return " ".join(parts[:2])
 
 
+EMPTY_GROUP_EXPIRES = (
+    "While such a group has no members, an offset expires offsets.retention.minutes (7 days by default) after its own "
+    "commit, also if the group became empty just now: offsets of partitions without new records can be deleted within "
+    "10 minutes. Let the members commit all offsets before they stop, or export the offsets as soon as the group is "
+    "empty (kafka-consumer-groups.sh --reset-offsets --to-current --export), and compare them afterwards."
+)
+"""Source: offsetExpirationCondition of ConsumerGroup and StreamsGroup. A classic group counts from becoming empty."""
+
 _end = partial(RemedyStep, kind=StepKind.END)
 
 # Families with one removal action for all record kinds. In other families each kind has its own action.
@@ -353,12 +365,12 @@ ONE_ACTION: Mapping[Family, RemedyStep] = {
             "the coordinator converts the group to a classic group and writes tombstones for its newer records. "
             "Its committed offsets stay. This needs group.consumer.migration.policy bidirectional (the default "
             "of 4.x) or downgrade. An empty group is converted when a classic member joins it. Or delete it with "
-            "`kafka-consumer-groups.sh --delete`, which also deletes its offsets."
+            f"`kafka-consumer-groups.sh --delete`, which also deletes its offsets. {EMPTY_GROUP_EXPIRES}"
         ),
     ),
     Family.STREAMS_GROUPS: _end(
         title="Stop these streams applications and start them with group.protocol=classic, or delete the groups",
-        sentence=(f"{STREAMS_TO_CLASSIC} Both write tombstones for its newer records."),
+        sentence=f"{STREAMS_TO_CLASSIC} Both write tombstones for its newer records. {EMPTY_GROUP_EXPIRES}",
     ),
     Family.SHARE_GROUPS: _end(
         title="Stop the members of these share groups and delete the groups",

@@ -25,6 +25,8 @@ SECOND, MINUTE, DAY = 1_000, 60_000, 86_400_000
 NO_LIMIT = 2**63 - 1  # Long.MAX_VALUE: Kafka's default of max.compaction.lag.ms
 
 FASTER_MS = MINUTE
+LONGEST_STOP_MS = 60 * MINUTE
+"""A node of a roll is rarely down for longer."""
 
 POLICY, SEGMENT_MS, SEGMENT_BYTES = "cleanup.policy", "segment.ms", "segment.bytes"
 DELETE_RETENTION, DIRTY_RATIO = "delete.retention.ms", "min.cleanable.dirty.ratio"
@@ -75,6 +77,15 @@ class CleaningConfig:
             known=True,
             own=tuple(name for name in CLEANING_SETTINGS if name in set(own)),
         )
+
+    @property
+    def shows_deletions(self) -> bool:
+        """Return whether a node that was down for LONGEST_STOP_MS still sees each deletion.
+
+        The cleaner of the leader removes a tombstone `delete_retention_ms` after its first pass. A follower that does
+        not have it by then keeps the older value of the key, and shows it when it leads.
+        """
+        return not self.compacted or self.delete_retention_ms >= LONGEST_STOP_MS
 
     @property
     def compacted(self) -> bool:

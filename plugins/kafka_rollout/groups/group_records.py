@@ -17,7 +17,7 @@ from kafka_rollout.coordinator_logs.incompatible_records import (
 from kafka_rollout.coordinator_logs.remedies import cleaned_when, cleaner_of
 from kafka_rollout.coordinator_logs.scan import BrokenRecords, Damage, LoadVerdict, ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
-from kafka_rollout.formats.cleaning import CleaningConfig
+from kafka_rollout.formats.cleaning import DELETE_RETENTION, LONGEST_STOP_MS, CleaningConfig
 from kafka_rollout.formats.log_types import RecordKind
 from kafka_rollout.gates.gate import GateCondition
 from kafka_rollout.model.contents import SERVED_BY
@@ -73,16 +73,20 @@ def conversion_conditions(
     *,
     catalogue: Catalogue,
     releases: Sequence[Release],
+    before_stops: bool = False,
 ) -> tuple[GateCondition, ...]:
     """Return the conditions under which the features of these group types can be lowered and `releases` can load the
     log.
 
     In the order of KIP-848's notes: members return to the classic protocol; the conversion of each group writes
     tombstones for its records; and if a release cannot load such records at all, the log cleaner has removed them.
-    Records of groups without members can stay if every release ignores them.
+    Records of groups without members can stay if every release ignores them. `before_stops`: nodes stop next, so the
+    settings for faster cleaning must be restored.
     """
     catalogue = catalogue.configured(new_group_coordinator=records.new_group_coordinator)
     loads = tuple(_loads(catalogue, records, release) for release in releases)
+    if before_stops:
+        loads += _shows_deletions(records.cleaning)
     if not kinds:
         return loads
     of_kinds = {group.group_id: group for group in groups if group.type in kinds}
@@ -162,6 +166,19 @@ def _unread(damage: Sequence[Damage]) -> str:
         f"{count(len(partitions), 'partition')}, which could not be read completely, "
         f"first {damage[0].place}: {damage[0].sentence}"
     )
+
+
+def _shows_deletions(cleaning: CleaningConfig) -> tuple[GateCondition, ...]:
+    """Return the condition that the settings for faster cleaning are restored, if they are set."""
+    if cleaning.shows_deletions:
+        return ()
+    evidence = (
+        f"{DELETE_RETENTION} of {GROUPS_TOPIC} is {cleaning.delete_retention_ms}. A node that is down for longer keeps "
+        "deleted groups and offsets, and shows them when it leads. When the other conditions are met, restore the "
+        f"settings; {DELETE_RETENTION} must be at least {LONGEST_STOP_MS}"
+    )
+    name = f"the settings for faster cleaning of {GROUPS_TOPIC} are restored"
+    return (GateCondition(name=name, is_met=False, evidence=evidence),)
 
 
 def _until_it_can(catalogue: Catalogue, records: GroupRecords, release: Release) -> str:

@@ -12,6 +12,7 @@ from enum import StrEnum
 
 from kafka_rollout.base.findings import WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import few
+from kafka_rollout.coordinator_logs.remedies import EMPTY_GROUP_EXPIRES
 from kafka_rollout.model.groups import (
     CLASSIC,
     CONNECT,
@@ -195,12 +196,12 @@ def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
         steps: tuple[str, ...] = ("Stop its members and delete the group: share groups cannot be converted.",)
         return GroupPlan(group=group, bounces=None, steps=steps)
     if group.type == STREAMS:
-        return GroupPlan(group=group, bounces=None, steps=(STREAMS_TO_CLASSIC,))
+        return GroupPlan(group=group, bounces=None, steps=(f"{STREAMS_TO_CLASSIC} {EMPTY_GROUP_EXPIRES}",))
     if group.is_empty:
         steps = (
             "Let a member with group.protocol=classic join once: it keeps the committed offsets. Or delete the group, "
             "which also deletes them: export them first (kafka-consumer-groups.sh --reset-offsets --to-current "
-            "--export), or its consumers begin where auto.offset.reset says.",
+            f"--export), or its consumers begin where auto.offset.reset says. {EMPTY_GROUP_EXPIRES}",
         )
         return GroupPlan(group=group, bounces=0, steps=steps)
     common = _common_assignors(group)
@@ -219,7 +220,8 @@ def _to_classic(group: DescribedGroup, facts: ConversionSettings) -> GroupPlan:
             (f"{restart}restart the members one by one. When the last member has restarted, the group is converted."),
         )
         return GroupPlan(group=group, bounces=1, steps=steps)
-    steps = (f"{restart}stop all members, then start them ({MIGRATION_POLICY} does not allow mixed protocols).",)
+    stop = f"stop all members, then start them ({MIGRATION_POLICY} does not allow mixed protocols)"
+    steps = (f"{restart}{stop}. {EMPTY_GROUP_EXPIRES}",)
     return GroupPlan(group=group, bounces=None, steps=steps)
 
 

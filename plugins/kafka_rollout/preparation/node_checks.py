@@ -13,7 +13,7 @@ from dataclasses import dataclass, replace
 from itertools import chain
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
-from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, unknown, unknown_by
+from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, find_new, unknown, unknown_by
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.control.holds import find_outside
@@ -56,6 +56,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_dropped,
     find_removed_settings,
+    retention_findings,
     tiered_storage_findings,
     unread_config_finding,
 )
@@ -433,7 +434,10 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
             changed_setting_findings(run.cluster, run.ports.catalogue, run.plan.path, planned, of_brokers),
             unless="" if releases else NO_RESTART,
         ),
-        DYNAMIC_CONFIGURATION_CHECK.ran((*unresolved, *found), unless="" if releases or unresolved else NO_RESTART),
+        DYNAMIC_CONFIGURATION_CHECK.ran(
+            (*unresolved, *found, *(retention_findings(dynamic) if releases else ())),
+            unless="" if releases or unresolved else NO_RESTART,
+        ),
         _check_unclean_elections(run, observed.state.partitions, dynamic, planned),
         THROTTLES_CHECK.ran(
             (*throttle_findings(run.cluster, dynamic), *quota_findings(run.cluster, configs, dynamic)),
@@ -464,6 +468,7 @@ def recheck_dynamic_configs(run: Run, release: Release, *, files: NodeConfigs | 
     found = (
         *_dynamic_findings(run, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
         *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
+        *find_new(retention_findings(dynamic, stops=True), run.plan.findings),
     )
     is_whole = len(known) == len(run.cluster.brokers)
     if is_whole and not any(finding.severity is Severity.BLOCKER for finding in found):

@@ -75,15 +75,20 @@ def check_groups(run: ReadRun) -> GateCheck:
     if run.plan.direction is Direction.DOWNGRADE:
         lowered = [c for c in run.plan.feature_changes if c.feature in SERVED_BY and c.target < 1 <= c.current]
         kinds = frozenset() if run.plan.unsafe else frozenset(SERVED_BY[change.feature] for change in lowered)
-        return check_conversion(run.ports, kinds, releases)
+        return check_conversion(run.ports, kinds, releases, before_stops=True)
     finalized = read_current_levels(run.ports) if releases else {}
     unserved = find_unserved_on_path(run.ports.catalogue, finalized, releases)
     conditions = (no_members_condition(run.ports.admin.groups(), unserved),) if unserved else ()
     return GateCheck(gate=GATE, at=run.ports.clock.now(), conditions=conditions)
 
 
-def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequence[Release]) -> GateCheck:
-    """Check whether groups of these types are converted, and whether the releases can load their records."""
+def check_conversion(
+    ports: ReadPorts, kinds: Collection[str], releases: Sequence[Release], *, before_stops: bool = False
+) -> GateCheck:
+    """Check whether groups of these types are converted, and whether the releases can load their records.
+
+    `before_stops`: as for conversion_conditions.
+    """
     conditions: tuple[GateCondition, ...] = ()
     if kinds or releases:
         groups = ports.admin.groups() if kinds else ()
@@ -93,6 +98,7 @@ def check_conversion(ports: ReadPorts, kinds: Collection[str], releases: Sequenc
             kinds,
             catalogue=ports.catalogue,
             releases=tuple(dict.fromkeys(releases)),
+            before_stops=before_stops,
         )
     return GateCheck(gate=GATE, at=ports.clock.now(), conditions=conditions)
 

@@ -39,6 +39,7 @@ from tests.integration.harness.groups.gated_groups import (
     shared,
     stable,
     wait_for_gate,
+    waits_for,
     write,
 )
 from tests.integration.harness.groups.members import DEADLINE_S, wait_until
@@ -86,15 +87,25 @@ def committed(cluster: LocalCluster, group: str) -> int:
 
 
 def speed_up_cleaning(cluster: LocalCluster, runs: ProcessRuns) -> int:
-    """Let the cleaner come soon, and write records, whose commits are what closes segments, until the gate holds."""
+    """Let the cleaner come soon, and write records, whose commits are what closes segments, until the gate holds.
+
+    It waits at the end for the settings to be restored.
+    """
     servers, written = cluster.spec.bootstrap_servers, 0
-    alter(servers, CleaningConfig().faster_settings(CONSUMER_OFFSETS))
+    faster, restored = CleaningConfig().faster_settings(CONSUMER_OFFSETS), False
+    alter(servers, faster)
     until = time.monotonic() + 2 * DEADLINE_S
     while not gate_holds(runs.home):
+        if not restored and waits_for(
+            runs.home, f"the settings for faster cleaning of {CONSUMER_OFFSETS} are restored"
+        ):
+            alter(servers, faster, back=True)
+            restored = True
         assert time.monotonic() < until, "the cleaner was not there twice"
         write(servers, 1)
         written += 1
         time.sleep(0.5)
+    assert restored
     return written
 
 

@@ -107,3 +107,19 @@ def test_a_release_that_passes_over_them_does_not_wait_for_the_cleaner() -> None
 def test_without_a_falling_type_only_the_releases_are_asked() -> None:
     (loads,) = conditions([ACTIVE], records(), INTOLERANT, kinds=())
     assert loads.is_met
+
+
+def test_nodes_do_not_stop_while_the_settings_for_faster_cleaning_are_in_force() -> None:
+    """With them, a node that is down for a minute shows deleted groups and offsets when it leads."""
+
+    def condition(of: GroupRecords) -> list[GateCondition]:
+        found = conversion_conditions([], of, (), catalogue=CATALOGUE, releases=[INTOLERANT], before_stops=True)
+        return list(found)
+
+    cleaned = replace(records(), cleaning=CleaningConfig(known=True).with_faster_cleaning())
+    loads, restored = condition(cleaned)
+    assert (loads.is_met, restored.is_met) == (True, False)
+    assert "delete.retention.ms of __consumer_offsets is 60000" in restored.evidence
+    assert "restore the settings" in restored.evidence
+    assert [one.is_met for one in condition(replace(records(), cleaning=CleaningConfig(known=True)))] == [True]
+    assert [one.is_met for one in conditions([], cleaned, INTOLERANT, kinds=())] == [True], "a command that waits"

@@ -176,3 +176,17 @@ def test_consumers_go_back_before_share_and_streams_groups() -> None:
     kinds = ("share", "streams", "consumer")
     planned = plan_groups([of_type(kind, f"a-{kind}", NEW_MEMBER) for kind in kinds], Goal.CLASSIC, FACTS)
     assert [each.group.type for each in planned] == ["consumer", "streams", "share"]
+
+
+def test_a_step_that_leaves_a_group_without_members_says_that_its_offsets_expire_by_their_commit() -> None:
+    """ConsumerGroup and StreamsGroup of 4.x: an offset of a quiet partition is deleted at the next check."""
+    mixed = ConversionSettings(group_version=1, policies={1: "upgrade"})
+    for group, facts in (
+        (of_type("streams", "s", NEW_MEMBER), FACTS),
+        (of_type("consumer", "empty"), FACTS),
+        (of_type("consumer", "c", NEW_MEMBER), mixed),
+    ):
+        (step,) = plan(group, Goal.CLASSIC, facts).steps
+        assert "offsets.retention.minutes" in step
+        assert "--export" in step
+    assert "offsets.retention.minutes" not in plan(of_type("consumer", "c", NEW_MEMBER), Goal.CLASSIC).steps[0]

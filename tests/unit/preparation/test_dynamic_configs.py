@@ -71,6 +71,28 @@ def test_a_remedy_that_is_taken_back_during_the_run_is_found_before_a_node_stops
     assert cluster.stops == [2]
 
 
+@pytest.mark.parametrize("approved", [False, True])
+def test_no_node_stops_with_settings_for_faster_cleaning_that_no_approver_has_read(
+    tmp_path: Path, *, approved: bool
+) -> None:
+    cluster, faster = FakeCluster(R391), {"cleanup.policy": "compact", "delete.retention.ms": "60000"}
+    temporary = DynamicConfigs(topics={"__consumer_offsets": faster})
+    if approved:
+        cluster.dynamic_configs = temporary
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    assert ("DELETE-RETENTION-SHORT" in [found.code for found in plan.findings]) is approved
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    cluster.dynamic_configs = temporary
+    at = NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 2))
+    if approved:
+        assert replace_node(at)
+        return
+    with pytest.raises(RefusedError, match="New findings since then: DELETE-RETENTION-SHORT"):
+        replace_node(at)
+    assert cluster.stops == []
+
+
 def test_a_downgrade_validates_too(cluster: FakeCluster, ports: ClusterPorts) -> None:
     cluster.dynamic_config_problems[Release(3, 4, 1)] = (REJECTED,)
     plan = plan_downgrade(ports, Release(3, 4, 1))

@@ -22,8 +22,10 @@ from kafka_rollout.base.findings import (
     FindingCode,
     Severity,
 )
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.outside_text import NAME_LIMIT, escape_invisible
 from kafka_rollout.base.wording import count, few
+from kafka_rollout.formats.cleaning import DELETE_RETENTION, LONGEST_STOP_MS, POLICY, CleaningConfig
 from kafka_rollout.gates.counters import IGNORED_CONFIG
 from kafka_rollout.gates.remote_storage import SINCE, SYSTEM_ENABLE
 from kafka_rollout.model.configs import (
@@ -133,6 +135,12 @@ TIERED_STORAGE_LOST = FindingCode(
     BLOCKER,
     "Topics have tiered storage, and a broker would start without it.",
 )
+DELETE_RETENTION_SHORT = FindingCode(
+    "DELETE-RETENTION-SHORT",
+    (WARNING, BLOCKER),
+    "Compacted topics keep deletions for a shorter time than a node can be down. A blocker before a stop, if it is new "
+    "for a coordinator log.",
+)
 # Only what is IGNORED can be counted as a metadata error of a node (gates/counters.py).
 _WARNINGS = {ConfigCheck.DROPPED: DYNAMIC_CONFIG_DROPPED, ConfigCheck.NAME: DYNAMIC_CONFIG_UNKNOWN}
 DYNAMIC_CONFIGURATION_CHECK = Check(
@@ -146,6 +154,7 @@ DYNAMIC_CONFIGURATION_CHECK = Check(
         DYNAMIC_CONFIG_DROPPED,
         DYNAMIC_CONFIG_UNKNOWN,
         TIERED_STORAGE_LOST,
+        DELETE_RETENTION_SHORT,
         IGNORED_CONFIG,
         NOT_OBSERVABLE,
     ),
@@ -218,6 +227,35 @@ def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: 
             f"({few(map(_shown, tiered))}), which Kafka {release} does not serve: records that are only in remote "
             "storage cannot be read, and are deleted there when brokers of a later release lead again.",
             f"Choose a target release of {SINCE} or later. {_GIVE_UP}",
+        ),
+    )
+
+
+def retention_findings(dynamic: DynamicConfigs, *, stops: bool = False) -> tuple[Finding, ...]:
+    """Return the finding for topics of which a node that was down brings deleted keys back.
+
+    `stops`: only coordinator logs, as a blocker: the settings for faster cleaning, which must be restored.
+    """
+    topics = {
+        name: CleaningConfig.from_settings({POLICY: own.get(POLICY, "delete"), DELETE_RETENTION: own[DELETE_RETENTION]})
+        for name, own in dynamic.topics.items()
+        if own.get(DELETE_RETENTION, "").isdecimal() and (not stops or name in COORDINATOR_TOPICS)
+    }
+    short = sorted(name for name, config in topics.items() if not config.shows_deletions)
+    if not short:
+        return ()
+    shown = few(f"{_shown(name)}: {topics[name].delete_retention_ms}" for name in short)
+    return (
+        DELETE_RETENTION_SHORT.found(
+            "compacted topics",
+            f"{DELETE_RETENTION} of {count(len(short), 'compacted topic')} is less than {LONGEST_STOP_MS} ({shown}). "
+            "The log cleaner of a leader then removes a deletion that a stopped node has not read. This node keeps the "
+            "older value of the key, and shows it when it leads.",
+            f"Restore {DELETE_RETENTION} (kafka-configs.sh --alter --entity-type topics --entity-name TOPIC "
+            f"--delete-config {DELETE_RETENTION}), or keep each node down for a shorter time. If a node was down for "
+            "longer, move its folders of these partitions away before its start: it copies them from the leader.",
+            severity=BLOCKER if stops else WARNING,
+            covers=short,
         ),
     )
 

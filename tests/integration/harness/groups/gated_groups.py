@@ -156,6 +156,12 @@ def gate_holds(home: Path) -> bool:
     return any(check.passes for check in _checks(home))
 
 
+def waits_for(home: Path, name: str) -> bool:
+    """Whether the newest check waits for this condition alone."""
+    checks = list(_checks(home))
+    return bool(checks) and [each.name for each in checks[-1].conditions if not each.is_met] == [name]
+
+
 def _checks(home: Path) -> Iterator[GateCheck]:
     with database_of(home).reading() as connection:
         bodies = [json.loads(body) for body in connection.execute(select(events.c.body)).scalars()]

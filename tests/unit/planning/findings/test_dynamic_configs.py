@@ -16,6 +16,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     dynamic_config_findings,
     find_dropped,
     find_removed_settings,
+    retention_findings,
     unread_config_finding,
 )
 from kafka_rollout.releases.facts import Release
@@ -246,3 +247,24 @@ def test_a_limit_of_timestamps_that_the_source_does_not_have_either_is_a_warning
     )
     (found,) = findings(removed)
     assert (found.severity, found.code) == (Severity.WARNING, "DYNAMIC-CONFIG-DROPPED")
+
+
+def test_a_topic_that_forgets_deletions_during_a_stop_is_named() -> None:
+    """A follower that was down for longer has the older value of the key, and no tombstone."""
+    compact = {"cleanup.policy": "compact,delete", "delete.retention.ms": "100"}
+    topics = {
+        "state": compact,
+        "day": {**compact, "delete.retention.ms": "86400000"},
+        "events": {**compact, "cleanup.policy": "delete"},
+        "__consumer_offsets": {"cleanup.policy": "compact", "delete.retention.ms": "60000"},
+    }
+    (found,) = retention_findings(DynamicConfigs(topics=topics))
+    assert (found.code, found.severity, found.covers) == (
+        "DELETE-RETENTION-SHORT",
+        Severity.WARNING,
+        ("__consumer_offsets", "state"),
+    )
+    assert "__consumer_offsets: 60000, state: 100" in found.sentence
+    (stops,) = retention_findings(DynamicConfigs(topics=topics), stops=True)
+    assert (stops.severity, stops.covers) == (Severity.BLOCKER, ("__consumer_offsets",))
+    assert retention_findings(DynamicConfigs(topics={"state": compact}), stops=True) == ()
