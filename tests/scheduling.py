@@ -1,9 +1,9 @@
 """Which worker runs which tests, and in which order (`--dist loadfile`).
 
 The tests of a file stay on one worker, which shares the file's clusters. All files that use the shared Airflow server
-(fixture `airflow`) stay on one worker, so that it is started once. A test with brokers waits for a good part of its
-time: such files and the others take turns, so that the workers do not wait all at once. Long files start first: the
-short ones fill the gaps at the end.
+(fixture `airflow`) stay on one worker, so that it is started once, and so do those of tests/architecture, which parse
+the same sources. A test with brokers waits for a good part of its time: such files and the others take turns, so that
+the workers do not wait all at once. Long files start first: the short ones fill the gaps at the end.
 """
 
 from __future__ import annotations
@@ -91,6 +91,8 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: object) -> LoadFileS
 class _FilesAndAirflow(LoadFileScheduling):
     def _split_scope(self, nodeid: str) -> str:
         file = nodeid.split("::", 1)[0]
+        if file.startswith("tests/architecture/"):
+            return "architecture"
         return "airflow" if needs_airflow(ROOT / file) else file
 
 

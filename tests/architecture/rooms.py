@@ -6,6 +6,7 @@ import ast
 import re
 import tomllib
 from collections.abc import Callable, Iterable
+from functools import cache
 
 from tests.paths import ROOT
 
@@ -15,6 +16,18 @@ ORDER = [room for floor in CONTRACTS[0]["layers"] for room in floor.split(" | ")
 BELOW_WIRING = ORDER[ORDER.index("wiring") + 1 :]
 _OUTSIDE = re.compile(r"^Outside: (.+)\.$", re.MULTILINE)
 _NAME = re.compile(r"^- `([\w.]+)`: \S", re.MULTILINE)
+
+
+@cache
+def parsed(source: str) -> ast.Module:
+    """The tree of a source, which nobody changes: most of these tests walk over the same files."""
+    return ast.parse(source)
+
+
+@cache
+def nodes_of(source: str) -> tuple[ast.AST, ...]:
+    """All nodes of the tree of a source, as `ast.walk` finds them."""
+    return tuple(ast.walk(parsed(source)))
 
 
 def folders() -> list[str]:
@@ -36,7 +49,7 @@ def by_function(rooms: Iterable[str], find: Callable[[str], Iterable[tuple[str, 
 def docstring(folder: str) -> str:
     """The docstring of a folder's `__init__.py`; empty without one."""
     file = PACKAGE / folder / "__init__.py"
-    return (ast.get_docstring(ast.parse(file.read_text())) if file.exists() else None) or ""
+    return (ast.get_docstring(parsed(file.read_text())) if file.exists() else None) or ""
 
 
 def reached(text: str) -> str:

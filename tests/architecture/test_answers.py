@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of, parsed
 
 CHECKS = {"refuse_answer", "refuse_claimed_name"}
 # Events that an answer makes, and the call that ends the lock of another run.
@@ -22,7 +22,7 @@ def name_of(node: ast.expr) -> str:
 
 def unchecked(source: str) -> Iterator[str]:
     """Functions that act in the name of an approver without the check."""
-    for function in ast.walk(ast.parse(source)):
+    for function in nodes_of(source):
         if isinstance(function, ast.FunctionDef | ast.AsyncFunctionDef):
             calls = {name_of(node.func) for node in ast.walk(function) if isinstance(node, ast.Call)}
             looked_up = {name_of(node.value) for node in ast.walk(function) if isinstance(node, ast.Subscript)}
@@ -50,7 +50,7 @@ def test_an_answer_without_the_check_is_seen(call: str) -> None:
 
 def test_both_checks_are_in_one_module() -> None:
     source = (Path(PACKAGE) / "control" / "approval.py").read_text()
-    assert {node.name for node in ast.parse(source).body if isinstance(node, ast.FunctionDef)} >= CHECKS
+    assert {node.name for node in parsed(source).body if isinstance(node, ast.FunctionDef)} >= CHECKS
 
 
 def callers(of: str) -> set[str]:
@@ -58,7 +58,7 @@ def callers(of: str) -> set[str]:
     return {
         path.relative_to(PACKAGE).as_posix()
         for path in PACKAGE.rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.Call) and name_of(node.func) == of
     }
 
@@ -72,7 +72,7 @@ def test_what_opens_the_ports_of_a_run_in_airflow_can_compare_its_approvals() ->
     opens = {
         path.relative_to(PACKAGE).as_posix()
         for path in (PACKAGE / "airflow").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr == "open"
     }
     proving = {"airflow/common/base.py", "airflow/gates/trigger_ports.py"}

@@ -8,14 +8,14 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 DECIDES = "base/findings.py"
 
 
 def compared_keys(source: str) -> Iterator[int]:
     """Yield the line of each `one.identity in …` and `… not in …`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if (
             isinstance(node, ast.Compare)
             and isinstance(node.left, ast.Attribute)

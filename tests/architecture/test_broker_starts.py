@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, parsed
 
 # Function that starts a node → why no order is needed, or who keeps it.
 STARTS = {
@@ -30,7 +30,7 @@ def starters() -> Iterator[str]:
     """Yield the functions with a call `….runtime.start(…)`."""
     for path in sorted(PACKAGE.rglob("*.py")):
         name = str(path.relative_to(PACKAGE))
-        for function in functions(ast.parse(path.read_text())):
+        for function in functions(parsed(path.read_text())):
             if any(
                 isinstance(one, ast.Call) and ast.unparse(one.func).endswith("runtime.start")
                 for one in ast.walk(function)
@@ -42,7 +42,7 @@ def users_of_order() -> set[str]:
     path = PACKAGE / "lowering" / "offline.py"
     return {
         f"lowering/offline.py:{function.name}"
-        for function in functions(ast.parse(path.read_text()))
+        for function in functions(parsed(path.read_text()))
         if "start_in_order(" in ast.unparse(function)
     }
 

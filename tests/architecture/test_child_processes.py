@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
 HELPER = PACKAGE / "base" / "system" / "python.py"
@@ -19,7 +19,7 @@ OTHERS = {"system", "popen", "execv", "execve", "execvp", "spawnv", "posix_spawn
 
 def problems(source: str) -> Iterator[str]:
     """What a file does that the helper, or a named folder, would have to do."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         match node:
             case ast.Attribute(value=ast.Name("sys"), attr="executable"):
                 yield f"line {node.lineno}: sys.executable"

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import BELOW_WIRING, OUTSIDE, PACKAGE
+from tests.architecture.rooms import BELOW_WIRING, OUTSIDE, PACKAGE, nodes_of
 from tests.paths import ROOT
 
 ROOMS = sorted(
@@ -24,7 +24,7 @@ _A_TIME = re.compile(r"(^|\.)(time|datetime|asyncio)(\.|$)|(^|\.)_?[A-Z][A-Z_]*_
 
 def patched_times(source: str) -> Iterator[str]:
     """What a test patches of clocks and of constants in seconds, as `line: name`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if not (isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and node.func.attr in _PATCHES):
             continue
         for word in node.args[:2]:

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import BELOW_WIRING, PACKAGE
+from tests.architecture.rooms import BELOW_WIRING, PACKAGE, parsed
 
 ROOMS = [room for room in BELOW_WIRING if room != "nodes"]  # whose files have one text
 _VALUES = {"value", "default", "line", "old", "new", "before", "after"}
@@ -17,7 +17,7 @@ _OF = {"Setting", "ConfigChange", "ConfigDifference"}
 
 def compared_values(source: str) -> Iterator[tuple[str, str]]:
     """Yield function and text of each comparison of two values, in a module that knows settings."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     if not any(isinstance(node, ast.Name) and node.id in _OF for node in ast.walk(tree)):
         return
     for function in (one for one in ast.walk(tree) if isinstance(one, ast.FunctionDef)):

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of, parsed
 
 # Methods of KafkaAdmin that use every connection → why an old answer does no harm.
 ANY_BROKER = {
@@ -41,7 +41,7 @@ ANY_BROKER = {
 
 def users_of_all_connections(source: str) -> Iterator[str]:
     """Yield the methods of KafkaAdmin that use the connections to all nodes."""
-    (admin,) = (one for one in ast.parse(source).body if isinstance(one, ast.ClassDef) and one.name == "KafkaAdmin")
+    (admin,) = (one for one in parsed(source).body if isinstance(one, ast.ClassDef) and one.name == "KafkaAdmin")
     for method in admin.body:
         if isinstance(method, ast.FunctionDef) and any(
             isinstance(one, ast.Attribute) and one.attr == "_nodes" for one in ast.walk(method)
@@ -51,7 +51,7 @@ def users_of_all_connections(source: str) -> Iterator[str]:
 
 def first_brokers(source: str) -> Iterator[int]:
     """Yield the lines that take the first broker of a list, whatever it knows."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if (
             isinstance(node, ast.Subscript)
             and isinstance(node.slice, ast.Constant)

@@ -13,7 +13,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
 FOLDERS = (PACKAGE, *(ROOT / name for name in ("spark_jobs", "consumer", "tools/derivation")))
@@ -23,7 +23,7 @@ _ENTRY = re.compile(rf"(?:^|(?<=[.;:)] )|(?<=,\s)){_NAME}(?:, {_NAME})*(?:,? and
 
 def glossaries(source: str) -> Iterator[tuple[str, str]]:
     """Class and field of each entry "`field`: text" in the docstring of a class that has the field."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if not isinstance(node, ast.ClassDef):
             continue
         assigned = (item.target for item in node.body if isinstance(item, ast.AnnAssign))

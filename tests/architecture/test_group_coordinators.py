@@ -13,7 +13,7 @@ import pytest
 
 from kafka_rollout.coordinator_logs.spark.submit import scan_command
 from kafka_rollout.ports.cluster import CoordinatorLogs
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 JUDGES = {"evaluate_records", "facts_of_order", "unloadable_groups"}
 # Function that judges → who configured its catalogue.
@@ -26,7 +26,7 @@ CONFIGURED = {
 def judges(source: str) -> set[str]:
     """Return the functions that judge records without a catalogue that they configure themselves."""
     found = set()
-    for function in ast.walk(ast.parse(source)):
+    for function in nodes_of(source):
         if not isinstance(function, ast.FunctionDef) or function.name in JUDGES:
             continue
         called = {ast.unparse(one.func).rpartition(".")[2] for one in ast.walk(function) if isinstance(one, ast.Call)}

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
 CLIENT = "plugins/kafka_rollout/base/system/http.py"
@@ -31,7 +31,7 @@ MAKES = {
 
 def requests_of(source: str) -> Iterator[str]:
     """What in a file makes an HTTP request past the client."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         names: list[str] = []
         if isinstance(node, ast.Import):
             names = [alias.name for alias in node.names]

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 # The port's own adapter, and the one reader, which asks the coordinators before and after.
 READERS = {"client/admin.py", "rehearsal/result.py"}
@@ -15,7 +15,7 @@ READERS = {"client/admin.py", "rehearsal/result.py"}
 
 def readings(source: str) -> Iterator[int]:
     """Yield the line of each place that uses the port's `inventory`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Attribute) and node.attr == "inventory" and _is_admin(node.value):
             yield node.lineno
         if isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "getattr":

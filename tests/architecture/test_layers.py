@@ -9,7 +9,7 @@ import sys
 from functools import cache
 from pathlib import Path
 
-from tests.architecture.rooms import BELOW_WIRING, OUTSIDE, PACKAGE, modules_below
+from tests.architecture.rooms import BELOW_WIRING, OUTSIDE, PACKAGE, modules_below, nodes_of
 from tests.paths import ROOT
 
 WITH_A_LIBRARY = {
@@ -36,7 +36,7 @@ OURS = sorted([*PACKAGE.rglob("*.py"), *(ROOT / "spark_jobs").rglob("*.py"), *(R
 def imported(source: str) -> set[str]:
     """First names of all modules that a file imports, those inside functions included."""
     names: set[str] = set()
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Import):
             names |= {alias.name.split(".")[0] for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:
@@ -47,7 +47,7 @@ def imported(source: str) -> set[str]:
 @cache
 def sources(text: str) -> set[str]:
     """Full names of all modules that a file imports from, those inside functions included."""
-    found = (node for node in ast.walk(ast.parse(text)) if isinstance(node, ast.ImportFrom) and node.level == 0)
+    found = (node for node in nodes_of(text) if isinstance(node, ast.ImportFrom) and node.level == 0)
     return {node.module for node in found if node.module}
 
 

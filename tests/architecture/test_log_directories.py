@@ -8,7 +8,7 @@ from collections.abc import Iterator
 import pytest
 
 from kafka_rollout.model.log_directories import DIRECTORY_KEYS
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, parsed
 
 READS = "model/log_directories.py"
 
@@ -16,7 +16,7 @@ READS = "model/log_directories.py"
 def values_taken(source: str) -> Iterator[str]:
     """Yield each expression that takes the value of such a setting: `config["log.dirs"]`, `config.get(key)` in a loop
     over the settings."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     keys = {
         one.target.id
         for one in ast.walk(tree)

@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from tests.architecture.rooms import parsed
 from tests.paths import ROOT
 
 KEPT = {
@@ -24,7 +25,7 @@ KEPT = {
 
 def literals(source: str) -> Iterator[str]:
     """The texts of a file that are not docstrings."""
-    tree = ast.parse(source)
+    tree = parsed(source)
     texts = {
         id(node.value)
         for node in ast.walk(tree)

@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 SETTING = "min_insync_replicas"
 # The property itself, and the findings about the setting of a topic.
@@ -16,7 +16,7 @@ READERS = {"model/state.py", "planning/findings/cluster_state.py"}
 
 def reads(source: str) -> Iterator[int]:
     """Yield the line of each place that reads the setting of a partition."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Attribute) and node.attr == SETTING and isinstance(node.ctx, ast.Load):
             yield node.lineno
 

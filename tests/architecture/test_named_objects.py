@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 
+from tests.architecture.rooms import parsed
 from tests.paths import ROOT, TESTS
 
 _OURS = ("kafka_rollout", "kafka_rollout_spark", "tools", "tests")
@@ -62,7 +63,7 @@ def test_what_is_replaced_by_its_name_exists() -> None:
         f"{path.relative_to(ROOT)}: {name}"
         for folder in (TESTS, ROOT / "bench")
         for path in sorted(folder.rglob("*.py"))
-        for name in missing(ast.parse(path.read_text()))
+        for name in missing(parsed(path.read_text()))
     }
     assert found == set()
 
@@ -77,6 +78,6 @@ def test_what_is_replaced_by_its_name_exists() -> None:
     ],
 )
 def test_a_name_that_does_not_exist_is_found(text: str) -> None:
-    assert len(list(missing(ast.parse(text)))) == 1
+    assert len(list(missing(parsed(text)))) == 1
     exists = text.replace("RunViews", "RunView").replace('"off"', '"of"')
-    assert not list(missing(ast.parse(exists)))
+    assert not list(missing(parsed(exists)))

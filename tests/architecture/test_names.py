@@ -7,7 +7,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, parsed
 from tests.paths import ROOT
 
 PRODUCT = (
@@ -22,7 +22,7 @@ _NO_TYPES = {"TypeVar", "ParamSpec", "NewType"}  # of one module alone, though w
 
 def public_types(source: str) -> Iterator[str]:
     """Names of the classes and type aliases that a module defines: `Plan`, `NodeConfigs = Mapping[…]`."""
-    for node in ast.parse(source).body:
+    for node in parsed(source).body:
         match node:
             case ast.ClassDef(name=name):
                 pass

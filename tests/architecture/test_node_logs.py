@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 from functools import cache
 
+from tests.architecture.rooms import parsed
 from tests.paths import ROOT
 
 PLUGINS = ROOT / "plugins" / "kafka_rollout"
@@ -16,7 +17,7 @@ _READING = frozenset({"log_tail", "process_log"})
 @cache
 def modules() -> dict[str, ast.Module]:
     """All modules by their path, parsed when the first test asks and not in each worker that collects the tests."""
-    return {path.relative_to(PLUGINS).as_posix(): ast.parse(path.read_text()) for path in PLUGINS.rglob("*.py")}
+    return {path.relative_to(PLUGINS).as_posix(): parsed(path.read_text()) for path in PLUGINS.rglob("*.py")}
 
 
 def test_one_module_uses_the_grammar_of_a_log() -> None:

@@ -7,7 +7,7 @@ import ast
 import pytest
 
 from tests.architecture.principles import PRINCIPLES, Principle
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, parsed
 from tests.paths import ROOT
 
 
@@ -15,11 +15,11 @@ from tests.paths import ROOT
 def test_the_places_and_tests_of_a_principle_exist(principle: Principle) -> None:
     for place in principle.places:
         path, _, name = place.partition(":")
-        tree = ast.parse((PACKAGE / path).read_text())
+        tree = parsed((PACKAGE / path).read_text())
         assert not name or name in _names(tree), place
     for test in principle.tests:
         path, _, name = test.partition("::")
-        tests = [one for one in _names(ast.parse((ROOT / "tests" / path).read_text())) if one.startswith("test_")]
+        tests = [one for one in _names(parsed((ROOT / "tests" / path).read_text())) if one.startswith("test_")]
         assert tests, test
         assert not name or name in tests, test
 

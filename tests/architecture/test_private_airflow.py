@@ -13,7 +13,7 @@ from typing import Any
 import pytest
 from packaging.requirements import Requirement
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 from tests.paths import ROOT
 
 PRIVATE = PACKAGE / "airflow" / "private_api.py"
@@ -48,7 +48,7 @@ USED = {
 def imported_names(path: Path) -> set[str]:
     """Names of Airflow that a file imports, with their modules."""
     found = set[str]()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path.read_text()):
         if isinstance(node, ast.Import):
             found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.level == 0 and node.module:

@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 import pytest
 
+from tests.architecture.rooms import nodes_of
 from tests.paths import ROOT
 
 
@@ -49,7 +50,7 @@ def changed(name: str, use: Use) -> str:
 
 def private_imports(path: Path) -> set[str]:
     found = set[str]()
-    for node in ast.walk(ast.parse(path.read_text())):
+    for node in nodes_of(path.read_text()):
         if isinstance(node, ast.ImportFrom) and node.level == 0 and (node.module or "").startswith(PRIVATE):
             found |= {f"{node.module}.{alias.name}" for alias in node.names}
         elif isinstance(node, ast.Import):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Callable, Iterator
 
-from tests.architecture.rooms import by_function
+from tests.architecture.rooms import by_function, parsed
 
 # Function → why an error of its question leaves every controller running.
 ASKS = {
@@ -19,7 +19,7 @@ ASKS = {
 
 def places(source: str) -> Iterator[tuple[str, int]]:
     """Yield the outermost function and the line of each use of the client of the brokers and controllers."""
-    for top in ast.parse(source).body:
+    for top in parsed(source).body:
         for function in top.body if isinstance(top, ast.ClassDef) else [top]:
             for node in ast.walk(function):
                 if isinstance(node, ast.Attribute) and node.attr == "admin":

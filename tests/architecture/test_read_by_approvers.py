@@ -8,7 +8,7 @@ from __future__ import annotations
 import ast
 from collections.abc import Iterator
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, nodes_of
 
 TEXTS = {"procedure/approval_requests.py", "report/builders.py"}  # they show the newest
 LISTED = {"planned_trims", "LossesReported"}
@@ -20,7 +20,7 @@ SHOWN_ONCE = {"control/approval.py"}  # once per plan, so a repeated request sho
 
 def newest_facts(source: str) -> Iterator[int]:
     """Yield the line of each read of a listed fact that does not begin with `approved_events`."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if not isinstance(node, ast.Call):
             continue
         names = {one.id for one in (node.func, *node.args) if isinstance(one, ast.Name)}

@@ -15,7 +15,7 @@ from kafka_rollout.control.lock import calls_of
 from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts
 from kafka_rollout.ports.cluster import ClusterAdmin, ClusterChanges, MetadataLogChanges, NodeChanges
 from kafka_rollout.run.ports import RunStore
-from tests.architecture.rooms import BELOW_WIRING, PACKAGE
+from tests.architecture.rooms import BELOW_WIRING, PACKAGE, nodes_of
 
 ACTING = frozenset[str]().union(
     *map(calls_of, (ClusterChanges, ClusterAdmin, NodeChanges, MetadataLogChanges, RunStore))
@@ -44,7 +44,7 @@ def test_no_step_makes_acting_ports_of_reading_ones() -> None:
         str(path.relative_to(PACKAGE))
         for room in BELOW_WIRING
         for path in sorted((PACKAGE / room).rglob("*.py"))
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.Call) and ast.unparse(node.func) == "cast" and "Ports" in ast.unparse(node.args[0])
     ]
     assert casts == []

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE
+from tests.architecture.rooms import PACKAGE, parsed
 
 READERS = (
     "console",
@@ -47,7 +47,7 @@ def modules() -> Iterator[tuple[str, ast.Module]]:
         found = sorted(path.rglob("*.py")) if path.is_dir() else [path]
         assert found, reader
         for one in found:
-            yield str(one.relative_to(PACKAGE)), ast.parse(one.read_text())
+            yield str(one.relative_to(PACKAGE)), parsed(one.read_text())
 
 
 def names_used(tree: ast.Module) -> Iterator[str]:
@@ -104,4 +104,4 @@ def test_readers_derive_no_state_from_events() -> None:
     ],
 )
 def test_the_rule_finds_a_reader_that_folds_events(text: str, found: set[str]) -> None:
-    assert set(names_used(ast.parse(text))) == found
+    assert set(names_used(parsed(text))) == found

@@ -6,15 +6,7 @@ import ast
 
 import pytest
 
-from tests.architecture.rooms import (
-    ORDER,
-    OUTSIDE,
-    PACKAGE,
-    docstring,
-    folders,
-    names_to_begin_with,
-    reached,
-)
+from tests.architecture.rooms import ORDER, OUTSIDE, PACKAGE, docstring, folders, names_to_begin_with, parsed, reached
 
 _MOST_NAMES = 10
 
@@ -22,7 +14,7 @@ _MOST_NAMES = 10
 def defined(file: str) -> set[str]:
     """The names that a module of the package defines at its top."""
     names: set[str] = set()
-    for node in ast.parse((PACKAGE / file).read_text()).body:
+    for node in parsed((PACKAGE / file).read_text()).body:
         match node:
             case ast.FunctionDef() | ast.ClassDef():
                 names.add(node.name)
@@ -58,5 +50,5 @@ def test_the_door_of_a_room_names_at_most_ten_things_that_exist(room: str) -> No
 @pytest.mark.parametrize("room", ORDER)
 def test_the_door_of_a_room_is_a_text(room: str) -> None:
     """It imports nothing (docs/decisions/structure-of-the-code.md)."""
-    (only,) = ast.parse((PACKAGE / room / "__init__.py").read_text()).body
+    (only,) = parsed((PACKAGE / room / "__init__.py").read_text()).body
     assert isinstance(only, ast.Expr)

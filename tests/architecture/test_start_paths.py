@@ -16,6 +16,7 @@ from kafka_rollout.nodes.runtimes.start_files import all_start_files, all_start_
 from kafka_rollout.planning.findings.jvm_options import jvm_option_losses
 from kafka_rollout.planning.findings.start_paths import Fate, fate_of, start_path_findings
 from kafka_rollout.releases.facts import Release
+from tests.architecture.rooms import nodes_of
 from tests.paths import ROOT
 
 NEW = Release(4, 3, 1)
@@ -62,7 +63,7 @@ def test_the_user_of_the_unit_is_asked_in_one_place() -> None:
     callers = {
         path.relative_to(ROOT / "plugins/kafka_rollout").as_posix()
         for path in (ROOT / "plugins/kafka_rollout").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.Name) and node.id in ("read_access", "PlaceState", "ReleaseFolder")
     }
     assert callers == {
@@ -108,7 +109,7 @@ def test_a_runtime_that_switches_a_link_reads_all_paths() -> None:
     callers = {
         path.relative_to(ROOT / "plugins/kafka_rollout").as_posix()
         for path in (ROOT / "plugins/kafka_rollout").rglob("*.py")
-        for node in ast.walk(ast.parse(path.read_text()))
+        for node in nodes_of(path.read_text())
         if isinstance(node, ast.Name) and node.id in ("all_start_files", "all_start_paths")
     }
     assert callers == {
@@ -123,7 +124,7 @@ def test_an_option_of_the_process_is_evidence_of_the_next_start_in_one_place_onl
     """What a process has can be of a script that the switch takes away, or of an environment that was changed."""
     readers, callers = set(), []
     for path in (ROOT / "plugins/kafka_rollout").rglob("*.py"):
-        for node in ast.walk(ast.parse(path.read_text())):
+        for node in nodes_of(path.read_text()):
             if isinstance(node, ast.Name) and node.id in ("read_unit_options", "ARGUMENTS"):
                 readers.add(path.relative_to(ROOT / "plugins/kafka_rollout").as_posix())
             if (

@@ -6,6 +6,7 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
+from tests.architecture.rooms import nodes_of
 from tests.paths import ROOT
 from tests.scheduling import LONGEST_FIRST
 
@@ -39,7 +40,7 @@ def test_the_files_that_start_first_exist() -> None:
 
 def unread_params(source: str) -> Iterator[str]:
     """Yield each fixture that has parameters and reads none: its tests would run again without a difference."""
-    for function in ast.walk(ast.parse(source)):
+    for function in nodes_of(source):
         if not isinstance(function, ast.FunctionDef):
             continue
         options = [one.keywords for one in function.decorator_list if isinstance(one, ast.Call)]

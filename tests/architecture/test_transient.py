@@ -7,7 +7,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import by_function
+from tests.architecture.rooms import by_function, parsed
 
 ROOMS = ("nodes", "client", "metadata_log", "releases")
 # Function → what passes.
@@ -52,7 +52,7 @@ PASSES = {
 
 def places(source: str) -> Iterator[tuple[str, int]]:
     """Yield the outermost function and the line of each use of TransientError that is no handler, base or type."""
-    for top in ast.parse(source).body:
+    for top in parsed(source).body:
         for function in top.body if isinstance(top, ast.ClassDef) else [top]:
             name = getattr(function, "name", "")
             caught = {id(one) for node in ast.walk(function) for part in _others(node) for one in ast.walk(part)}

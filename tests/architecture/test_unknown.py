@@ -10,7 +10,7 @@ from collections.abc import Iterator
 
 import pytest
 
-from tests.architecture.rooms import PACKAGE, by_function
+from tests.architecture.rooms import PACKAGE, by_function, nodes_of, parsed
 
 ROOMS = ("gates", "preparation", "planning", "roll", "lowering", "observation", "feature_updates", "control")
 ERRORS = {
@@ -70,7 +70,7 @@ EMPTY_CALLS = {"tuple", "list", "dict", "set", "frozenset"}
 
 def swallowing(source: str) -> Iterator[tuple[str, int]]:
     """Yield function and line of each handler of an error of the project that returns an empty value or ends."""
-    yield from _swallowing(ast.parse(source), "")
+    yield from _swallowing(parsed(source), "")
 
 
 def _swallowing(node: ast.AST, function: str) -> Iterator[tuple[str, int]]:
@@ -145,7 +145,7 @@ VERDICTS = {"check_feature_support", "find_outside"}
 
 def judgements(source: str) -> Iterator[int]:
     """Yield the line of each place that takes the findings of a check and drops what it left unknown."""
-    for node in ast.walk(ast.parse(source)):
+    for node in nodes_of(source):
         if isinstance(node, ast.Attribute) and node.attr == "findings" and isinstance(node.value, ast.Call):
             called = _name(node.value.func)
             if called == "ran" or (called.startswith(CHECKS) and called not in VERDICTS):
@@ -172,7 +172,7 @@ def test_only_these_read_the_findings_of_checks_alone() -> None:
     found = {
         str(path.relative_to(PACKAGE))
         for path in PACKAGE.rglob("*.py")
-        if any(isinstance(one, ast.Name) and one.id == "all_findings" for one in ast.walk(ast.parse(path.read_text())))
+        if any(isinstance(one, ast.Name) and one.id == "all_findings" for one in nodes_of(path.read_text()))
     }
     assert found == READ_ALONE.keys(), "use judged(plan, checks)"
 
