@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-from functools import cache
 
 from tests.architecture.rooms import parsed
 from tests.paths import ROOT
@@ -14,9 +13,8 @@ READS = "observation/node_logs.py"
 _READING = frozenset({"log_tail", "process_log"})
 
 
-@cache
 def modules() -> dict[str, ast.Module]:
-    """All modules by their path, parsed when the first test asks and not in each worker that collects the tests."""
+    """All modules by their path."""
     return {path.relative_to(PLUGINS).as_posix(): parsed(path.read_text()) for path in PLUGINS.rglob("*.py")}
 
 

@@ -19,7 +19,7 @@ from tests.releases import NEWEST
 from tests.unit.metadata_log.changes.test_trimmer import whole
 from tools.demo.folder import PROJECT_ROOT
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_java_per_release")]
 
 INCLUDE = PROJECT_ROOT / "include"
 FIXTURES = PROJECT_ROOT / "tests" / "fixtures"

@@ -14,7 +14,7 @@ from kafka_rollout.metadata_log.disk.folder import MetadataFolder, open_folder
 from tests.integration.metadata_log.test_metadata_commands import FIXTURES, run
 from tests.unit.metadata_log.changes.test_trimmer import whole
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_java_per_release")]
 
 LOWER = ("streams.version", "share.version", "group.version", "transaction.version", "eligible.leader.replicas.version")
 

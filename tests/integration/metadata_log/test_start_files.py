@@ -28,7 +28,7 @@ from tests.fakes.ports import fake_ports
 from tests.integration.harness.security.secured import authority, certificate
 from tests.integration.metadata_log.test_kafka_classes import CONTROLLER
 
-pytestmark = pytest.mark.jvm
+pytestmark = [pytest.mark.jvm, pytest.mark.usefixtures("one_java_per_release")]
 
 OLD, NEW = Release(3, 4, 1), Release(4, 3, 1)
 INTER_BROKER, CLIENTS = "BROKERS", "CLIENTS"
