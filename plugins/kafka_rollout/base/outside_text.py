@@ -36,6 +36,7 @@ _BLANK = frozenset(
     for code in range(first, last + 1)
 )
 
+_NOT_PLAIN = re.compile(r"[^ -~\n]")  # a document of a megabyte has few of them
 _MARKUP = re.compile(r"[\\`*\[\]<>|~&]")
 _UNDERSCORES = re.compile(r"(?<![^\W_])_+|_+(?![^\W_])")  # between two letters they are not markup
 _LINE_START = re.compile(r"^(?:[-+](?=[\s-]|$)|[=#]|(\d+)(?=[.)](?:\s|$)))")
@@ -93,9 +94,7 @@ def quote_markdown(text: str, *, limit: int = TEXT_LIMIT) -> str:
 
 def escape_json(dumped: str) -> str:
     """Return the same JSON with every invisible character inside its strings as an escape sequence of JSON."""
-    return "".join(
-        character if character == "\n" or _is_visible(character) else _json(character) for character in dumped
-    )
+    return _NOT_PLAIN.sub(lambda one: one[0] if _is_visible(one[0]) else _json(one[0]), dumped)
 
 
 def _show_each(text: str) -> Iterator[str]:
