@@ -96,6 +96,18 @@ class Test340:
         _create_topic(cluster, "orders-classic")
         assert _groups_while_consuming(cluster, admin, "classic") == ("classic", "Stable", 1)
 
+    def test_what_retention_keeps_is_read(self, cluster: LocalCluster, admin: KafkaAdmin) -> None:
+        _create_topic(cluster, "orders-kept")
+        producer = Producer({"bootstrap.servers": cluster.spec.bootstrap_servers})
+        for age_s in (5 * 86_400, 0):  # of seven days
+            producer.produce("orders-kept", b"x", partition=0, timestamp=int((time.time() - age_s) * 1000))
+            assert producer.flush(30) == 0
+        found = admin.inventory(kept=True)
+        kept = found.kept["orders-kept-0"]
+        assert (kept.start, kept.from_offset, found.starts["orders-kept-0"]) == (0, 1, 0)
+        assert kept.until == found.read_at + 3.5 * 86_400
+        assert admin.inventory().kept == {}
+
 
 def test_391_too_applies_what_it_can(make_cluster: MakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
     cluster = make_cluster("3.9.1", layout="combined", size=1, metadata_version="3.7-IV4")

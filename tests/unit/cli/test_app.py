@@ -30,6 +30,7 @@ from kafka_rollout.cli.run import (
 )
 from kafka_rollout.cli.show import plain
 from kafka_rollout.clusters.inventory import dump_cluster
+from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.feature_updates.update import plan_features
 from kafka_rollout.features.requests import FeatureAction, FeatureOrder
 from kafka_rollout.model.plan import Plan
@@ -37,12 +38,14 @@ from kafka_rollout.model.state import GroupState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.rehearsal.job import RehearsalStoppedError
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS
 from kafka_rollout.run.events import Approval, Asked, AskingEnded, events_of, has
 from kafka_rollout.run.view import RunView
 from kafka_rollout.wiring.runs import read_status
-from tests.fakes.cluster import R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
+from tests.fakes.cluster import R340, R391, R431, FakeCluster, lose_a_group_at_the_start_of, make_spec
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
@@ -366,6 +369,25 @@ def test_a_canary_is_rolled_alone_and_the_others_when_a_person_has_approved_it(
     assert roll(ports) == 0
     assert cluster.stops == [2, 3, 1, 11, 12, 13]
     assert [a.by for a in events_of(ports.run.events(), Approval) if a.what == "canary"] == ["alice"]
+
+
+def test_the_scan_of_a_run_is_for_the_group_coordinator_of_the_next_start(
+    home: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[bool | None] = []
+
+    def scan_command(*_: object, new_group_coordinator: bool | None, **__: object) -> tuple[int, ScanResult]:
+        asked.append(new_group_coordinator)
+        return 0, ScanResult(cluster="fake", scanned_at=0.0, logs=(), classes=(), verdicts=())
+
+    monkeypatch.setattr("kafka_rollout.coordinator_logs.spark.submit.scan_command", scan_command)
+    ports, settings = fake_ports(FakeCluster(R340), home), Settings.from_environment()
+    for protocols in ("classic", "classic,consumer"):
+        lines = {str(R391): {REBALANCE_PROTOCOLS: protocols}}
+        of_run = replace(ports, cluster=replace(ports.cluster, release_overrides=lines))
+        for release in (R391, R431):
+            cli_run.scan_logs(of_run, settings, None, SCAN_BEFORE_ROLL, [release], show.ProgressLines())
+    assert asked == [False, None, True, None]
 
 
 def test_a_plan_that_was_made_without_a_scan_is_scanned_before_it_is_rolled(
