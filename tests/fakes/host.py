@@ -241,10 +241,11 @@ class FakeHost:
                 f"stat: cannot statx '{path}': No such file or directory" for path in paths if path not in self.changed
             ]
             return done_with(1 if hidden or gone else 0, "\n".join(seen), "\n".join([*hidden, *gone]))
+        if "--property=Environment" in line:
+            shown = f"\nshow ExecStart={self.command}\n" if self.command.startswith("{") else ""
+            return done_with(0, self.jvm + shown, "")
         if "--property=ExecStart" in line:
             return done_with(0, self.command, "")
-        if "--property=Environment" in line:
-            return done_with(0, self.jvm, "")
         if "systemctl show" in line:
             jars = " ".join(f"/jars/kafka_2.13-{release}.jar" for release in self.package or ())
             return done_with(0, f"{self._show()}Link={self.link if self.package is None else jars}\n", "")
@@ -260,8 +261,9 @@ class FakeHost:
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
             return done_with(0, "".join(map(self._stat, chain)), "") if path in self.files else done_with(1, "", "")
-        if line.startswith("for java in "):
-            return done_with(0, self.java.removesuffix(" (deleted)"), "")
+        if line.startswith(("exe=", "for java in ")):
+            process = f"exe 0 {self.java}\n" if line.startswith("exe=") else ""
+            return done_with(0, f"{process}java 0 {self.java.removesuffix(' (deleted)')}\n", "")
         if line.startswith("cat /"):
             return done_with(0, self.files[line.split()[1]], "")
         if line.startswith("date "):

@@ -102,7 +102,7 @@ class FakeRuntime:
             is_first=not after,
         )
 
-    def java_version(self, node: NodeSpec) -> int:
+    def java_version(self, node: NodeSpec, releases: Sequence[Release]) -> int:
         return self._cluster.java
 
     def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:

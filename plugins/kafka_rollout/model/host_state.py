@@ -222,6 +222,8 @@ class HostState:
     """What the next start reads. Without a link, no switch changes where a path leads, and there are none."""
     start_paths_problem: str = ""
     """Why `start_paths` are not all, a sentence."""
+    changed_java: tuple[str, str] | None = None
+    """The Java of the process and that of the next start, without links, if they differ."""
     options: Mapping[Release | None, NextOptions] = field(default_factory=dict)
     """The options of the next start on each release; None: on any other one than the installed."""
     writers: tuple[str, ...] = ()

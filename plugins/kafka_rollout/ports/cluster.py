@@ -240,7 +240,10 @@ class NodeQueries(Protocol):
 
         The begin is a fact that no client writes. None if no log can be read, or if there was no process."""
 
-    def java_version(self, node: NodeSpec) -> int: ...
+    def java_version(self, node: NodeSpec, releases: Sequence[Release]) -> int:
+        """The feature version of the Java of the next start on one of the releases; without releases, on any. Raises
+        NotObservableError if it is not known."""
+
     def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
         """Arguments of the JVM of the next start on a release, as far as they can be read. Those of the process that
         only a script of another release has are left out. Raises TransientError if unknown."""

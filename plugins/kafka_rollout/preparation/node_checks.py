@@ -180,19 +180,21 @@ def recheck_agreement(
     return agreement_findings(NextStart(cluster=run.cluster, state=state, configs=configs, directories=directories))
 
 
-def java_versions(ports: ReadPorts, nodes: Sequence[NodeSpec] | None = None) -> dict[int, int]:
-    """Return Java's feature version by node; default: all nodes."""
+def java_versions(
+    ports: ReadPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None
+) -> dict[int, int]:
+    """Return Java's feature version by node for its start on one of the releases; default: all nodes."""
     versions = {}
     for node in ports.cluster.nodes if nodes is None else nodes:
         # Missing means unknown, which is a blocker of the plan, or not observable.
         with suppress(TransientError, UserError, NotObservableError):
-            versions[node.node_id] = ports.runtime.java_version(node)
+            versions[node.node_id] = ports.runtime.java_version(node, releases)
     return versions
 
 
 def check_java(ports: ReadPorts, release: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
     """Return the findings for the Java of nodes that start on `release` with these files."""
-    return java_maximum_findings(ports.cluster, ports.catalogue, {release: configs}, java_versions(ports))
+    return java_maximum_findings(ports.cluster, ports.catalogue, {release: configs}, java_versions(ports, (release,)))
 
 
 def check_hosts(
@@ -366,7 +368,7 @@ def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -> tu
     alone = replace(run.cluster, nodes=(node,))
     config = run.ports.runtime.config(node)
     checked = effective_config(node.node_id, config, run.plan.config_changes, release)
-    java = java_versions(run.ports, (node,))
+    java = java_versions(run.ports, (release,), (node,))
     starts = ObservedStarts()
     accepted: tuple[Finding, ...] = ()
     has_changed = run.history.load_fingerprints().get(node.node_id) != fingerprint(config)
@@ -678,7 +680,7 @@ def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -
         findings += [*of_host.findings, *(not_observable(one.subject, "Host", one.sentence) for one in of_host.unknown)]
         config = ports.runtime.config(node)
         configs = {release: {node.node_id: config} for release in releases}
-        java = ports.runtime.java_version(node)
+        java = ports.runtime.java_version(node, releases)
         alone = replace(ports.cluster, nodes=(node,))
         findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
         findings += java_maximum_findings(alone, ports.catalogue, configs, {node.node_id: java})

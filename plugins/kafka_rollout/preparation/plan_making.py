@@ -107,7 +107,7 @@ def plan_change(ports: ClusterPorts, request: Request, run_of: RunOf, *, terms: 
 def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, run_of: RunOf) -> PlanObservation:
     """Return the state with the nodes' files, for the releases on which the nodes will start."""
     down = run_of is RunOf.DOWNGRADE
-    configs, java = node_configs(ports), java_versions(ports)
+    configs = node_configs(ports)
     catalogue = with_configured_classes(ports.catalogue, ports.cluster, configs)
     ahead: list[Release] = []
     if run_of is RunOf.RESTART:
@@ -123,7 +123,7 @@ def observe_files(ports: ClusterPorts, state: ClusterState, request: Request, ru
         configs=configs,
         starts=observe_path(ports, ahead, configs, down=down),
         dynamic=read_dynamic(ports),
-        java=java,
+        java=java_versions(ports, ahead),
         directories=node_directories(ports, configs),
         # Only the metadata log has them; releases since 4.0 have no migration from ZooKeeper.
         registrations=read_registrations(ports, _leader_id(state), state.cluster_id) if can_migrate(state) else None,

@@ -267,7 +267,7 @@ class LocalProcessRuntime:
         pid, at = (None, None) if process is None else (process.pid, _start_time(process))
         return find_start(self.starts(node), pid, at)
 
-    def java_version(self, node: NodeSpec) -> int:
+    def java_version(self, node: NodeSpec, releases: Sequence[Release]) -> int:
         binary = java_binary()
         version = java_version(binary)
         if version is None:

@@ -33,7 +33,7 @@ class NoRuntime:
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()
 
-    def java_version(self, node: NodeSpec) -> int:
+    def java_version(self, node: NodeSpec, releases: Sequence[Release]) -> int:
         """As the metrics agent reports it."""
         try:
             java = self.metrics.read(node).java_version

@@ -303,6 +303,9 @@ CONFIGURATION_REWRITTEN = FindingCode(
     "A start of the node writes configuration_file, into which the run writes lines while the node is stopped.",
     "Write these lines into the template that the start uses, too. The gate after the start fails without them.",
 )
+JAVA_CHANGED = FindingCode(
+    "JAVA-CHANGED", WARNING, "The next start of a node runs another Java than its process, also that of a rollback."
+)
 HOST_UNREACHABLE = FindingCode("HOST-UNREACHABLE", BLOCKER, "A host does not respond.")
 HOST_REFUSED = FindingCode("HOST-REFUSED", BLOCKER, "A host refuses the login or a command, or its unit is wrong.")
 HOSTS_CHECK = Check(
@@ -326,6 +329,7 @@ HOSTS_CHECK = Check(
         LOG_LAYOUT_UNKNOWN,
         CONFIGURATION_NOT_READ,
         CONFIGURATION_REWRITTEN,
+        JAVA_CHANGED,
         *PATH_CODES,
         *START_PATH_CODES,
         *JVM_OPTION_CODES,
@@ -407,6 +411,15 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             )
     for release, why in host.unavailable.items():
         yield PACKAGE_UNAVAILABLE.found(f"{subject}, release {release}", why)
+    if host.changed_java is not None:
+        before, after = host.changed_java
+        yield JAVA_CHANGED.found(
+            subject,
+            f"The process of node {node.name} runs {before}, and its next start runs {after}: JAVA_HOME or the link "
+            "`java` in PATH was changed since its start. So does the start of a rollback.",
+            f"Compare {after} with what each release of the run, also the older one, needs. If it is wrong, set "
+            f"JAVA_HOME in the unit (`systemctl edit {host.unit}`).",
+        )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(
             subject, f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched."

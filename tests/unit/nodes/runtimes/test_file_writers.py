@@ -13,7 +13,6 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
 from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
-from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.planning.findings.hosts import host_problems
 from tests.unit.builders import SEPARATE, catalogue
 from tests.unit.nodes.runtimes.test_option_sources import NEW, OLD, Host
@@ -64,17 +63,15 @@ class HostWithCommands(Host):
 
     before: str = ""
 
-    def run(self, node: object, command: str, *, text: str = "") -> Done:
-        if "systemctl show" not in command:
-            return super().run(node, command, text=text)
+    def commands(self) -> tuple[str, ...]:
         argv = self.command.replace("HOME", str(self.home))
         lines = [f"ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}"]
-        if "ExecStartPre" in command and self.before:
+        if self.before:
             lines.append(f"ExecStartPre={{ path=/x ; argv[]={self.before} ; ignore_errors=no ; pid=0 }}")
-        return Done(0, "".join(f"{line}\n" for line in lines).encode(), "")
+        return tuple(lines)
 
     def writers(self, **variables: str) -> tuple[str, ...]:
-        unit = UnitOptions(process=("java", "kafka.Kafka"), variables=variables)
+        unit = UnitOptions(process=("java", "kafka.Kafka"), variables=variables, commands=self.commands())
         start = read_next_start(cast(HostCommands, self), self.node(), (NEW,), unit)
         return find_writers(start.texts, unit.variables, FILE)
 

@@ -31,5 +31,5 @@ def test_the_program_of_a_process_is_not_executed_by_the_ssh_user(tmp_path: Path
     with ssh_shell(host) as shell, pytest.raises((UserError, RefusedError), match="The Java version of node kafka-1"):
         SshServiceRuntime(
             ClusterSpec(name="far", runtime="ssh_service", nodes=(node,)), shell, Release.parse
-        ).java_version(node)
+        ).java_version(node, ())
     assert not (tmp_path / "executed").exists()

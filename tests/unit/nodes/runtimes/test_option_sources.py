@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -94,7 +95,7 @@ class Host:
     def write(self, name: str, text: str) -> Path:
         path = self.home / name
         path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_text(text.replace("HOME", str(self.home)))
+        path.write_text(re.sub(r"(?<!_)HOME", str(self.home), text))
         path.chmod(0o755)
         return path
 
@@ -119,9 +120,6 @@ class Host:
         return self
 
     def run(self, node: object, command: str, *, text: str = "") -> Done:
-        if "systemctl show" in command:
-            argv = self.command.replace("HOME", str(self.home))
-            return Done(0, f"{{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}\n".encode(), "")
         ran = subprocess.run(["sh", "-c", command], input=text.encode(), capture_output=True, check=False, timeout=20)
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
@@ -139,7 +137,9 @@ class Host:
         is_whole: bool = True,
         node: NodeSpec | None = None,
     ) -> dict[Release | None, NextOptions]:
+        argv = self.command.replace("HOME", str(self.home))
         unit = UnitOptions(
+            commands=(f"ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}",),
             process=tuple(process),
             variables=environment,
             environment=tuple(jvm_words(environment)),

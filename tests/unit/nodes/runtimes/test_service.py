@@ -360,13 +360,13 @@ def test_the_shell_shows_all_that_is_on_the_way_from_a_link_to_its_end(tmp_path:
 @pytest.mark.parametrize("pid", [50, 0])
 def test_java_is_read_from_its_files_and_never_executed(java: str, pid: int) -> None:
     host = FakeHost(java=java, pid=pid)
-    assert runtime_on(host).java_version(NODE) == 11
+    assert runtime_on(host).java_version(NODE, (R431,)) == 11
 
 
 def test_the_version_of_java_8_is_8() -> None:
     host = FakeHost()
     host.files[f"{JAVA}/release"] = 'JAVA_VERSION="1.8.0_392"\n'
-    assert runtime_on(host).java_version(NODE) == 8
+    assert runtime_on(host).java_version(NODE, (R431,)) == 8
 
 
 @pytest.mark.parametrize(
@@ -376,13 +376,13 @@ def test_the_version_of_java_8_is_8() -> None:
 def test_a_java_that_the_user_of_the_node_can_change_is_unknown(path: str, mode: int, owner: str) -> None:
     host = FakeHost(owners={path: (mode, owner)})
     with pytest.raises(UserError, match=f"is unknown: {path} on host kafka-1 can be changed by kafka"):
-        runtime_on(host).java_version(NODE)
+        runtime_on(host).java_version(NODE, (R431,))
 
 
 def test_a_java_without_a_release_file_is_unknown() -> None:
     host = FakeHost(java="/opt/java/bin/java")
     with pytest.raises(NotObservableError, match="there is no /opt/java/release"):
-        runtime_on(host).java_version(NODE)
+        runtime_on(host).java_version(NODE, (R431,))
 
 
 @pytest.mark.parametrize(

@@ -15,12 +15,13 @@ from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import MISSING, HostCommands, rights_of, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
+from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     OPENED,
     UnitState,
-    find_java,
-    read_certain_options,
+    certain_options,
     read_java_version,
+    read_start,
 )
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jvm.java import harmless_options, refusal_of
@@ -113,9 +114,28 @@ def find_jvm_problems(
     options are unknown, RefusedError if the Java or a part of them is hidden, UserError if another user than root can
     change the Java.
     """
-    java = find_java(commands, node, unit.pid)
+    of_unit, start = read_start(commands, node, releases)
+    java = find_next_java(commands, node, unit.pid, of_unit, start)
     read_java_version(commands, node, java)  # raises without a Java, and for one that the user of the node can change
-    home = java.rpartition("/bin/")[0]
+    for home in (path.rpartition("/bin/")[0] for path in java.paths):
+        _refuse_unsafe(commands, node, home)
+    found = []
+    seen = certain_options(node, releases, of_unit, start).values()
+    for options in dict.fromkeys(
+        tuple(harmless_options(words)) for one in seen for words in (one.kept, one.environment)
+    ):
+        for path in java.paths if options else ():
+            done = commands.run(node, ["env", "-i", "timeout", "30", path, *options, "-version"])
+            if done.code == 124:
+                raise TransientError(
+                    f"Java on host {service_of(node).host} did not answer in 30 s.", remedy="Plan again."
+                )
+            if done.code != 0:
+                found.append(refusal_of(done.err))
+    return tuple(dict.fromkeys(found))
+
+
+def _refuse_unsafe(commands: HostCommands, node: NodeSpec, home: str) -> None:
     if not _SAFE_HOME.fullmatch(home):
         raise RefusedError(
             f"The options of the JVM of node {node.name} were not tried: a shell reads characters of {home} specially.",
@@ -128,17 +148,3 @@ def find_jvm_problems(
             f"host {service_of(node).host} can be changed by another user than root.",
             remedy="Install Java in a folder that belongs to root, and remove write rights of group and others.",
         )
-    found = []
-    seen = read_certain_options(commands, node, releases).values()
-    for options in dict.fromkeys(
-        tuple(harmless_options(words)) for one in seen for words in (one.kept, one.environment)
-    ):
-        if options:
-            done = commands.run(node, ["env", "-i", "timeout", "30", java, *options, "-version"])
-            if done.code == 124:
-                raise TransientError(
-                    f"Java on host {service_of(node).host} did not answer in 30 s.", remedy="Plan again."
-                )
-            if done.code != 0:
-                found.append(refusal_of(done.err))
-    return tuple(dict.fromkeys(found))

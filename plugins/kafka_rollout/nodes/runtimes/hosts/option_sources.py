@@ -70,6 +70,7 @@ _TAKES_OPTIONS = re.compile(rf"{_OPTS}|\b(?:export|exec|set|eval|java)\s|kafka-(
 _PRINTED = re.compile(rf"(?:\s|{_OPTS}\(?)[\"']?(?:{_COMMAND})(?=[\"'\s)]|$)")
 _OUTPUT = re.compile(r"\d*>>?\s*\S+")
 _SHELLS = re.compile(r"^\s*(?:/\S*/)?(?:ba|da|k|z)?sh(?:\s+-\w+)*\s+")
+_OF_SHELL = frozenset("$`*?[]{}~")  # in a path: which file it is, only the shell knows
 _SHOWN_LINES = 6
 _DEPTH = 5
 _LONGEST = 60_000  # characters of an expression
@@ -89,6 +90,10 @@ class UnitOptions:
     """False if a part of the environment could not be read."""
     unknown: RolloutError | None = None
     """Why the options of the next start are unknown in part."""
+    search: str = ""
+    """ExecSearchPath, which is PATH if the environment has none."""
+    commands: tuple[str, ...] = ()
+    """ExecStart and ExecStartPre, as systemd shows them."""
 
 
 def _options(text: TextFile) -> Iterator[str]:
@@ -103,7 +108,12 @@ def _options(text: TextFile) -> Iterator[str]:
 
 def _assignments(text: TextFile) -> Iterator[tuple[str, str]]:
     for line in _plain(text):
-        yield from _ASSIGN.findall(line)
+        yield from assignments(line)
+
+
+def assignments(line: str) -> list[tuple[str, str]]:
+    """Return the variables that a line sets, with their values as it writes them."""
+    return _ASSIGN.findall(line)
 
 
 def _plain(text: TextFile) -> Iterator[str]:
@@ -120,6 +130,12 @@ class ScriptsOfStart:
     """By release, as in `read_next_start`."""
     texts: tuple[TextFile, ...]
     """The commands of the unit, and scripts that they execute."""
+    scripts: Mapping[Release | None, tuple[TextFile, ...]]
+    """Those of them that come before Java, by release: of a package, those of now."""
+    is_known: bool
+    """Nothing else comes before Java."""
+    java: str = ""
+    """The program of ExecStart if it is Java itself."""
 
 
 class ScriptScope:
@@ -192,6 +208,8 @@ class _Read:
     texts: tuple[TextFile, ...] = ()
     unread: tuple[str, ...] = ()
     is_whole: bool = True
+    """False if options can come from elsewhere."""
+    is_read: bool = True
     """False if a file that they read is not among the texts."""
 
 
@@ -204,10 +222,8 @@ def read_next_start(
     see it, and no finding of it blocks.
     """
     service = service_of(node)
-    line = f"LC_ALL=C systemctl show --property=ExecStart,ExecStartPre {service.unit}"
-    shown = commands.run(node, line).out.splitlines()
-    before = [one for one in shown if one.startswith("ExecStartPre=")]
-    command = " ; ".join(_ARGV.findall("\n".join(one for one in shown if one not in before)))
+    before = [one for one in unit.commands if one.startswith("ExecStartPre=")]
+    command = " ; ".join(_ARGV.findall("\n".join(one for one in unit.commands if one not in before)))
     prepares = " ; ".join(_ARGV.findall("\n".join(before)))
     start = _STARTS.search(command)
     link = "" if service.package else service.symlink
@@ -240,7 +256,21 @@ def read_next_start(
         else NextOptions(environment=unit.environment)
         for release in releases
     }
-    return ScriptsOfStart(options=options, texts=tuple(dict.fromkeys(texts)))
+    java = command.split(" ", 1)[0]
+    read = {release: files.all_of(then[release] if folders else running) for release in folders or (None,)}
+    return ScriptsOfStart(
+        options=options,
+        texts=tuple(dict.fromkeys(texts)),
+        scripts={release: (*of_unit.texts, *one.texts) for release, one in read.items()},
+        is_known=_starts_kafka(of_unit.texts) and of_unit.is_read and all(one.is_read for one in read.values()),
+        java=java if start is None and posixpath.basename(java) == "java" else "",
+    )
+
+
+def _starts_kafka(texts: Iterable[TextFile]) -> bool:
+    """Return whether one of the texts starts Kafka's scripts, and none of them through a login."""
+    lines = [(line, match.start()) for text in texts for line in text.lines for match in _STARTS.finditer(line)]
+    return bool(lines) and not any(_OF_LOGIN.search(f"{line[:at]} ") for line, at in lines)
 
 
 def _programs(command: str, link: str) -> tuple[list[str], list[str], str]:
@@ -333,19 +363,19 @@ class _Scripts(TextFiles):
         """
         found, missing = list(more), [path for path in paths if path in self.unread]
         texts = [self.texts[path] for path in paths if path in self.texts]
-        is_whole = not missing and not any(map(_prints_options, more))
+        is_read, prints = not missing, any(map(_prints_options, more))
         while texts:
             text = texts.pop(0)
             if text in found:
                 continue
             found.append(text)
-            is_whole = is_whole and not _prints_options(text)
+            prints = prints or _prints_options(text)
             for path in _sources(text):
                 texts += [self.texts[path]] if path in self.texts else []
-                is_whole = is_whole and path in self.asked and path not in self.unread
+                is_read = is_read and path in self.asked - self.unread and not set(path) & _OF_SHELL
         for text in more:
-            is_whole = is_whole and all(path in self.texts for path in _sources(text))
-        return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_whole)
+            is_read = is_read and all(path in self.texts for path in _sources(text))
+        return _Read(texts=tuple(found), unread=tuple(missing), is_whole=is_read and not prints, is_read=is_read)
 
 
 def _prints_options(text: TextFile) -> bool:

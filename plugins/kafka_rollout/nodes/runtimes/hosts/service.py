@@ -61,6 +61,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
     read_journal_on,
     read_own_lines,
 )
+from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ArtifactsOf,
     ReleaseFolder,
@@ -71,13 +72,13 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
     RECORDS,
     UnitState,
-    find_java,
     look,
     parse_unit,
     read_host,
     read_java_version,
     read_jvm_arguments,
     read_overrides,
+    read_start,
     read_start_files,
     show_command,
 )
@@ -335,8 +336,9 @@ class SshServiceRuntime(HostCommands):
         start = find_start(self.starts(node), unit.last_pid, unit.started_at)
         return log_part(unit.last_pid, unit.started_at, start, after, partial(read_file_on, self, node))
 
-    def java_version(self, node: NodeSpec) -> int:
-        return read_java_version(self, node, find_java(self, node, self.unit(node).pid))
+    def java_version(self, node: NodeSpec, releases: Sequence[Release]) -> int:
+        pid = self.unit(node).pid
+        return read_java_version(self, node, find_next_java(self, node, pid, *read_start(self, node, releases)))
 
     def jvm_arguments(self, node: NodeSpec, release: Release) -> tuple[str, ...]:
         return read_jvm_arguments(self, node, release)

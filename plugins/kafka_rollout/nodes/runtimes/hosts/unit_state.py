@@ -46,7 +46,8 @@ from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
-from kafka_rollout.nodes.runtimes.hosts.option_sources import UnitOptions, read_next_start
+from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
+from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
 from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
@@ -63,8 +64,6 @@ _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 864
 RECORDS = ".kafka-rollout"
 """Folder in the home of the SSH user."""
 _ASKED = "asked"
-_DELETED = " (deleted)"  # the end of /proc/PID/exe
-_SYSTEMD_PATH = "/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"  # without PATH in a unit
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
@@ -79,6 +78,7 @@ _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
 ARGUMENTS = (
     "LC_ALL=C systemctl show --property=Environment --value {unit} | sed 's/^/env /'; "
     "LC_ALL=C systemctl show-environment | sed 's/^/all /'; "
+    "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecSearchPath {unit} | sed 's/^/show /'; "
     "pid=$(systemctl show --property=MainPID --value {unit}); "
     "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
     'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(($(date +%s) - $age))"; '
@@ -224,6 +224,9 @@ def read_host(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
     start = read_next_start(commands, node, releases or (None,), options)
+    java = NextJava(paths=())
+    with suppress(NotObservableError):  # JAVA_CHECK names it
+        java = find_next_java(commands, node, None if denied else unit.pid, options, start)
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
@@ -269,6 +272,7 @@ def read_host(
         start_paths=start_paths,
         start_paths_problem=start_paths_problem,
         options=start.options,
+        changed_java=(java.of_process, java.paths[0]) if java.has_changed else None,
         writers=find_writers(start.texts, options.variables, service.configuration_file),
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
@@ -521,11 +525,25 @@ def read_certain_options(
     Raises TransientError if the unit has no process and no environment, and RefusedError if a part is hidden: the SSH
     user cannot read a file with an environment that the process has not read as it is now, or a start script.
     """
+    unit, start = read_start(commands, node, releases)
+    return certain_options(node, releases, unit, start)
+
+
+def read_start(
+    commands: HostCommands, node: NodeSpec, releases: Sequence[Release]
+) -> tuple[UnitOptions, ScriptsOfStart]:
+    """Return the environment of the unit, and what its next start executes; without releases, on any."""
     unit = read_unit_options(commands, node)
+    return unit, read_next_start(commands, node, releases or (None,), unit)
+
+
+def certain_options(
+    node: NodeSpec, releases: Sequence[Release], unit: UnitOptions, start: ScriptsOfStart
+) -> Mapping[Release, NextOptions]:
+    """As `read_certain_options`, of what was read."""
     if unit.unknown is not None:
         raise unit.unknown
-    found = read_next_start(commands, node, releases, unit).options
-    for release, options in found.items():
+    for release, options in start.options.items():
         if options.unclear:
             raise RefusedError(
                 f"The options of the JVM of node {node.name} on Kafka {release} are unknown in part: the SSH user "
@@ -533,7 +551,7 @@ def read_certain_options(
                 f"{service_of(node).host}, which can have {', '.join(one.option for one in options.unclear)}.",
                 remedy="Let the SSH user read the start scripts, or write these options into the unit.",
             )
-    return {release: found[release] for release in releases}
+    return {release: start.options[release] for release in releases}
 
 
 def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
@@ -568,6 +586,8 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
         environment=words,
         is_whole=not unread and unknown is None,
         unknown=unknown,
+        search=next((line[20:] for line in lines if line.startswith("show ExecSearchPath=")), "").replace(" ", ":"),
+        commands=tuple(line.removeprefix("show ") for line in lines if line.startswith("show ExecStart")),
     )
 
 
@@ -659,56 +679,23 @@ def _words(text: str) -> list[str]:
         return text.split()
 
 
-def find_java(commands: HostCommands, node: NodeSpec, pid: int | None) -> str:
-    """Return the path of the Java of the node's next start, without links; empty if there is none.
+def read_java_version(commands: HostCommands, node: NodeSpec, java: NextJava) -> int:
+    """Return the feature version of the Java of the next start.
 
-    kafka-run-class.sh starts $JAVA_HOME/bin/java, and without JAVA_HOME `java` in PATH. A start script can set
-    JAVA_HOME too, so without one in the unit the Java of the running process counts, unless it was removed from the
-    host. Raises NotObservableError if JAVA_HOME of the unit has no Java, and for a removed one if it is unknown whether
-    the unit has a JAVA_HOME.
+    Raises UserError if the user of the node can change a file that counts, and NotObservableError without a file, and
+    if the start can run one of several versions.
     """
-    service = service_of(node)
-    unit = read_unit_options(commands, node)
-    home = unit.variables.get("JAVA_HOME", "").rstrip("/")
-    if home.startswith("/"):
-        java = _first_program(commands, node, [f"{home}/bin/java"])
-        if not java:
-            raise NotObservableError(
-                f"JAVA_HOME of {service.unit} on host {service.host} is {home}, where the SSH user finds no bin/java.",
-                remedy="Correct JAVA_HOME of the unit, or let the SSH user enter this folder.",
-            )
-        return java
-    found = "" if pid is None else commands.act(node, rights_of(node).find_java, pid=pid).out.strip()
-    if found and not found.endswith(_DELETED):
-        return found
-    folders = unit.variables.get("PATH", _SYSTEMD_PATH).split(":")
-    in_path = [f"{folder}/java" for folder in folders if folder.startswith("/")]
-    if not found:
-        return _first_program(commands, node, in_path, otherwise="$(command -v java)")
-    java = found.removesuffix(_DELETED)  # it can have been replaced: the next start runs the new file
-    if not unit.is_whole:
-        in_path = []
-    if next_java := _first_program(commands, node, [java, *in_path]):
-        return next_java
-    raise NotObservableError(
-        f"The Java of the process of node {node.name} was removed from host {service.host} ({java}), such as by an "
-        "update, and the Java of its next start is unknown.",
-        remedy="Restart the node with its new Java (`kafka-rollout restart`), or set JAVA_HOME in the unit.",
-    )
+    versions = {path: _version_of(commands, node, path) for path in java.paths or ("",)}
+    if len(set(versions.values())) > 1:
+        raise NotObservableError(
+            f"The next start of node {node.name} runs "
+            f"{' or '.join(f'Java {version} ({path})' for path, version in versions.items())}: {java.why}.",
+            remedy=f"Set JAVA_HOME in the unit (`systemctl edit {service_of(node).unit}`), and nowhere else.",
+        )
+    return next(iter(versions.values()))
 
 
-def _first_program(commands: HostCommands, node: NodeSpec, paths: Sequence[str], *, otherwise: str = "") -> str:
-    """Return the first of the programs that exists, without links; else what a word of the shell is, if any."""
-    words = " ".join([*map(shlex.quote, paths), *([f'"{otherwise}"'] if otherwise else [])])
-    line = f'for java in {words}; do if test -x "$java"; then readlink -f "$java"; break; fi; done'
-    return commands.run(node, line).out.strip()
-
-
-def read_java_version(commands: HostCommands, node: NodeSpec, java: str) -> int:
-    """Return the feature version of the Java that `find_java` has found.
-
-    Raises UserError if the user of the node can change the file, and NotObservableError without a file.
-    """
+def _version_of(commands: HostCommands, node: NodeSpec, java: str) -> int:
     service = service_of(node)
     home = java.rpartition("/bin/")[0]
     places = [f"{home}/release", *([f"{home.removesuffix('/jre')}/release"] if home.endswith("/jre") else [])]
@@ -731,5 +718,6 @@ def read_java_version(commands: HostCommands, node: NodeSpec, java: str) -> int:
         f"The Java version of node {node.name} on host {service.host} is unknown: there is no {places[0]} that has it."
         if home
         else f"Host {service.host} has no Java for node {node.name}.",
-        remedy="Install a Java runtime that has this file, such as a package of the distribution or of Temurin.",
+        remedy="Install a Java runtime that has this file, such as a package of the distribution or of Temurin. If it "
+        "is installed, set JAVA_HOME in the unit.",
     )
