@@ -133,7 +133,7 @@ class CommandEntry(_Strict):
         str,
         Field(
             min_length=1,
-            description="run by the login shell of the SSH user; it reads a credential from a file of the host",
+            description="run by `/bin/sh` as the SSH user; it reads a credential from a file of the host",
         ),
     ]
     timeout_s: Annotated[float, Field(gt=0, le=3600, description="time limit; after it, the command failed")] = 60.0

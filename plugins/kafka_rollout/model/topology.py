@@ -29,7 +29,7 @@ class Role(StrEnum):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class HostCommand:
-    """An operator's own command on a host, run by its login shell."""
+    """An operator's own command on a host, run by /bin/sh as the SSH user."""
 
     command: str
     timeout_s: float = 60.0

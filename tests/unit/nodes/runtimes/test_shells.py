@@ -63,11 +63,28 @@ def test_a_shell_that_does_not_run_the_line_is_refused(host: SshHost, shell: Ssh
         shell.run("kafka-1", ["true"])
 
 
-def test_a_shell_that_refuses_the_line_is_a_failed_command(host: SshHost, shell: SshShell) -> None:
-    host.write_program("restricted", "echo restricted >&2; exit 1")
-    host.shell = str(host.folder / "bin" / "restricted")
-    done = shell.run("kafka-1", ["true"])
-    assert (done.code, done.problem) == (1, "restricted")
+@pytest.mark.parametrize("line", ["echo \"Unmatched ''.\" >&2; exit 1", "echo \"Unmatched ''.\"; exit 1"])
+def test_a_shell_that_refuses_the_line_is_named_with_its_reason(host: SshHost, shell: SshShell, line: str) -> None:
+    host.write_program("tcsh", line)
+    host.shell = str(host.folder / "bin" / "tcsh")
+    with pytest.raises(RefusedError, match=r"did not run a command as it was sent \(Unmatched ''\.\): true") as raised:
+        shell.run("kafka-1", ["true"])
+    assert "bash, dash, ksh or zsh" in raised.value.remedy
+
+
+def test_a_shell_that_changes_backslashes_in_quotes_is_refused(host: SshHost, shell: SshShell) -> None:
+    """As fish does."""
+    host.write_program("fish", "exec bash -c \"$(printf '%s' \"$2\" | sed 's/\\\\\\\\/\\\\/g')\"")
+    host.shell = str(host.folder / "bin" / "fish")
+    with pytest.raises(RefusedError, match="did not run a command as it was sent"):
+        shell.run("kafka-1", ["echo", "a\\\\b"])
+
+
+def test_variables_of_the_login_shell_are_not_those_of_a_line(host: SshHost, shell: SshShell) -> None:
+    """zsh ties `path` to PATH, and makes `status` read-only."""
+    host.prelude = "readonly path=/x status=1"
+    assert shell.run("kafka-1", "path=$(echo /a); status=3; echo $path $status").out == "/a 3\n"
+    assert shell.run("kafka-1", "echo 'a\\\\b' \"it's\" !x").out.strip() in ("a\\\\b it's !x", "a\\b it's !x")
 
 
 def test_a_command_that_ends_before_it_has_read_its_input_is_shown_with_its_own_error(

@@ -70,6 +70,7 @@ _SETTINGS = frozenset(
     )
 )
 _NO_METHODS = "No authentication methods available"
+_BACKSLASHES = "case '\\\\' in ??) ;; *) exit 1;; esac\n"  # fish makes one of two, also in quotes
 _BROKEN = (paramiko.SSHException, HTTPException, OSError, EOFError)
 _SUDO_REFUSALS = (
     "a password is required",
@@ -117,7 +118,7 @@ class Shell(Protocol):
         within_s: float = COMMAND_S,
         sink: Callable[[bytes], object] | None = None,
     ) -> Done:
-        """Run a command in the C locale: words, or a line for the login shell. `text`: its input. `sink` gets its
+        """Run a command in the C locale: words, or a line for `/bin/sh`. `text`: its input. `sink` gets its
         output in pieces."""
         ...
 
@@ -343,15 +344,17 @@ def _execute(
     code = channel.recv_exit_status()
     if code == -1:
         raise EOFError("the connection was closed")
-    if code == 0 and not out.ended:
+    if not out.begun or (code == 0 and not out.ended):
+        printed = (errors.seen or out.seen).decode(errors="replace").strip().splitlines()
+        why = f" ({printed[-1][:120]})" if printed else ""
         raise RefusedError(
-            f"The login shell on host {host} did not run a command as it was sent: {line[:80]}",
-            remedy="Give the SSH user a POSIX shell such as bash, without a forced command in sshd or authorized_keys.",
+            f"The login shell on host {host} did not run a command as it was sent{why}: {line[:80]}",
+            remedy="Give the SSH user bash, dash, ksh or zsh as its login shell, without a forced command in sshd or "
+            "authorized_keys.",
         )
     out.close()
     errors.close()
-    # A shell that did not run the line has printed the reason.
-    return Done(code, b"".join(content), (b"".join(err) if errors.begun else errors.seen).decode(errors="replace"))
+    return Done(code, b"".join(content), b"".join(err).decode(errors="replace"))
 
 
 def _send(channel: paramiko.Channel, data: memoryview) -> int | None:
@@ -393,15 +396,18 @@ def _marked(line: str, nonce: str, within_s: float) -> str:
     OpenSSH does not end a command when its channel is closed. So the kernel ends a process that takes CPU_TIMES of the
     command's time on a processor: no fault of a line can take a core of a broker for longer.
     """
-    mark = 'echo "{0} {1}"; echo "{0} {1}" >&2'
+    mark = 'echo "$nonce {0}"; echo "$nonce {0}" >&2'
     limit = math.ceil(CPU_TIMES * within_s)
     # A subshell, so that `exit` in the line does not skip the second mark; on lines of its own, so that a comment at
     # the end of the line does not hide the bracket.
-    return (
-        f"{mark.format(nonce, 'begin')}\n(\nulimit -t {limit} 2>/dev/null\nexport LC_ALL=C LANGUAGE=C\n"
+    marked = (
+        f"nonce={nonce}; {mark.format('begin')}\n(\nulimit -t {limit} 2>/dev/null\nexport LC_ALL=C LANGUAGE=C\n"
         f"{line}\n)\n"
-        f"code=$?; {mark.format(nonce, 'end')}; exit $code"
+        f"code=$?; {mark.format('end')}; exit $code"
     )
+    # The lines are those of a POSIX shell. zsh has other variables and patterns, and passes them on unchanged. tcsh and
+    # fish read the quotes in another way, so the marks are missing: tcsh would run each line, and knows no assignment.
+    return f"exec /bin/sh -c {shlex.quote(f'{_BACKSLASHES}{marked}')}"
 
 
 class _MarkedOutput:
