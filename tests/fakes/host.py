@@ -82,6 +82,8 @@ class FakeHost:
     services: str = ""  # the commands of the units that are loaded
     shows: bool = True  # False: `systemctl show` of them fails
     jvm: str = "env \narg java\narg -Da=b c\n"
+    machines: dict[str, str] = field(default_factory=dict)  # host → what only its machine reports
+    asked: str = ""
 
     def run(
         self,
@@ -94,6 +96,7 @@ class FakeHost:
     ) -> Done:
         """`on_command` is called with each line when it arrives, before the host looks at its clock."""
         line = command if isinstance(command, str) else shlex.join(command)
+        self.asked = host
         if (piped := _PIPED.fullmatch(line)) is not None:
             done = self.run(host, f"{piped[1]} {piped[3]}")
             return done if done.code == 0 else done_with(0, done.out, f"{done.err}\n{piped[2]} {done.code}\n")
@@ -312,4 +315,10 @@ class FakeHost:
             f"ActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
+            f"Machine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
+
+
+def machine_id(boot: str = "1", namespace: str = "4026531836", machine: str = "0f", name: str = "h") -> str:
+    """What a machine with these values reports in `show_command`."""
+    return f"{boot.rjust(36, '0')}/pid:[{namespace}]/{machine}/{name}"

@@ -190,6 +190,8 @@ class HostState:
     can_unpack: bool = True
     """Whether the SSH user `login` can write into the folder of the releases."""
     login: str = ""
+    others: Mapping[int, str] = field(default_factory=dict)
+    """The other nodes on the same machine → their host in the inventory."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop= of the unit."""
     stopped_units: tuple[StoppedUnit, ...] = ()

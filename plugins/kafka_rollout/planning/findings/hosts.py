@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
-from kafka_rollout.base.wording import few, size
+from kafka_rollout.base.wording import few, nodes, size
 from kafka_rollout.model.host_state import (
     CLOSED,
     SUDO_RS,
@@ -261,6 +261,12 @@ STOP_TIMEOUT_SHORT = FindingCode(
     "systemd would kill a controlled shutdown that takes longer than TimeoutStopSec.",
     f"Set TimeoutStopSec={STOP_S:.0f} or more in the unit and run `systemctl daemon-reload`.",
 )
+HOST_NAMED_TWICE = FindingCode(
+    "HOST-NAMED-TWICE",
+    BLOCKER,
+    "The inventory has two names for one machine, so what two nodes on a host must not share is not compared.",
+    "Write one of the names as the host of each of these nodes. Then print the sudoers file again.",
+)
 CLOCK_SKEW = FindingCode(
     "CLOCK-SKEW",
     BLOCKER,
@@ -320,6 +326,7 @@ HOSTS_CHECK = Check(
         SYMLINK_IS_NO_LINK,
         STOP_TIMEOUT_SHORT,
         *STOP_CODES,
+        HOST_NAMED_TWICE,
         CLOCK_SKEW,
         HOST_RIGHT_MISSING,
         HOST_VALUE_UNKNOWN,
@@ -419,6 +426,12 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             "`java` in PATH was changed since its start. So does the start of a rollback.",
             f"Compare {after} with what each release of the run, also the older one, needs. If it is wrong, set "
             f"JAVA_HOME in the unit (`systemctl edit {host.unit}`).",
+        )
+    if renamed := {node_id: name for node_id, name in host.others.items() if name != host.name}:
+        yield HOST_NAMED_TWICE.found(
+            subject,
+            f"Host {host.name} and {' and '.join(dict.fromkeys(renamed.values()))}, the host of "
+            f"{nodes(sorted(renamed))}, are one machine: boot id, machine id and host name are the same.",
         )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(

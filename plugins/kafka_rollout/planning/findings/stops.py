@@ -39,7 +39,11 @@ STOP_CODES = (STOP_REACHES_OTHERS, STOP_REACHES_UNITS, LINK_SHARED)
 
 def stop_findings(cluster: ClusterSpec, node: NodeSpec, host: HostState) -> Iterable[Finding]:
     """Yield what stops with the unit of a node on this host, or changes its release with it."""
-    others = [one for one in cluster.nodes if one != node and one.service is not None and one.service.host == host.name]
+    others = [
+        one
+        for one in cluster.nodes
+        if one != node and one.service is not None and (one.service.host == host.name or one.node_id in host.others)
+    ]
     yield from _by_command(node, host, others)
     yield from _by_systemd(node, host, others)
     yield from _by_link(node, host, others)

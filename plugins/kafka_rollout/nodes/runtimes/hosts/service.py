@@ -17,7 +17,7 @@ import re
 import shlex
 import time
 from collections.abc import Callable, Mapping, Sequence
-from contextlib import AbstractContextManager
+from contextlib import AbstractContextManager, suppress
 from dataclasses import dataclass, field
 from functools import cache, partial
 from hashlib import sha256
@@ -97,6 +97,7 @@ from kafka_rollout.releases.facts import Release
 _FOLDER = re.compile(r"d/\d+/([^/]+)")
 _POLL_S = 0.3
 _START_S = 10.0
+_MACHINE_FRESH_S = 60.0  # a boot changes it
 
 
 def _unknown_artifacts(release: Release) -> frozenset[str]:
@@ -117,6 +118,8 @@ class SshServiceRuntime(HostCommands):
     now: Callable[[], float] = time.time
     fence: Fence = unfenced
     uptimes: dict[str, tuple[float, int]] = field(default_factory=dict)
+    machines: dict[str, tuple[float, str]] = field(default_factory=dict)
+    """Host → when it was read, and UnitState.machine."""
     # (node, pid, start) → the version of the process, which cannot change.
     _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
     # The same of processes that no unfinished installation has started.
@@ -150,13 +153,26 @@ class SshServiceRuntime(HostCommands):
             libs=read_release_folders(self, node, releases, self.identify, self.artifacts),
             now=self.now,
             read_config=cache(lambda: self.config(node)),
-            others=self._others_on_host(node),
+            others=self._others_on_machine(node, unit.machine),
         )
 
-    def _others_on_host(self, node: NodeSpec) -> list[ServiceSpec]:
-        """Return the other nodes of the cluster on the same host, whose commands its sudoers file has too."""
-        others = (one.service for one in self.cluster.nodes if one.node_id != node.node_id)
-        return [one for one in others if one is not None and one.host == service_of(node).host]
+    def _others_on_machine(self, node: NodeSpec, machine: str) -> dict[int, ServiceSpec]:
+        """Return the other nodes of the cluster on the same machine, whatever name their host has in the inventory."""
+        others = [one for one in self.cluster.nodes if one.node_id != node.node_id and one.service is not None]
+        return {
+            one.node_id: service_of(one)
+            for one in others
+            if service_of(one).host == service_of(node).host or (machine and self._machine(one) == machine)
+        }
+
+    def _machine(self, node: NodeSpec) -> str:
+        """Return the machine of another node, read in the last minute; empty if its host does not respond, as this
+        machine does."""
+        host = service_of(node).host
+        if self.monotonic() - self.machines.get(host, (float("-inf"), ""))[0] > _MACHINE_FRESH_S:
+            with suppress(TransientError, RefusedError, UserError):  # a finding of its own
+                self._read_unit(node)
+        return self.machines.get(host, (0.0, ""))[1]
 
     def _unavailable(
         self, node: NodeSpec, unit: UnitState, installed: Release | None, releases: Sequence[Release]
@@ -419,6 +435,7 @@ class SshServiceRuntime(HostCommands):
         where = f"readlink {service.symlink}" if package is None else f"echo {package.jars}/kafka_2.*.jar"
         done = self.run(node, f"{show_command(service.unit)}; echo Link=$({where})")
         unit = parse_unit(done.out)
+        self.machines[service.host] = self.monotonic(), unit.machine
         if not unit.exists and not (unit.masked and package):
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."

@@ -98,6 +98,12 @@ _MAIN_PROCESS = (
     'then kafka=$pid; echo Kafka=$pid; fi; done; below=$(pgrep -d, -P "$below"); done; '
     'echo "Main=$main"; echo "Program=$(cat /proc/$main/comm 2>/dev/null)"'
 )
+# Each part is the same for every name of a machine. Clones have equal machine ids, containers of a kernel its boot id.
+_MACHINE = (
+    'echo "Machine=$(cat /proc/sys/kernel/random/boot_id)/$(readlink /proc/self/ns/pid)/'
+    '$(cat /etc/machine-id 2>/dev/null)/$(uname -n)"'
+)
+_MACHINE_ID = re.compile(r"[0-9a-f-]{36}/pid:\[\d+\]/\w*/\S+")
 _EXEC_STOP = re.compile(r"^ExecStop=\{.*?\bargv\[\]=(.*?) ; ignore_errors=", re.MULTILINE)
 _VERSION = re.compile(r'^JAVA_VERSION="?(\d+)(?:\.(\d+))?', re.MULTILINE)
 # The path without links, then each folder above it.
@@ -133,6 +139,8 @@ class UnitState:
     """Until the next boot, so that nothing can start it."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop=, as systemd shows them."""
+    machine: str = ""
+    """What only this running machine reports; empty if it is not known."""
     wrapper: str = ""
     """The program of its main process if Kafka is a child of it, such as `sh`."""
 
@@ -149,7 +157,7 @@ class UnitState:
 def show_command(unit: str) -> str:
     """A line for the login shell; needs no right. Times are in UTC."""
     main_process = _MAIN_PROCESS.format(unit=unit)
-    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}"
+    return f"LC_ALL=C TZ=UTC systemctl show --property={_PROPERTIES} {unit}; {main_process}; {_MACHINE}"
 
 
 def parse_unit(text: str) -> UnitState:
@@ -168,6 +176,7 @@ def parse_unit(text: str) -> UnitState:
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
         stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
+        machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
         wrapper=values.get("Program", "") if is_child else "",
     )
 
@@ -198,12 +207,12 @@ def read_host(
     libs: Mapping[Release, ReleaseFolder],
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
-    others: Sequence[ServiceSpec] = (),
+    others: Mapping[int, ServiceSpec],
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
     be installed. `libs`: the folders of releases. `now`: clock of this machine.
     `read_config`: reads the configuration of the node. `others`: the other
-    nodes on the host."""
+    nodes on the machine, by id."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node)
@@ -211,7 +220,7 @@ def read_host(
     there, brought = _releases(service, folders, installed, libs, unavailable)
     denied = _denied(commands, node, releases, read_config)
     seen = commands.sudo(node, rights_of(node).see_paths)
-    excess = _read_excess(commands, node, (service, *others))
+    excess = _read_excess(commands, node, (service, *others.values()))
     paths = parse_paths(seen.out)
     leads = _read_leads(commands, node, service, paths)
     stopped_units = read_stopped_units(commands, node)
@@ -230,6 +239,7 @@ def read_host(
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
+        "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
         f"which other units start through {service.symlink} (`systemctl show`)": link_users is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
@@ -254,6 +264,7 @@ def read_host(
         can_unpack=service.archive is None or "writable" in found,
         login=values.get("login", ""),
         symlink_can_switch=service.package is not None or "link" in found,
+        others={node_id: other.host for node_id, other in others.items()},
         stop_timeout_s=unit.stop_s,
         stop_commands=unit.stop_commands,
         stopped_units=stopped_units or (),
