@@ -41,7 +41,11 @@ _CREDENTIAL_ARGUMENT = re.compile(
     rf"|(?<!\S)(-u|--user)[=\s]+[\"']*[^\s:\"']+:(?!//|\d{{1,5}}(?:\s|$)){_GIVEN}",  # not the URL or port of another -u
     re.IGNORECASE,
 )
-_CREDENTIAL_VALUE = re.compile(r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*=", re.IGNORECASE)
+_CREDENTIAL_VALUE = re.compile(
+    r"-----BEGIN |://[^/\s@]*:[^/\s@]*@|\bpassword\s*="
+    r"|[?&](?:[\w.-]*[._-])?(?:sig|signature|key|auth|pass|pwd|code)=[^&\s$]",
+    re.IGNORECASE,
+)
 
 
 _IN_THE_OPEN = (
@@ -56,6 +60,9 @@ def find_credential_argument(words: Iterable[str]) -> str | None:
     """
     found = _CREDENTIAL_ARGUMENT.search(" ".join(words))
     return None if found is None else next(filter(None, found.groups()))
+
+
+_OF_COMMAND = re.compile(r"(^|\.)(command|install|check|download|repair)(\[\d+\])?$")
 
 
 def find_credential(value: object, where: str = "", seen: set[int] | None = None) -> str | None:
@@ -79,9 +86,18 @@ def find_credential(value: object, where: str = "", seen: set[int] | None = None
         for index, below in enumerate(value):
             if found := find_credential(below, f"{where}[{index}]", seen):
                 return found
-    elif isinstance(value, str) and _CREDENTIAL_VALUE.search(value):
+    elif isinstance(value, str) and _has_credential(value, where):
         return where
     return None
+
+
+def _has_credential(text: str, where: str) -> bool:
+    """Return whether a value has a possible credential. The words of a command are read together, when its entry is
+    validated, and named there."""
+    is_command = _OF_COMMAND.search(where) is not None
+    return _CREDENTIAL_VALUE.search(text) is not None or (
+        not is_command and find_credential_argument([text]) is not None
+    )
 
 
 _SUFFIX = ".service"

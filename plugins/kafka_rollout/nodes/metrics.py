@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import json
 import re
+import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
@@ -21,6 +22,7 @@ from prometheus_client.parser import text_string_to_metric_families
 
 from kafka_rollout.base.errors import RolloutError, TransientError
 from kafka_rollout.base.system.http import http_client, text_of
+from kafka_rollout.base.wording import few
 from kafka_rollout.model.counters import COUNTERS
 from kafka_rollout.model.state import UNKNOWN_CLIENT, ClientSoftware, NodeMetrics, RequestCount
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -31,6 +33,7 @@ from kafka_rollout.releases.reported import identify_release
 TIMEOUT_S = 10.0  # long enough for an agent of a new process on a busy machine; nodes are queried in parallel
 
 _WHOLE_RESPONSE_S = 60.0
+_MOST_AGE_S = 60.0
 _MOST_MIB = 64  # of a response; an exporter with rules for each partition of a large broker sends some MiB
 
 _READS = {  # the exporter's metric → MBean and attribute
@@ -103,6 +106,10 @@ class _Seen:
     """Name in _READS → why its value is unknown."""
     node_ids: set[str] = field(default_factory=set)
     """Of the processes whose MBean app-info was read (KafkaRaftServer registers it with the node id)."""
+    instances: set[str] = field(default_factory=set)
+    """Label `instance`, which Prometheus adds to what it has read from an agent."""
+    ages_s: set[float] = field(default_factory=set)
+    """Of the values that have a timestamp: those of Prometheus (/federate), a Pushgateway or a collector."""
     single: dict[str, Any] = field(default_factory=dict)
     """Name in _READS → the first value of it that was read, of the metrics that a process has once."""
 
@@ -185,6 +192,7 @@ class NodeMetricsReader:
     """Our name of a metric → the name of the operator's exporter, as in ClusterSpec.metrics."""
     through: Callable[[str], httpx.BaseTransport] | None = None
     """Host of a node → how its loopback addresses are reached; None: they are addresses of this machine."""
+    now: Callable[[], float] = time.time
 
     def read(self, node: NodeSpec) -> NodeMetrics:
         if node.jolokia_url is None and node.prometheus_url is None:
@@ -194,7 +202,7 @@ class NodeMetricsReader:
         through = None if node.service is None or self.through is None else self.through(node.service.host)
         for agent, url, query in (
             ("jolokia", node.jolokia_url, _query_jolokia),
-            ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names))),
+            ("prometheus", node.prometheus_url, partial(_query_prometheus, own=own_names(self.names), now=self.now)),
         ):
             if url is None:
                 problems[agent] = "it is not in the inventory"
@@ -202,14 +210,10 @@ class NodeMetricsReader:
             try:
                 with http_client(url, timeout_s=self.timeout_s, through=through) as client:
                     seen = query(client, url)
-                if seen.node_ids and str(node.node_id) not in seen.node_ids:
-                    others = ", ".join(sorted(seen.node_ids))
-                    raise ValueError(f"{url} is the agent of node {others}, not of node {node.node_id}")
+                _refuse_others(node, url, seen)
                 answers[agent] = seen
             except _UNUSABLE as error:
-                is_late = isinstance(error, httpx.TimeoutException)
-                reason = "no response in time" if is_late else str(error) or type(error).__name__
-                problems[agent] = reason.splitlines()[0]
+                problems[agent] = _reason(error)
         if not answers:
             reasons = "; ".join(f"{agent}: {reason}" for agent, reason in problems.items())
             raise TransientError(
@@ -244,6 +248,29 @@ class NodeMetricsReader:
                 for name, why in seen.unreadable.items()
             ),
         )
+
+
+def _refuse_others(node: NodeSpec, url: str, seen: _Seen) -> None:
+    """Raise ValueError for values of other processes, or of another time."""
+    place = httpx.URL(url).copy_with(query=None, fragment=None)
+    advice = "the URL must be that of the node's own agent"
+    if seen.node_ids and str(node.node_id) not in seen.node_ids:
+        raise ValueError(f"{place} is the agent of node {', '.join(sorted(seen.node_ids))}, not of node {node.node_id}")
+    for several in (seen.node_ids, seen.instances):
+        if len(several) > 1:
+            raise ValueError(f"{place} has values of several processes ({few(sorted(several))}): {advice}")
+    if (oldest := max(seen.ages_s, key=abs, default=0.0)) and abs(oldest) > _MOST_AGE_S:
+        when = f"of {abs(oldest):.0f} s {'ago' if oldest > 0 else 'later'}"
+        raise ValueError(f"{place} has values with a time {when}, such as of /federate or a Pushgateway: {advice}")
+
+
+def _reason(error: Exception) -> str:
+    """Return why an agent cannot be used, without its URL, whose query can have a credential."""
+    if isinstance(error, httpx.TimeoutException):
+        return "no response in time"
+    if isinstance(error, httpx.HTTPStatusError):
+        return f"status {error.response.status_code}"
+    return (str(error) or type(error).__name__).splitlines()[0]
 
 
 def read_running_releases(cluster: ClusterSpec, catalogue: Catalogue) -> frozenset[Release]:
@@ -317,7 +344,7 @@ def _is_kafkas(mbean: str) -> bool:
     return mbean.startswith("kafka.")
 
 
-def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
+def _query_prometheus(client: httpx.Client, url: str, own: OwnNames, now: Callable[[], float]) -> _Seen:
     seen = _Seen()
     known = False
     lines = _text_of(client, client.build_request("GET", url)).split("\n")
@@ -331,6 +358,9 @@ def _query_prometheus(client: httpx.Client, url: str, own: OwnNames) -> _Seen:
             name, labels = our_metric(sample, own)
             if name is not None:
                 seen.read(name, labels, sample.value)
+                seen.instances |= {one for one in [sample.labels.get("instance", "")] if one}
+                if sample.timestamp is not None:
+                    seen.ages_s.add(now() - float(sample.timestamp))
                 known = True
     if not known:
         raise ValueError("it exports no metric of Kafka by a known name, see include/metrics/jmx_exporter.yaml")

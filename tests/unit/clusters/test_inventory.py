@@ -152,6 +152,20 @@ def test_a_relative_directory_counts_from_the_file(tmp_path: Path) -> None:
             "credential at nodes[0].jolokia_url",
             id="credential in a url",
         ),
+        *(
+            pytest.param(
+                inventory(nodes=[node(prometheus_url=f"http://127.0.0.1:1/metrics?{query}")]),
+                "credential at nodes[0].prometheus_url",
+                id=query,
+            )
+            for query in (
+                "token=hunter2",
+                "a=b&access_token=hunter2",
+                "api_key=hunter2",
+                "apikey=hunter2",
+                "sig=hunter2",
+            )
+        ),
         pytest.param(inventory(metrics={"levels": "x"}), "metrics.levels", id="not a metric of ours"),
         pytest.param(
             inventory(metrics={"app": "x{"}), "metrics.app must be the name of a metric", id="not a name of a metric"

@@ -68,14 +68,14 @@ Serve = Callable[[str | bytes], NodeSpec]
 
 @pytest.fixture
 def serve() -> Iterator[Serve]:
-    """Start an exporter with this text; returns a node with its URL."""
+    """Start an exporter with this text; returns a node with its URL. Without a text, it refuses."""
     texts: list[str | bytes] = []
 
     class Exporter(BaseHTTPRequestHandler):
         def do_GET(self) -> None:
-            text = texts[int(self.path.strip("/"))]
+            text = texts[int(self.path.partition("?")[0].strip("/"))]
             self.rfile.read(int(self.headers.get("content-length", 0)))
-            self.send_response(200)
+            self.send_response(200 if text else 401)
             if isinstance(text, bytes):
                 self.send_header("content-encoding", "gzip")
             self.end_headers()
@@ -166,7 +166,7 @@ FENCED, OFFLINE = (
         (f"{FENCED} 1e300", "fenced_brokers", "its value is 1e+300"),
         (f"{FENCED} abc", "fenced_brokers", "its value is nan"),
         (
-            f'{FENCED}{{instance="a"}} 3.0\n{FENCED}{{instance="b"}} 0.0',
+            f'{FENCED}{{process="a"}} 3.0\n{FENCED}{{process="b"}} 0.0',
             "fenced_brokers",
             "several values, 3 and 0",
         ),
@@ -362,3 +362,42 @@ def test_lines_of_other_metrics_are_not_parsed(serve: Serve, monkeypatch: pytest
     parsed.clear()
     assert NodeMetricsReader().read(serve(file.read_text() + "\n".join(other) + "\n")) == expected
     assert not set(parsed) & set(other)
+
+
+_APP = 'kafka_server_app_info{{id="{0}",instance="kafka-{0}:9404",version="4.3.1"}} 1.0\n'
+_ERRORS = 'kafka_server_broker_metadata_metrics_metadata_load_error_count{{instance="kafka-{0}:9404"}} 0'
+
+
+@pytest.mark.parametrize(
+    ("page", "says"),
+    [
+        (
+            "".join(map(_APP.format, (1, 2, 3))) + _ERRORS.format(2),
+            r"of several processes \(1, 2, 3\): the URL must be",
+        ),
+        (f"{_ERRORS.format(2)}\n{_ERRORS.format(3)}\n", r"of several processes \(kafka-2:9404, kafka-3:9404\)"),
+        (f"{_APP.format(1).strip()} 1699996400000\n", "has values with a time of 3600 s ago"),
+        (f"{_APP.format(1)}{_ERRORS.format(1)} 1700003600000\n", "has values with a time of 3600 s later"),
+    ],
+)
+def test_values_of_other_processes_or_of_another_time_are_refused(serve: Serve, page: str, says: str) -> None:
+    reader = NodeMetricsReader(now=lambda: 1_700_000_000.0)
+    node = serve(page)
+    node = replace(node, prometheus_url=f"{node.prometheus_url}?match=hunter2")
+    with pytest.raises(TransientError, match=says) as raised:
+        reader.read(node)
+    assert "hunter2" not in raised.value.sentence
+
+
+def test_a_page_of_prometheus_with_the_values_of_one_node_of_now_is_read(serve: Serve) -> None:
+    reader = NodeMetricsReader(now=lambda: 1_700_000_000.0)
+    page = f"{_APP.format(1).strip()} 1699999970000\n{_ERRORS.format(1)} 1699999970000\n"
+    assert reader.read(serve(page)).counters == {"metadata_load_errors": 0}
+
+
+def test_a_refused_request_names_the_status_and_no_url(serve: Serve) -> None:
+    node = serve("")
+    node = replace(node, prometheus_url=f"{node.prometheus_url}?token=hunter2")
+    with pytest.raises(TransientError, match=r"prometheus: status 401\)") as raised:
+        NodeMetricsReader().read(node)
+    assert "hunter2" not in raised.value.sentence

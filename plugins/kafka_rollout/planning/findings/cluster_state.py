@@ -410,11 +410,12 @@ def _without_metrics(cluster: ClusterSpec, state: ClusterState) -> Iterable[Find
     source = "jars of the process" if cluster.manages_nodes else "supported levels"
     unread = [node.node_id for node, now in running.items() if now.metrics is None or not now.metrics.is_read]
     if unread:
+        reasons = dict.fromkeys(filter(None, (state.nodes[node_id].problem for node_id in unread)))
         yield METRICS_MISSING.found(
             "metrics agents",
             f"No metrics agent reports values of {nodes(unread)}. The release is that of the {source}. Connected "
             "client software and old clients (KIP-896) are not observable, and the gates do not check Kafka's error "
-            "counters there.",
+            f"counters there.{f' {few(reasons, limit=3)}' if reasons else ''}",
         )
     answered = {node: now.metrics for node, now in running.items() if now.metrics is not None}
     if unreadable := {node.node_id: metrics.unreadable for node, metrics in answered.items() if metrics.unreadable}:

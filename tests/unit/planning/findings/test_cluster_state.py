@@ -419,6 +419,13 @@ def test_a_node_without_any_metric_misses_all_of_them() -> None:
     assert "clients (KIP-896) are not observable" in found.sentence
 
 
+def test_the_reason_is_named_why_an_agent_reports_no_values() -> None:
+    seen, why = _exported(), "No metrics agent of node kafka-1 responds (prometheus: status 401)."
+    refused = {i: replace(n, metrics=None, problem=why) for i, n in seen.nodes.items()}
+    found = _findings(replace(seen, nodes=refused), target=R431)["METRICS-MISSING", "metrics agents"]
+    assert found.sentence.endswith(f"there. {why}")
+
+
 def test_a_metric_that_an_agent_cannot_read_is_named_also_if_the_agent_reads_no_other_one() -> None:
     seen = _exported()
     forbidden = NodeMetrics(unreadable=("jolokia: java: java.lang:type=Runtime has response status 403",))
