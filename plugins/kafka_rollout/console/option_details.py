@@ -41,6 +41,7 @@ from kafka_rollout.model.plan import FeatureChange, Lowering
 from kafka_rollout.model.run_of import RUN_COMMANDS, RunOf
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.batches import NODE_S
+from kafka_rollout.planning.findings.quorum_start import QUORUM_CANNOT_START
 from kafka_rollout.planning.lowering import CHECKS_OF_ROLLS, OF_ROLLS, live_obstacles
 from kafka_rollout.planning.request import Request
 from kafka_rollout.releases.facts import METADATA_VERSION, Catalogue, Release, newest_patches
@@ -61,6 +62,8 @@ class StoredCheck:
     at: float
     blockers: tuple[Finding, ...] | None
     """As of `roll_blockers`."""
+    cannot_start: str = ""
+    """As of `stop_blockers`."""
     observed: Observed | None
     """None in a check of an earlier version."""
 
@@ -325,11 +328,12 @@ def _methods(
     spec, check = facts.spec, facts.checks[-1] if facts.checks else None
     state = state_of(spec, observation)
     of_rolls = None if check is None or now - check.at > FRESH_S else check.blockers
+    cannot_start = "" if check is None or now - check.at > FRESH_S else check.cannot_start
     level = next((c.target for c in judged.lowered if c.feature == METADATA_VERSION), None)
     obstacles = live_obstacles(spec, catalogue, state, level, of_rolls or ()) if level is not None else ()
     methods = []
     for name in Lowering:
-        possible, wrong = _against(spec, judged, name, obstacles, of_rolls)
+        possible, wrong = _against(spec, judged, name, obstacles, of_rolls, cannot_start=cannot_start)
         if judged.state is OptionState.CLOSED or (possible is not False and judged.state is OptionState.UNKNOWN):
             possible = False if judged.state is OptionState.CLOSED else None
             wrong = judged.reasons[0].sentence if judged.reasons else ""
@@ -343,8 +347,11 @@ def _against(
     name: Lowering,
     obstacles: Sequence[str],
     of_rolls: Sequence[Finding] | None,
+    *,
+    cannot_start: str,
 ) -> tuple[bool | None, str]:
-    """Return whether the method is possible (None: unknown), and why not. `of_rolls`: None if they are unknown."""
+    """Return whether the method is possible (None: unknown), and why not. `of_rolls`: None if they are unknown.
+    `cannot_start`: as of `stop_blockers`."""
     if not spec.manages_nodes:
         return False, f"The runtime {spec.runtime} cannot replace nodes."
     if name is Lowering.ONLINE:
@@ -354,6 +361,8 @@ def _against(
             return False, f"Blocked by {few(f'{one.code} ({one.subject})' for one in of_rolls)}."
     elif not judged.refused:
         return False, "It is not needed: Kafka lowers every level online."
+    elif cannot_start:
+        return False, cannot_start
     elif obstacles:
         return (True, "") if name is Lowering.OFFLINE else (False, f"Not possible: {few(obstacles)}.")
     if of_rolls is None:
@@ -362,6 +371,18 @@ def _against(
     if name is Lowering.OFFLINE:
         return False, "It is not needed: a live downgrade is possible, which stops less."
     return True, ""
+
+
+def stop_blockers(document: Mapping[str, Any]) -> str:
+    """Return what a stored check found against a stop of all controllers, as a sentence; empty if it found nothing."""
+    found = [
+        f"Blocked by {group['code']} ({one['subject']}): {one['sentence']}"
+        for entry in document["checks"]
+        for group in entry["findings"]
+        if group["code"] == QUORUM_CANNOT_START.code
+        for one in group["objects"]
+    ]
+    return " ".join(found)
 
 
 def roll_blockers(document: Mapping[str, Any]) -> tuple[Finding, ...] | None:

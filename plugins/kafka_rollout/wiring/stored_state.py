@@ -24,6 +24,7 @@ from kafka_rollout.console.option_details import (
     build_options,
     roll_blockers,
     scans_to_compare,
+    stop_blockers,
 )
 from kafka_rollout.coordinator_logs.comparison import ScanSummary
 from kafka_rollout.coordinator_logs.scan import ScanResult
@@ -198,7 +199,13 @@ def _read_checks(cluster: str, settings: Settings) -> tuple[StoredCheck, ...]:
 def _parse_checks(cluster: str, settings: Settings, run_id: str, at: float) -> tuple[StoredCheck, ...]:
     """Return the stored checks, oldest first; the newest has this run id and time."""
     return tuple(
-        StoredCheck(run_id=one.run_id, at=one.at, blockers=roll_blockers(one.document), observed=_observed_by(one))
+        StoredCheck(
+            run_id=one.run_id,
+            at=one.at,
+            blockers=roll_blockers(one.document),
+            cannot_start=stop_blockers(one.document),
+            observed=_observed_by(one),
+        )
         for one in reversed(open_check_history(cluster, settings).newest())
     )
 

@@ -287,6 +287,21 @@ def test_blockers_that_a_check_did_not_look_for_are_not_gone(root: Path) -> None
     assert [one.sentence for one in read().of_methods] == ["New in the check: RF-ONE-TOPIC (topic pay)."]
 
 
+def test_controllers_that_cannot_start_together_leave_no_method_that_stops_them(root: Path) -> None:
+    spec = make_options(root)
+    checks = open_check_history("orders", Settings.from_environment())
+    document = check_of(60, observed=replace(observed(spec, R431, 30), at=time.time() - 60))
+    one = {"subject": "controllers", "sentence": "They log in with SCRAM.", "remedy": "Use PLAIN."}
+    found = {"code": "QUORUM-CANNOT-START", "severity": "warning", "objects": [one]}
+    entry = {"id": "quorum-start", "result": "warning", "reasons": [], "findings": [found]}
+    checks.keep("scheduled__3", {**document, "checks": [*document["checks"], entry]}, "")
+    refused = option(read(), "4.2.2")
+    assert [one.is_possible for one in refused.methods] == [False, False, False]
+    for name in (Lowering.LIVE, Lowering.OFFLINE):
+        assert method(refused, name).why == "Blocked by QUORUM-CANNOT-START (controllers): They log in with SCRAM."
+    assert method(option(read(), "4.3.0"), Lowering.ONLINE).is_possible is True
+
+
 def test_the_checks_of_rolls_have_the_codes_of_rolls() -> None:
     codes = {code.code for check in CHECKS if check.id in CHECKS_OF_ROLLS for code in check.codes}
     assert codes >= OF_ROLLS.keys()
