@@ -12,11 +12,12 @@ from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.gates.coordinators import CoordinatorAnswers, coordinators_condition
-from kafka_rollout.gates.gate import BeforeStop, GateCondition, GateKind, GatePolicy, GateRef
+from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GatePolicy, GateRef
 from kafka_rollout.model.node_log import SeenLog, read_part
 from kafka_rollout.model.state import PartitionState
 from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.observation.run import NodeRun, Run
+from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from kafka_rollout.roll.gate_checks import wait_for_gate
@@ -27,7 +28,7 @@ from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import opened
 from tests.integration.harness.logs.load_oracle import Outcome, Place, coordinator_config, plant, started_on
 from tests.paths import FIXTURES
-from tests.plans import plan_downgrade
+from tests.plans import plan_downgrade, plan_upgrade
 from tests.waiting import wait_until
 
 pytestmark = pytest.mark.integration
@@ -46,6 +47,7 @@ class Seen:
     condition: GateCondition
     partitions: tuple[PartitionState, ...]
     counters: Mapping[str, float]
+    running: GateCheck  # of a run that finds the process, and only finalizes
 
 
 def logs_for(release: Release) -> dict[Place, tuple[bytes, bool]]:
@@ -69,7 +71,9 @@ def seen_on(release: Release, folder: Path, cache: ReleaseCache, before: BeforeS
         assert log.why_unknown == "", "the log of this process, from its start"
         condition = coordinators_condition(partitions, node.node_id, answers, before, log)
         counters = NodeMetricsReader(timeout_s=60).read(node).counters
-        return Seen(outcomes, answers, log, condition, partitions, counters)
+        with opened(cluster, folder / "home") as ports:
+            running = check_running_nodes(Run(ports, plan_upgrade(ports, release, finalize=True)))
+        return Seen(outcomes, answers, log, condition, partitions, counters, running)
 
 
 @pytest.fixture(scope="module")
@@ -79,6 +83,7 @@ def newest(tmp_path_factory: pytest.TempPathFactory, release_cache: ReleaseCache
 
 def test_the_release_that_wrote_the_logs_loads_them(newest: Seen) -> None:
     assert newest.condition.is_met, newest.condition.evidence
+    assert newest.running.passes, newest.running.waits_for
     assert {*newest.log.loaded} >= {f"{topic}-{n}" for topic in (GROUPS, TRANSACTIONS, SHARES) for n in range(4)}
     assert newest.log.failed == {}
     assert newest.answers.groups
@@ -127,6 +132,9 @@ def test_an_older_release_fails_the_gate_where_its_log_says_so(
         "TRANSACTIONAL_ID_NOT_FOUND",
     }  # a failed load is no error of the request
     assert older.condition.is_met == (not failed), older.condition.evidence
+    assert older.running.passes == (not failed), older.running.waits_for
+    shown = {doubt.partition("a failed load of ")[2] for doubt in older.running.doubts}
+    assert shown == failed, "an approver reads each of them, also in a run that has not started the process"
     assert "from before the stop are gone" in older.condition.evidence
     if failed:
         assert f"Error loading offsets from {GROUPS}-" in older.condition.evidence
