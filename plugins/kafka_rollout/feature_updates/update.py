@@ -39,6 +39,7 @@ from kafka_rollout.feature_updates.levels import (
     with_disagreement,
     with_dropped_ranges,
 )
+from kafka_rollout.feature_updates.open_gates import check_open_gates
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK, NOT_RAISED, raises_elr
 from kafka_rollout.features.registrations import registered_levels
 from kafka_rollout.features.requests import (
@@ -180,6 +181,7 @@ def plan_features(
             unless="The request names every level." if order.named else "",
         ),
         _directories(ports, state, changes, release, unsafe=unsafe),
+        check_open_gates(ports, changes),
         HELD_BACK_CHECK.ran(
             held_back_feature_findings(ports.cluster, ports.catalogue, state),
             unless="" if order.action is FeatureAction.UPGRADE_ALL else "The request names its features.",

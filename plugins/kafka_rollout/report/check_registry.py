@@ -29,6 +29,7 @@ from kafka_rollout.base.wording import count
 from kafka_rollout.coordinator_logs.findings import LOGS_CHECK, ROLLBACK_CHECK
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.feature_updates.levels import RACE_CHECK
+from kafka_rollout.feature_updates.open_gates import OPEN_GATES_CHECK
 from kafka_rollout.feature_updates.update import CONTROLLER_CHECK
 from kafka_rollout.features.min_isr import MIN_ISR_CHECK
 from kafka_rollout.features.requests import RANGES_CHECK, ROLLBACK_LEVELS_CHECK
@@ -175,6 +176,7 @@ CHECKS: tuple[Check, ...] = (
     REHEARSAL_CHECK,
     CONTROLLER_CHECK,
     RACE_CHECK,
+    OPEN_GATES_CHECK,
 )
 
 
