@@ -29,7 +29,7 @@ from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
 from kafka_rollout.procedure.step import ApprovalRequest, Events, StepCall
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.stop import unread_of_rollback
-from kafka_rollout.run.events import ApprovalOf, RollbackAskedAgain, events_of, newest
+from kafka_rollout.run.events import ApprovalOf, newest
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.projections.nodes import has_stopped_nodes
 from kafka_rollout.run.projections.observations import planned_trims, unproved_logs
@@ -277,13 +277,9 @@ def rollback_part(run: ReadRun) -> list[str]:
 
 
 def unlisted_of_rollback(run: ReadRun, text: str) -> tuple[str, ...]:
-    """Return what a rollback could not compare now and its approver has not read: neither in the text of the request,
-    nor when the request was repeated for it.
-    """
-    asked = events_of(run.history.events(), RollbackAskedAgain)
-    known = {sentence for one in asked for sentence in one.sentences}
+    """Return what a rollback could not compare now and the text of the request does not list."""
     listed = set(text.splitlines())
-    return tuple(one for one in unread_of_rollback(run) if one not in known and _line_of(one) not in listed)
+    return tuple(one for one in unread_of_rollback(run) if _line_of(one) not in listed)
 
 
 def _line_of(sentence: str) -> str:

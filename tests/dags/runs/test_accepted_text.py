@@ -104,7 +104,8 @@ def test_a_rollback_that_compares_less_than_the_text_says_is_asked_once_more(
     lose_a_group_at_the_start_of(runs.world, 3)
     runs.answers |= {gate: ["Roll back", "Roll back"], "roll_back.gate_after[0]": ["Accept the log"]}
     monkeypatch.setattr(approval_requests, "unread_of_rollback", lambda run: tuple(unread))
-    runs.while_asked = lambda place: unread.append("The file of node 1 is unknown.") if place == gate else None
+    files = iter(("The file of node 1 is unknown.", "The file of node 2 is unknown."))
+    runs.while_asked = lambda place: unread.append(next(files)) if place == gate else None
     _, states, record = runs.run()
     (asked_again,) = events_of(record.events(), RollbackAskedAgain)
     assert (asked_again.by, asked_again.sentences) == ("alice", ("The file of node 1 is unknown.",))

@@ -44,6 +44,7 @@ from kafka_rollout.run.events import (
     Asked,
     Channel,
     Decision,
+    Event,
     Responder,
     RollbackAskedAgain,
     events_of,
@@ -260,9 +261,9 @@ def why_ask_again(context: Context, ports: ClusterPorts, answer: Answer) -> str:
     Airflow keeps the text of the first request, so the page of the run and the log of the task show the rest. The same
     answer, given again, rolls back: a rollback must stay possible.
     """
-    if answer.decision is not Decision.ROLL_BACK:
-        return ""
     asked = newest_request(context, ports)
+    if answer.decision is not Decision.ROLL_BACK or _was_repeated(ports.run.events(), asked):
+        return ""
     unlisted = unlisted_of_rollback(Run(ports, ports.run.load_plan()), "" if asked is None else asked.text)
     if not unlisted:
         return ""
@@ -270,6 +271,13 @@ def why_ask_again(context: Context, ports: ClusterPorts, answer: Answer) -> str:
     why = f"{answer.by} chose to roll back. Since the request, a rollback cannot compare: {' '.join(unlisted)}"
     context["task"].log.warning("%s To accept this, choose the same again.", why)
     return why
+
+
+def _was_repeated(events: Sequence[Event], asked: Asked | None) -> bool:
+    """Return whether the request repeats one whose answer was to roll back."""
+    at = len(events) - 1 - next((n for n, one in enumerate(reversed(events)) if one == asked), 0)
+    before = (one for one in reversed(events[:at]) if isinstance(one, Asked | Approval | RollbackAskedAgain))
+    return isinstance(next(before, None), RollbackAskedAgain)
 
 
 def record_decision(context: Context, ports: ClusterPorts, what: str, answer: Answer) -> Approval:
