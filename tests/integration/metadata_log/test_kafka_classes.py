@@ -24,7 +24,7 @@ from kafka_rollout.metadata_log.classes.kafka_classes import JvmKafkaClasses
 from kafka_rollout.model import node_log
 from kafka_rollout.model.host_state import DirectoryFormat
 from kafka_rollout.model.starts import NodeStart, PluginClass, StartProblems
-from kafka_rollout.planning.findings.configuration import config_findings
+from kafka_rollout.planning.findings.configuration import READS_DIRECTORY_IDS, config_findings
 from kafka_rollout.planning.findings.log_folders import refuses_folder
 from kafka_rollout.releases.documents.catalogue import load_catalogue
 from kafka_rollout.releases.facts import Release
@@ -323,6 +323,33 @@ def test_the_folders_that_a_release_refuses_are_known(release_cache: ReleaseCach
             except Py4JJavaError:
                 found.append(name)
     assert found == refused
+
+
+@pytest.mark.jvm
+@pytest.mark.parametrize("release", [pytest.param("3.3.2", marks=pytest.mark.full), "3.4.1"])
+def test_the_releases_that_refuse_several_directories_with_ids_are_known(
+    release_cache: ReleaseCache, tmp_path: Path, release: str
+) -> None:
+    """3.7 and later write directory.id into each meta.properties, so a rollback can start with them or not."""
+    for number in (1, 2):
+        folder = tmp_path / str(number)
+        folder.mkdir()
+        text = f"version=1\ncluster.id=AAAAAAAAQACAAAAAAAAAAQ\nnode.id=1\ndirectory.id=AAAAAAAAQACAAAAAAAAAA{number}\n"
+        (folder / "meta.properties").write_text(text)
+    with run_jvm(release_cache.libs(Release.parse(release))) as jvm:
+        scala = jvm.packages.scala.jdk.javaapi.CollectionConverters
+        names = jvm.packages.java.util.ArrayList()
+        for number in (1, 2):
+            names.add(str(tmp_path / str(number)))
+        checkpoint = jvm.packages.kafka.server.BrokerMetadataCheckpoint
+        kraft = () if Release.parse(release) < Release(3, 4, 0) else (True,)
+        refused = ""
+        try:
+            checkpoint.getBrokerMetadataAndOfflineDirs(scala.asScala(names).toSeq(), False, *kraft)
+        except Py4JJavaError as error:
+            refused = str(error.java_exception)
+    assert ("BrokerMetadata is not consistent across log.dirs" in refused) is bool(refused), refused
+    assert bool(refused) is (Release.parse(release) < READS_DIRECTORY_IDS)
 
 
 LOGGED = {

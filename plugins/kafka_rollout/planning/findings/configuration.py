@@ -34,7 +34,9 @@ SNAPSHOT_INTERVAL = "metadata.log.max.snapshot.interval.ms"
 SNAPSHOT_INTERVAL_DEFAULT_MS = 3_600_000
 CONTROLLED_SHUTDOWN = "controlled.shutdown.enable"
 _REPORTED_SINCE = Release(3, 7, 0)  # the first release that supports level ASSIGNED_FROM
-_READS_DIRECTORY_IDS = Release(3, 4, 0)  # BrokerMetadataCheckpoint.getBrokerMetadataAndOfflineDirs
+READS_DIRECTORY_IDS = Release(3, 4, 0)
+"""The first release that starts with several directories after 3.7 or later wrote a directory.id into each
+(BrokerMetadataCheckpoint.getBrokerMetadataAndOfflineDirs)."""
 
 
 CONFIG_REJECTED = FindingCode(
@@ -378,7 +380,7 @@ def directory_findings(
         soon = f"Finalize metadata.version {ASSIGNED_FROM} or higher"
         if planned >= ASSIGNED_FROM:
             soon = f"Let this run finalize metadata.version {planned}"
-        refuses = path[0] < _READS_DIRECTORY_IDS and path[-1] >= _REPORTED_SINCE
+        refuses = path[0] < READS_DIRECTORY_IDS and path[-1] >= _REPORTED_SINCE
         rollback = f" Before a rollback to {path[0]}, remove directory.id from each meta.properties." if refuses else ""
         yield LOG_DIRECTORY_FAILURES_UNSEEN.found(
             who,
