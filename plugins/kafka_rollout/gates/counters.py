@@ -34,7 +34,7 @@ from kafka_rollout.model.counters import (
     REMOTE_ERROR_RATES,
 )
 from kafka_rollout.model.counters import METADATA_ERRORS as CONTROLLER_ERRORS
-from kafka_rollout.model.node_log import SeenLog
+from kafka_rollout.model.node_log import BROKER_SETTINGS, SeenLog
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import ClusterState, NodeMetrics
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
@@ -83,15 +83,33 @@ def expected_errors(plan: Plan, release: Release) -> tuple[str, ...]:
     it and counts it. OTHERS stands for those that one finding has without their names.
     """
     names = {ConfigKind.TOPIC: "topic", ConfigKind.CLIENT_METRICS: "client metrics"}
-    found = []
-    for finding in plan.findings:
-        for kind, name in names.items():
-            own, further = f"{release}, {kind} ", f"{release}, further {kind}s, "
-            if finding.code == IGNORED_CONFIG.code and finding.subject.startswith(own):
-                found.append(f"{name} {finding.subject.removeprefix(own).partition(', ')[0]}")
-            elif finding.code == IGNORED_CONFIG.code and finding.subject.startswith(further):
-                found.append(OTHERS)
+    found = [f"{name} {one}" for kind, name in names.items() for one in _ignored(plan, release, kind)]
+    further = tuple(f"{release}, further {kind}s, " for kind in (*names, ConfigKind.BROKER))
+    if any(one.code == IGNORED_CONFIG.code and one.subject.startswith(further) for one in plan.findings):
+        found.append(OTHERS)
     return tuple(dict.fromkeys(found))
+
+
+def expected_broker_errors(plan: Plan, release: Release, cluster: ClusterSpec) -> dict[int, frozenset[str]]:
+    """Return node id → the errors of its own settings that the plan says that it ignores, as SeenLog.faults names them.
+
+    The broker drops such a value. But for each listener with a keystore, DynamicConfigPublisher validates the settings
+    again, to load a store that has changed (DynamicBrokerConfig.reloadUpdatedFilesWithoutConfigChange), and counts what
+    that throws, once for each role.
+    """
+    named = set(_ignored(plan, release, ConfigKind.BROKER))
+    return {
+        node.node_id: frozenset(BROKER_SETTINGS[: len(node.roles)])
+        for node in cluster.brokers
+        if str(node.node_id) in named
+    }
+
+
+def _ignored(plan: Plan, release: Release, kind: ConfigKind) -> list[str]:
+    """Return the names of the resources that findings of settings that the release ignores name."""
+    own = f"{release}, {kind} "
+    subjects = [one.subject for one in plan.findings if one.code == IGNORED_CONFIG.code]
+    return [one.removeprefix(own).partition(", ")[0] for one in subjects if one.startswith(own)]
 
 
 def expected_counters(node: NodeSpec, *, tiered: bool = False) -> tuple[str, ...]:

@@ -67,6 +67,10 @@ _CONFIG_FAULT = re.compile(
     rf"{_PUBLISHING}Error updating "
     r"(?P<kind>topic |client metrics ?)(?P<name>\S+) with new configuration: .*"
 )
+# Of the broker's own settings. A combined node has a DynamicConfigPublisher for each role, with equal lines.
+_BROKER_FAULT = re.compile(rf"{_PUBLISHING}Error updating node with new configuration: .*")
+BROKER_SETTINGS = ("settings of this broker", "settings of this broker in its second role")
+"""The faults of a process with one role, and with two."""
 # MetadataVersionConfigValidator, from 3.7.1 on. The cause is the next line; releases before 4.2 use Scala's require.
 _LEVEL_FAULT = (
     "Encountered metadata publishing fault: Broker configuration does not support the cluster MetadataVersion"
@@ -129,7 +133,7 @@ class SeenLog:
     """Its errors."""
     faults: tuple[str, ...] = ()
     """What the process could not apply of the metadata, and each start finds again: `topic NAME` and
-    `client metrics NAME` of settings, and `directories_fault`."""
+    `client metrics NAME` of settings, BROKER_SETTINGS, and `directories_fault`."""
     last: tuple[str, ...] = ()
     """The last line, if it is an error whose cause can follow in the next part."""
     refusal: str = ""
@@ -221,6 +225,8 @@ def _with_error(seen: SeenLog, event: LogEvent, lines: Sequence[str]) -> SeenLog
         return replace(seen, remote_errors=_with(seen.remote_errors, hide_credentials(event.message)[:_SHOWN]))
     if event.logger == _FAULTS and (fault := _CONFIG_FAULT.fullmatch(event.message)):
         return replace(seen, faults=_with(seen.faults, f"{fault['kind'].strip()} {fault['name']}"))
+    if event.logger == _FAULTS and _BROKER_FAULT.fullmatch(event.message):
+        return replace(seen, faults=_with(seen.faults, BROKER_SETTINGS[BROKER_SETTINGS[0] in seen.faults]))
     if event.logger == _FAULTS and event.message == _LEVEL_FAULT and (found := _DIRECTORIES_CAUSE.fullmatch(following)):
         return replace(seen, faults=_with(seen.faults, directories_fault(found["level"])))
     return seen

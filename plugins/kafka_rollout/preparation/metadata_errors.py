@@ -14,6 +14,7 @@ from kafka_rollout.gates.counters import (
     COUNTER_CHECK,
     ExpectedErrors,
     counter_findings,
+    expected_broker_errors,
     expected_errors,
     metadata_doubts,
 )
@@ -30,9 +31,14 @@ from kafka_rollout.releases.facts import Release
 def expected_of(run: Run, release: Release, state: ClusterState, logs: Mapping[int, SeenLog]) -> ExpectedErrors:
     """Return what the plan expects of processes on `release`. `logs`: node id → the log of its process."""
     plan, catalogue = run.plan, run.ports.catalogue
+    of_directories = expected_faults(plan.findings, plan.feature_changes, release, catalogue, state.finalized)
+    of_settings = expected_broker_errors(plan, release, run.cluster)
     return ExpectedErrors(
         settings=expected_errors(plan, release),
-        of_nodes=expected_faults(plan.findings, plan.feature_changes, release, catalogue, state.finalized),
+        of_nodes={
+            node_id: of_directories.get(node_id, frozenset()) | of_settings.get(node_id, frozenset())
+            for node_id in {**of_directories, **of_settings}
+        },
         logs=logs,
         accepted=accepted_doubts(run),
     )

@@ -218,6 +218,17 @@ def test_several_log_directories_that_a_level_does_not_support_are_a_fault_with_
     assert read((STARTED, FAILED), (error,)).failed[LOST].endswith(error)
 
 
+def test_settings_of_the_broker_itself_are_a_fault_for_each_role_of_the_process() -> None:
+    """A combined node has a DynamicConfigPublisher for each role, with equal lines."""
+    fault = JBOD.replace(
+        "Broker configuration does not support the cluster MetadataVersion",
+        "Error updating node with new configuration: log.segment.bytes -> 30000 in MetadataDelta up to 22",
+    )
+    assert read((STARTED, fault)).faults == (node_log.BROKER_SETTINGS[0],)
+    assert read((STARTED, fault), (fault,)).faults == node_log.BROKER_SETTINGS
+    assert read((STARTED, *[fault] * 5)).faults == node_log.BROKER_SETTINGS
+
+
 @pytest.mark.parametrize(
     "lines",
     [

@@ -8,8 +8,10 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
-from kafka_rollout.gates.counters import OTHERS, expected_errors
+from kafka_rollout.gates.counters import OTHERS, expected_broker_errors, expected_errors
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem, DynamicConfigs
+from kafka_rollout.model.node_log import BROKER_SETTINGS
+from kafka_rollout.model.topology import Role
 from kafka_rollout.planning.findings.dynamic_configs import (
     NAMED,
     OBSERVED,
@@ -20,7 +22,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     unread_config_finding,
 )
 from kafka_rollout.releases.facts import Release
-from tests.unit.builders import R341, R391, R431, catalogue
+from tests.unit.builders import R341, R391, R431, SEPARATE, catalogue
 
 TOO_SMALL = "Invalid value 14000 for configuration segment.bytes: Value must be at least 1048576"
 BOOTSTRAP = "broker-1:9092,broker-2:9092"
@@ -139,6 +141,21 @@ def test_metadata_errors_are_expected_of_what_is_ignored_and_not_of_unknown_name
         findings=findings(*(problem(kind, f"s{n}", ConfigCheck.VALUE, a="1") for n in range(NAMED + 1)))
     )
     assert expected_errors(plan, R431)[-1] == OTHERS
+
+
+def test_errors_of_settings_of_a_broker_are_expected_of_that_broker_once_for_each_role() -> None:
+    """DynamicConfigPublisher validates them again for listeners with keystores, although the broker ignores them."""
+    plan: Any = SimpleNamespace(findings=findings(problem(ConfigKind.BROKER, "4", ConfigCheck.VALUE, a="1", b="2")))
+    assert expected_errors(plan, R431) == ()
+    assert expected_broker_errors(plan, R431, SEPARATE) == {4: frozenset(BROKER_SETTINGS[:1])}
+    combined = replace(SEPARATE, nodes=tuple(replace(node, roles=frozenset(Role)) for node in SEPARATE.nodes))
+    assert expected_broker_errors(plan, R431, combined) == {4: frozenset(BROKER_SETTINGS)}
+    assert expected_broker_errors(plan, R391, SEPARATE) == {}, "the finding is about another release"
+    unknown: Any = SimpleNamespace(findings=findings(problem(ConfigKind.BROKER, "4", ConfigCheck.NAME, a="1")))
+    assert expected_broker_errors(unknown, R431, SEPARATE) == {}
+    many = (problem(ConfigKind.BROKER, str(n), ConfigCheck.VALUE, a="1") for n in range(NAMED + 1))
+    plan = SimpleNamespace(findings=findings(*many))
+    assert expected_errors(plan, R431) == (OTHERS,)
 
 
 def test_a_broker_that_would_start_without_tiered_storage_blocks() -> None:
