@@ -48,6 +48,16 @@ _NEW_EVENTS = (
 _DIGESTS = (
     select(artifacts.c.sha256, artifacts.c.next_sha256).join(runs).where(*_THIS, artifacts.c.name == bindparam("name"))
 )
+_PLAN = select(plans).join(runs).where(*_THIS)
+_BEFORE_STOP = (
+    select(before_stops.c.body)
+    .join(runs)
+    .where(
+        *_THIS,
+        before_stops.c.release_step == bindparam("release_step"),
+        before_stops.c.node_id == bindparam("node_id"),
+    )
+)
 _READS = 5  # of a document that another process replaces at the same time
 
 
@@ -97,7 +107,7 @@ class SqlRunStore:
 
     def load_plan(self) -> Plan:
         """Return the plan. Raises UserError if the run has none, FatalError if it is damaged or was changed."""
-        rows = self._database.read(select(plans).join(runs).where(*_THIS), self._this)
+        rows = self._database.read(_PLAN, self._this)
         if not rows:
             raise UserError(
                 f"Run {self.run_id} of cluster {self.cluster} has no plan.",
@@ -121,9 +131,7 @@ class SqlRunStore:
                 put(connection, before_stops, key, {"body": body})
 
     def load_before_stop(self, release_step: str, node_id: int) -> BeforeStop | None:
-        query = select(before_stops.c.body).join(runs)
-        which = (before_stops.c.release_step == release_step, before_stops.c.node_id == node_id)
-        rows = self._database.read(query.where(*_THIS, *which), self._this)
+        rows = self._database.read(_BEFORE_STOP, {**self._this, "release_step": release_step, "node_id": node_id})
         try:
             return from_json(BeforeStop, json.loads(rows[0].body)) if rows else None
         except ValueError:
