@@ -22,7 +22,7 @@ from kafka_rollout.model.rights import READING
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.security.secured import READER, SecuredCluster, mutual
 
-pytestmark = pytest.mark.integration
+pytestmark = [pytest.mark.integration, pytest.mark.usefixtures("one_java_per_release")]
 
 
 @pytest.fixture(scope="module")
