@@ -169,7 +169,7 @@ def test_a_value_in_the_metadata_that_the_file_lacks_is_a_doubt(
     world.nodes[1].config = {**world.nodes[1].config, name: "/b.jks"}
     plan = planned(ports, monkeypatch, Lowering.LIVE)
     (doubt,) = (one for one in plan.findings if one.code == "QUORUM-START-UNKNOWN")
-    assert doubt.sentence.startswith(f"{name} of node 2 in the metadata")
+    assert doubt.sentence.startswith(f"The metadata overrides {name} in the file of node 2. ")
 
 
 def test_acls_that_cannot_be_read_prove_nothing(

@@ -143,7 +143,7 @@ def _reasons(found: QuorumStart, *, stops_all: bool) -> Iterator[tuple[int, _Rea
             _Reason(
                 False,
                 f"dynamic values: {few(names, limit=12)}",
-                f"{few(names)} of {{nodes}} in the metadata is not the line of its file. {_UNTIL_THEN} that counts.",
+                f"The metadata overrides {few(names)} in the file of {{nodes}}. {_UNTIL_THEN} the file counts.",
                 "Write the value into the file of the controller, and restart this controller alone (kafka-rollout "
                 "restart) to see that it serves.",
             ),

@@ -205,7 +205,7 @@ def test_a_controller_whose_file_is_unknown_is_a_doubt_where_all_stop() -> None:
 
 def test_a_value_in_the_metadata_that_is_not_that_of_the_file_is_a_doubt() -> None:
     found = one(SASL, dynamic={2: (f"{L}.ssl.keystore.location",)})
-    assert (found.code, "of node 2 in the metadata" in found.sentence) == (QUORUM_START_UNKNOWN.code, True)
+    assert (found.code, "in the file of node 2. " in found.sentence) == (QUORUM_START_UNKNOWN.code, True)
 
 
 def test_a_voter_that_the_inventory_lacks_is_a_doubt() -> None:
