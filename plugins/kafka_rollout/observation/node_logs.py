@@ -93,15 +93,6 @@ def read_broker_log(
         return None
 
 
-def read_broker_logs(ports: ClusterPorts) -> dict[int, SeenLog]:
-    """Read on in the log of each broker; return node id → what it has shown. What another run of the cluster has seen
-    of the same process counts, because its log can be rotated since.
-    """
-    earlier = {event.node_id: event.seen for event in ports.run.events_of_other_runs(LogSeen)}
-    found = {node.node_id: read_broker_log(ports, node, earlier) for node in ports.cluster.brokers}
-    return {node_id: seen for node_id, seen in found.items() if seen is not None}
-
-
 def _facts(seen: SeenLog) -> SeenLog:
     return replace(seen, position="", lines=0)
 

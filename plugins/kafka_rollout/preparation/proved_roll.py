@@ -16,16 +16,18 @@ from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates.counters import ExpectedErrors, expected_errors
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef, join_of_nodes
+from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.observation.cluster_ports import observe_some
-from kafka_rollout.observation.node_logs import read_broker_logs
+from kafka_rollout.model.topology import NodeSpec
+from kafka_rollout.observation.cluster_ports import ClusterPorts, at_once, observe_some
+from kafka_rollout.observation.node_logs import read_broker_log
 from kafka_rollout.observation.node_steps import check_coordinators, check_remote_storage
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
-from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, Started
+from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, LogSeen, Started
 
 NODES = GateRef(kind=GateKind.NODES)
 _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
@@ -104,10 +106,21 @@ def check_running_nodes(run: Run) -> GateCheck:
     return GateCheck(gate=NODES.kind.value, at=ports.clock.now(), conditions=(*conditions, *of_brokers))
 
 
+def read_broker_logs(ports: ClusterPorts) -> dict[int, SeenLog]:
+    """Read on in the log of each broker; return node id → what it has shown. What another run of the cluster has seen
+    of the same process counts, because its log can be rotated since.
+    """
+    earlier = {event.node_id: event.seen for event in ports.run.events_of_other_runs(LogSeen)}
+    brokers = ports.cluster.brokers
+    found = zip(brokers, at_once(lambda node: read_broker_log(ports, node, earlier), brokers), strict=True)
+    return {node.node_id: seen for node, seen in found if seen is not None}
+
+
 def _check_brokers(run: Run, state: ClusterState, ignored: ExpectedErrors) -> Iterable[GateCondition]:
     ports, found = run.ports, dict[str, dict[int, GateCondition]]()
     coordinators = replace(state, partitions=tuple(p for p in state.partitions if p.topic in COORDINATOR_TOPICS))
-    for node in ports.cluster.brokers:
+
+    def check(node: NodeSpec) -> tuple[GateCondition, ...]:
         log = ignored.logs.get(node.node_id)
         before = _before_last_stop(run, node.node_id)
         loaded = check_coordinators(ports, coordinators, node, before, log=log, accepted=ignored.accepted)
@@ -121,7 +134,10 @@ def _check_brokers(run: Run, state: ClusterState, ignored: ExpectedErrors) -> It
             log=log,
             accepted=ignored.accepted,
         )
-        for one in (loaded, *tiered):
+        return (loaded, *tiered)
+
+    for node, conditions in zip(ports.cluster.brokers, at_once(check, ports.cluster.brokers), strict=True):
+        for one in conditions:
             found.setdefault(one.name, {})[node.node_id] = one
     return map(join_of_nodes, found.values())
 

@@ -19,7 +19,6 @@ from kafka_rollout.model.contents import ClusterInventory
 from kafka_rollout.model.plan import Direction, Plan
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.observation.cluster_ports import observe
-from kafka_rollout.observation.node_logs import read_broker_logs
 from kafka_rollout.observation.node_steps import previous_release
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
@@ -27,6 +26,7 @@ from kafka_rollout.planning.release_path import refuse_direction
 from kafka_rollout.preparation import pinned_min_isr, plan_making, state_comparison
 from kafka_rollout.preparation.frozen_plan import replace_coordinator_log_findings
 from kafka_rollout.preparation.lost_metadata import report_losses as report_metadata_losses
+from kafka_rollout.preparation.proved_roll import read_broker_logs
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.report.builders import SCAN_VERDICT
 from kafka_rollout.roll import loop, metadata_logs

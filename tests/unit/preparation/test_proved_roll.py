@@ -6,15 +6,17 @@ import logging
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
-from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes, refuse_unproved_roll
+from kafka_rollout.preparation.proved_roll import check_running_nodes, refuse_unproved_nodes, refuse_unproved_roll
 from kafka_rollout.procedure.actions import record_rolled
 from kafka_rollout.procedure.step import StepCall
 from kafka_rollout.releases.facts import Release
@@ -23,6 +25,7 @@ from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.step_events import Started
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade
 
 R391_LEVELS = {"metadata.version": 21}
@@ -143,3 +146,17 @@ def run_fake_upgrade(cluster: FakeCluster) -> None:
         cluster.advance()
     cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])
     cluster.nodes[12].log.append(f"[2026-11-25 09:38:28,002] INFO {LOADED} {MANAGER}")
+
+
+def test_the_brokers_are_asked_at_the_same_time(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of hundreds of brokers, one after the other would take minutes over SSH."""
+    run, together = finalizing(tmp_path), Barrier(3, timeout=20)
+    for name in ("config", "process_log"):
+        real = getattr(FakeRuntime, name)
+
+        def call(self: FakeRuntime, node: NodeSpec, *more: str, real: Callable[..., object] = real) -> object:
+            together.wait()  # raises unless all three brokers are asked
+            return real(self, node, *more)
+
+        monkeypatch.setattr(FakeRuntime, name, call)
+    assert check_running_nodes(run).passes
