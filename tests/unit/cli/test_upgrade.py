@@ -9,14 +9,16 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.cli import run as cli_run
 from kafka_rollout.cli.answers import ScriptAnswers, TerminalAnswers, shell_responder
 from kafka_rollout.cli.run import ShellServices, run_procedure
 from kafka_rollout.model.acls import AUTHORIZER, STANDARD_AUTHORIZER
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.state import CheckpointFile
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.planning.request import Request
+from kafka_rollout.planning.request import FinalizePolicy, Request
 from kafka_rollout.procedure import actions
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.step import StepCall
@@ -103,3 +105,26 @@ def test_what_can_hide_a_blocker_is_listed_line_by_line_and_its_options_can_be_c
     words = shlex.split(refused.value.remedy.partition(" add: ")[2])
     assert words[::2] == ["--accept-unknown"] * 10
     assert replace(answers, accepts=tuple(words[1::2])).ask(question)
+
+
+def test_yes_accepts_what_only_a_log_leaves_in_doubt_by_name(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """A run that finds no node to replace, and only finalizes."""
+    cluster = FakeCluster(R431, finalized={"metadata.version": 21})
+    cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])
+    ports = fake_ports(cluster, tmp_path)
+    finalizes = replace(WEAK, plans_features=True, finalize=FinalizePolicy.AFTER_APPROVAL)
+    with pytest.raises(RefusedError, match="accepts nothing unread that can hide a blocker: node-logs"):
+        roll(ports, finalizes)
+    assert "node-logs: 1 doubt about logs of nodes" in capsys.readouterr().err
+    assert cluster.finalized["metadata.version"] == 21
+    for node_id, node in cluster.nodes.items():
+        after = {"end_offset": 500, "epoch": 3, "size": 1, "modified_at": cluster.clock.now() + 86_400}
+        node.checkpoints.append(CheckpointFile(node_id=node_id, path="x", **after))
+    again = fake_ports(cluster, tmp_path, run_id="again")
+    roll(again, finalizes, ("node-logs",))
+    given = [one for one in events_of(again.run.events(), Approval) if one.what is ApprovalOf.FINALIZE]
+    assert [len(one.doubts) for one in given] == [1]
+    assert given[0].accepted_unknowns == ("node-logs",)
+    assert cluster.finalized["metadata.version"] > 21
