@@ -346,6 +346,13 @@ class Plan:
         return any(not release_step.restarts for release_step in self.release_steps)
 
     @property
+    def only_stops(self) -> frozenset[int] | None:
+        """The only nodes that the run can stop; None: every node, because a rollback can stop it."""
+        if self.changes_release:
+            return None
+        return frozenset(step.node_id for release_step in self.release_steps for step in release_step.order)
+
+    @property
     def registration_step(self) -> ReleaseStep | None:
         """The restart of nodes that must register again before levels are raised (KAFKA-17492); None without one."""
         last = self.release_steps[-1] if self.release_steps and not self.restarts else None

@@ -44,9 +44,12 @@ def decide_plan(observed: PlanObservation, request: Request, run_of: RunOf) -> t
     target = source if restarts else request.target_release
     tiered = tiered_brokers(cluster, observed.configs) if restarts or target != source else frozenset()
     accepted = request.accepted_topics
-    of_cluster = check_cluster(cluster, catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered)
+    steps = find_restart_steps(cluster, state, request.nodes) if restarts else ()
+    stops = {step.node_id for one in steps for step in one.order} if restarts else None
+    of_cluster = check_cluster(
+        cluster, catalogue, state, target=target, accept_unavailable=accepted, tiered=tiered, stops=stops
+    )
     if restarts:
-        steps = find_restart_steps(cluster, state, request.nodes)
         change = Change(release_steps=steps, feature_changes=())
     elif run_of is RunOf.DOWNGRADE:
         change = decide_downgrade(observed, request, all_findings(of_cluster))

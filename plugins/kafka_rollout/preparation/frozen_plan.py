@@ -116,6 +116,7 @@ def recheck(
         state,
         target=run.plan.target,
         accept_unavailable=run.plan.accept_unavailable,
+        stops=run.plan.only_stops,
     )
     # Levels that the plan lowers are lowered before a node starts on the target.
     ranges = range_findings(run.ports.catalogue, state, run.plan.target, planned=run.plan.lowered)

@@ -18,6 +18,7 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts, observe
 from kafka_rollout.observation.node_steps import NodeStepState, node_step_state
 from kafka_rollout.observation.run import NodeRun, Run
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation.frozen_plan import recheck
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.roll.gate_checks import check_gate, wait_for_gate
 from kafka_rollout.roll.loop import begin_rollback
@@ -202,3 +203,15 @@ def test_a_process_is_known_by_its_id_and_its_start(process: ProcessState, same:
         started_at=50.0,
     )
     assert before.is_of(process) is same
+
+
+def test_a_restart_of_controllers_alone_is_not_blocked_by_topics_of_the_brokers(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.add_partition("single", 0, [12], min_isr=1)
+    ports = fake_ports(cluster, tmp_path)
+    whole = plan_change(ports, Request(), RunOf.RESTART)
+    assert "RF-ONE-TOPIC" in {found.code for found in whole.blockers}
+    controllers = tuple(str(node.node_id) for node in ports.cluster.controllers)
+    plan = plan_change(ports, Request(nodes=controllers), RunOf.RESTART)
+    assert "RF-ONE-TOPIC" not in {found.code for found in plan.findings}
+    assert recheck(Run(ports, plan)).ok

@@ -288,11 +288,12 @@ def check_cluster(
     target: Release | None = None,
     accept_unavailable: Sequence[str] = (),
     tiered: Collection[int] = (),
+    stops: Collection[int] | None = None,
 ) -> tuple[Checked, ...]:
     """Return the checks of one observation.
 
     `accept_unavailable`: names and patterns of topics whose unavailability is a warning, not a blocker. `tiered`: ids
-    of the brokers with tiered storage.
+    of the brokers with tiered storage. `stops`: the nodes that a run can stop; None: all of the inventory.
     """
     return (
         QUERIES_CHECK.ran(_unanswered(state)),
@@ -312,7 +313,7 @@ def check_cluster(
         QUORUM_CHECK.ran(_quorum(cluster, state)),
         AGREEMENT_CHECK.ran(_features(state)),
         PARTITIONS_CHECK.ran(
-            _partitions(cluster, state, accept_unavailable, target),
+            _partitions(cluster, state, accept_unavailable, target, stops),
             unknown=unknown("min.insync.replicas", _without_min_isr(state.partitions)),
         ),
         CLIENTS_CHECK.ran(client_findings(cluster, catalogue, state, target=target)),
@@ -574,17 +575,23 @@ def _features(state: ClusterState) -> Iterable[Finding]:
 
 
 def _partitions(
-    cluster: ClusterSpec, state: ClusterState, accept_unavailable: Sequence[str], target: Release | None
+    cluster: ClusterSpec,
+    state: ClusterState,
+    accept_unavailable: Sequence[str],
+    target: Release | None,
+    stops: Collection[int] | None,
 ) -> Iterable[Finding]:
     """Return one finding per topic and kind, internal topics included. A more severe kind hides the milder ones.
 
-    A partition without a replica on a node of the inventory is unaffected by the restarts.
+    A partition without a replica on a node of the inventory is unaffected by the restarts, and one without a replica on
+    a node of `stops` by what a stop does to a healthy partition.
     """
     topics: defaultdict[str, list[PartitionState]] = defaultdict(list)
     for partition in state.partitions:
         topics[partition.topic].append(partition)
     serving = state.registered.unfenced
     nodes_ = {node.node_id for node in cluster.nodes}
+    stopped = nodes_ if stops is None else nodes_.intersection(stops)
     loses_limit = target is not None and target < _LIMITS_MIN_ISR and any(r >= _LIMITS_MIN_ISR for r in state.releases)
     for topic, members in sorted(topics.items()):
         affected = [p for p in members if nodes_.intersection(p.replicas)]
@@ -597,7 +604,8 @@ def _partitions(
         pattern = find_acceptance(accept_unavailable, topic)
         kinds = (*_KINDS, _above_replicas(target)) if target and loses_limit else _KINDS
         for applies, code, sentence in kinds:
-            if bad := [p for p in affected if applies(p)]:
+            counts = stopped if code in _OF_A_STOP else nodes_
+            if bad := [p for p in affected if applies(p) and counts.intersection(p.replicas)]:
                 text = f"{_listed(topic, bad)} {sentence}, for example {_replicas(bad[0])}."
                 if pattern and code.severities[0] is BLOCKER:
                     accepted = f"{text} This run accepts it ({pattern})."
@@ -660,6 +668,7 @@ def _above_replicas(target: Release) -> tuple[Callable[[PartitionState], bool], 
     )
 
 
+_OF_A_STOP = (RF_ONE_TOPIC, MIN_ISR_EQUALS_RF)  # what the stop of a broker does to a healthy partition
 _ACCEPTED = "Approve the plan only if the clients of this topic can wait until the nodes have restarted."
 _KINDS: tuple[tuple[Callable[[PartitionState], bool], FindingCode, str], ...] = (
     (

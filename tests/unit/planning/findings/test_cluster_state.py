@@ -274,6 +274,17 @@ def test_a_release_before_3_7_refuses_what_the_running_one_accepts(
         assert "Kafka 3.6.2 refuses acks=all" in accepted.sentence
 
 
+def test_a_restart_that_stops_no_broker_of_a_topic_does_not_touch_it() -> None:
+    single, pair = partition("single", 0, [4], min_isr=1), partition("pair", 0, [4, 5], min_isr=2)
+    offline = partition("gone", 0, [6, 4, 5], leader=-1)
+    seen = state(partitions=(single, pair, offline))
+    of_brokers = {("RF-ONE-TOPIC", "topic single"), ("MIN-ISR-EQUALS-RF", "topic pair")}
+    dead = {("OFFLINE-PARTITION", "topic gone")}
+    assert _blockers(seen, stops={1, 2, 3}) == dead
+    assert _blockers(seen, stops={5}) == {("MIN-ISR-EQUALS-RF", "topic pair"), *dead}
+    assert _blockers(seen) == _blockers(seen, stops={1, 4}) == {*of_brokers, *dead}
+
+
 def test_a_topic_whose_unavailability_is_accepted_is_a_warning_that_names_the_pattern() -> None:
     single, offline = partition("tmp-1", 0, [4], min_isr=1), partition("tmp-2", 0, [4, 5, 6], leader=-1)
     seen = state(partitions=(single, offline, partition("kept", 0, [4], min_isr=1)))
