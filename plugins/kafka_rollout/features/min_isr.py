@@ -198,7 +198,11 @@ def _expected(changes: Collection[DefaultChange]) -> Iterable[Finding]:
     if default is not None:
         parts.append("This is the present value of all brokers, so no topic changes")
     text = f"{'. '.join(parts)}." if parts else ""
-    more = "The default stays if the feature is lowered later. While the feature is at 1, Kafka refuses to delete it."
+    more = (
+        f"From then on {MIN_ISR} in the files of the brokers has no effect, and Kafka refuses a value of a single "
+        "broker: change the default instead (kafka-configs.sh --entity-type brokers --entity-default). It stays if the "
+        "feature is lowered later. While the feature is at 1, Kafka refuses to delete it."
+    )
     sentence = f"{text}{_overrides(deleted)} {more if default is not None else ''}".strip()
     yield ELR_CHANGES_MIN_ISR.found(f"feature {ELR}", sentence, severity=INFO)
 

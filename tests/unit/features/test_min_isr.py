@@ -53,6 +53,8 @@ def test_a_controller_without_the_setting_would_lower_every_topic_that_inherits_
 def test_with_the_pin_the_run_sets_the_present_value_and_nothing_changes() -> None:
     effects = _effects(pin=True)
     assert [found.severity for found in effects.findings] == [Severity.INFO]
+    assert "in the files of the brokers has no effect" in effects.findings[0].sentence
+    assert "--entity-default" in effects.findings[0].sentence
     assert _shown(effects) == [(None, None, "2", True)]
 
 
