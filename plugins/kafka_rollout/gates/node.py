@@ -16,7 +16,7 @@ The invariants:
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
@@ -28,7 +28,16 @@ from kafka_rollout.gates.counters import (
     directories_online,
     no_metadata_errors,
 )
-from kafka_rollout.gates.gate import ANSWERS, PROCESS, BeforeStop, GateCheck, GateCondition, join_of_nodes, none_left
+from kafka_rollout.gates.gate import (
+    ANSWERS,
+    PROCESS,
+    BeforeStop,
+    GateCheck,
+    GateCondition,
+    doubtful,
+    join_of_nodes,
+    none_left,
+)
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (
@@ -199,6 +208,26 @@ def check_running(
             met=f"{count(len(state.partitions), 'partition')}, without the topics that the plan lists",
         ),
     )
+
+
+def deletions_seen(
+    node_id: int, down_s: float, retention_ms: Mapping[str, int], accepted: Mapping[str, str]
+) -> GateCondition:
+    """Return the condition that no log cleaner removed a tombstone while the node was down.
+
+    The node then keeps the older value of the key, and shows it when it leads. `retention_ms`: compacted topic with a
+    replica on the node → delete.retention.ms. `accepted`: as for `doubtful`.
+    """
+    name, down = "no deletion was missed", f"node {node_id} was down for {down_s / 60:.0f} min"
+    missed = sorted(topic for topic, kept_ms in retention_ms.items() if kept_ms < 1000 * down_s)
+    if not missed:
+        return GateCondition(name=name, is_met=True, evidence=down)
+    topics = f"delete.retention.ms of {count(len(missed), 'compacted topic')} with replicas on it"
+    evidence = (
+        f"{down}, longer than {topics}: {few(missed)}. It can have older values of keys that were deleted. To be sure, "
+        "stop it, move its folders of these partitions away, and start it: it copies them from the leaders"
+    )
+    return doubtful(name, evidence, [f"node {node_id} was down for longer than {topics}"], accepted)
 
 
 def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:

@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import cache
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.base.wording import few
 from kafka_rollout.control import lock
 from kafka_rollout.control.approval import accepted_doubts
@@ -51,13 +52,15 @@ from kafka_rollout.observation.outage import check_service, nothing_was_stopped
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.findings.configuration import SNAPSHOT_INTERVAL, snapshot_interval_ms
+from kafka_rollout.planning.findings.dynamic_configs import is_long_stop, retention_of
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.metadata_errors import expected_of, read_logs
-from kafka_rollout.preparation.node_checks import observe_elections
+from kafka_rollout.preparation.node_checks import observe_elections, read_dynamic
 from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
+from kafka_rollout.run.projections.nodes import down_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
@@ -310,13 +313,29 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
             log=log,
             accepted=accepted,
         )
-        return replace(seen, conditions=(*seen.conditions, loaded, *tiered))
+        missed = _missed_deletions(run, node, state, accepted)
+        return replace(seen, conditions=(*seen.conditions, loaded, *tiered, *missed))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
         run.ports.admin.elect_preferred_leaders(elsewhere)
     except TransientError as error:
         asked = f"{asked}: {error.sentence}"  # the next check requests it again
     return replace(seen, details={**seen.details, "elected": asked})
+
+
+def _missed_deletions(
+    run: ReadRun, node: NodeSpec, state: ClusterState, accepted: Mapping[str, str]
+) -> tuple[GateCondition, ...]:
+    """Return the condition about deletions if the node was down for longer than any approver of a plan expects."""
+    down = down_s(run.history.events(), node.node_id)
+    if not is_long_stop(down):
+        return ()
+    here = {partition.topic for partition in state.partitions if node.node_id in partition.replicas}
+    dynamic = read_dynamic(run.ports)
+    # What cannot be read is taken for a topic that keeps deletions for no time.
+    known = dict.fromkeys(here, 0) if isinstance(dynamic, Finding) else retention_of(dynamic)
+    kept = {topic: ms for topic, ms in known.items() if topic in here}
+    return (node_gates.deletions_seen(node.node_id, down, kept, accepted),)
 
 
 def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck:

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from kafka_rollout.base.errors import LockHeldError, RefusedError
@@ -9,6 +11,7 @@ from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import accept_doubts
 from kafka_rollout.gates.coordinators import LOADING, ids_for
 from kafka_rollout.gates.gate import GateKind, GatePolicy, GateRef
+from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.state import GroupState
 from kafka_rollout.observation.cluster_ports import ClusterPorts
@@ -128,6 +131,26 @@ def test_an_acceptance_of_the_log_lets_the_gate_pass(ports: ClusterPorts, cluste
     wait = GatePolicy(checks=1, interval_s=1, timeout_s=30)
     with pytest.raises(RefusedError, match="does not show the load"):  # of a new process
         wait_for_gate(Run(ports, plan), gate, wait)
+
+
+def test_a_node_that_was_down_for_longer_than_deletions_are_kept_needs_an_approver(
+    ports: ClusterPorts, cluster: FakeCluster, plan: Plan
+) -> None:
+    """Its replicas can have keys that were deleted meanwhile, and it would lead them."""
+    cluster.add_partition("state", 0, [12, 11], min_isr=1)
+    cluster.dynamic_configs = DynamicConfigs(topics={"state": {"cleanup.policy": "compact"}, "events": {}})
+    step = in_step(ports, plan, RELEASE_STEP, 12)
+    replace_node(NodeRun(Run(ports, plan), *step))
+    gate = AFTER.resolve(plan, ports.cluster)
+    wait_for_gate(Run(ports, plan), gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
+    (started,) = events_of(ports.run.events(), Started)
+    ports.run.record(replace(started, at=started.at + 25 * 3600))
+    held = check_gate(Run(ports, plan), gate)
+    (condition,) = [one for one in held.conditions if not one.is_met]
+    assert condition.doubts == (
+        "node 12 was down for longer than delete.retention.ms of 1 compacted topic with replicas on it",
+    )
+    assert "compacted topic with replicas on it: state. It can have older values" in condition.evidence
 
 
 def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:

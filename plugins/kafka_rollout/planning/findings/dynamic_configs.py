@@ -231,20 +231,36 @@ def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: 
     )
 
 
+def is_long_stop(down_s: float) -> bool:
+    """Return whether DELETE-RETENTION-SHORT of the plan does not name all topics whose deletions a stop can outlast."""
+    return 1000 * down_s > LONGEST_STOP_MS
+
+
+def retention_of(dynamic: DynamicConfigs) -> dict[str, int]:
+    """Return delete.retention.ms of each topic that is compacted by its own cleanup.policy."""
+    found = {}
+    for name, own in dynamic.topics.items():
+        settings = {POLICY: own.get(POLICY, "delete")}
+        if own.get(DELETE_RETENTION, "").isdecimal():
+            settings[DELETE_RETENTION] = own[DELETE_RETENTION]
+        config = CleaningConfig.from_settings(settings)
+        if config.compacted:
+            found[name] = config.delete_retention_ms
+    return found
+
+
 def retention_findings(dynamic: DynamicConfigs, *, stops: bool = False) -> tuple[Finding, ...]:
     """Return the finding for topics of which a node that was down brings deleted keys back.
 
     `stops`: only coordinator logs, as a blocker: the settings for faster cleaning, which must be restored.
     """
-    topics = {
-        name: CleaningConfig.from_settings({POLICY: own.get(POLICY, "delete"), DELETE_RETENTION: own[DELETE_RETENTION]})
-        for name, own in dynamic.topics.items()
-        if own.get(DELETE_RETENTION, "").isdecimal() and (not stops or name in COORDINATOR_TOPICS)
-    }
-    short = sorted(name for name, config in topics.items() if not config.shows_deletions)
+    kept = retention_of(dynamic)
+    short = sorted(
+        name for name, ms in kept.items() if ms < LONGEST_STOP_MS and (not stops or name in COORDINATOR_TOPICS)
+    )
     if not short:
         return ()
-    shown = few(f"{_shown(name)}: {topics[name].delete_retention_ms}" for name in short)
+    shown = few(f"{_shown(name)}: {kept[name]}" for name in short)
     return (
         DELETE_RETENTION_SHORT.found(
             "compacted topics",

@@ -76,6 +76,14 @@ def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int)
     return isinstance(last_act_on_node(events, release_step, node_id), Stopping)
 
 
+def down_s(events: Sequence[Event], node_id: int) -> float:
+    """Return the seconds from the newest stop of the node to the start after it; 0 if the run has not done both."""
+    acts = [event for event in events if isinstance(event, Stopping | Started) and event.node_id == node_id]
+    stops = [event.at for event in acts if isinstance(event, Stopping)]
+    is_started = bool(acts) and isinstance(acts[-1], Started)
+    return acts[-1].at - stops[-1] if is_started and stops else 0.0
+
+
 def last_act_at(events: Sequence[Event]) -> float:
     """Return the time at which the run last stopped or started a node (epoch seconds); 0 before the first stop."""
     return next((event.at for event in reversed(events) if isinstance(event, Stopping | Started)), 0.0)
