@@ -418,8 +418,8 @@ def load_cluster(path: Path) -> ClusterSpec:
     if found:
         raise UserError(
             f"The inventory {path} contains a possible credential at {found}.",
-            remedy="Store it in the Airflow Connection and set connection_id to this Connection. Let a command read it "
-            "from a file.",
+            remedy="Store it in the Airflow Connection and set connection_id to this Connection. A command can "
+            "read it from a file.",
         )
     try:
         return _spec(ClusterEntry.model_validate(data), path.parent)

@@ -191,7 +191,7 @@ FILES = [
      "is wrong: nodes[0].broker_adress is not a key of an inventory. Did you mean broker_address?"),
     (53, "name: x\nruntime: none\n" + NODES.replace("name: b1", "name: b1, password: x"),
      "contains a possible credential at nodes[0].password. Store it in the Airflow Connection and set connection_id to "
-     "this Connection."),
+     "this Connection. A command can read it from a file."),
     (54, "name: x\nruntime: none\n" + NODES.replace(":9092", ""),
      "is wrong: nodes[0].broker_address must be host:port, for example kafka-1:9092. Correct it."),
     (55, "name: x\nruntime: none\n" + NODES + "- {id: 1, name: b2, roles: [broker], broker_address: 'kafka-2:9092'}\n",
