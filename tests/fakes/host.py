@@ -84,6 +84,7 @@ class FakeHost:
     jvm: str = "env \narg java\narg -Da=b c\n"
     machines: dict[str, str] = field(default_factory=dict)  # host → what only its machine reports
     asked: str = ""
+    unit_id: str = ""
 
     def run(
         self,
@@ -315,7 +316,7 @@ class FakeHost:
             f"ActiveState={self.active}\nSubState={self.sub}\nMainPID={self.pid}\n"
             f"ExecMainPID={50 + self.started}\nExecMainStartTimestamp=Mon 2026-11-23 06:11:{second} UTC\n"
             f"NRestarts={self.restarts}\nTimeoutStopUSec={self.stop}\nUser=kafka\n"
-            f"Machine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
+            f"Id={self.unit_id}\nMachine={self.machines.get(self.asked, machine_id(name=self.asked))}\n"
         )
 
 

@@ -7,7 +7,7 @@ from dataclasses import replace
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import TransientError, UserError
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
@@ -95,3 +95,13 @@ def test_this_machine_reports_what_it_is_and_a_host_that_does_not_is_unknown() -
     assert first == again != ""
     state = runtime_on(FakeHost(machines={"kafka-1": "//"}), FakeClock()).host(BROKER, [R431])
     assert "which machine it is (/proc/sys/kernel/random/boot_id)" in state.unknown
+
+
+def test_an_alias_is_refused_because_the_journal_and_a_mask_do_not_know_it() -> None:
+    runtime = runtime_on(FakeHost(unit_id="confluent-server.service"), FakeClock())
+    with pytest.raises(
+        UserError, match=r"kafka.service on host kafka-1 is an alias of confluent-server.service"
+    ) as raised:
+        runtime.process(BROKER)
+    assert "Set `unit: confluent-server.service` for node kafka-1" in raised.value.remedy
+    assert runtime_on(FakeHost(unit_id="kafka.service"), FakeClock()).process(BROKER).pid == 50

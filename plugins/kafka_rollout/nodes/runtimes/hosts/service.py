@@ -440,6 +440,13 @@ class SshServiceRuntime(HostCommands):
             raise UserError(
                 f"Host {service.host} has no unit {service.unit}.", remedy=f"Correct the unit of node {node.name}."
             )
+        if unit.name not in ("", service.unit):
+            raise UserError(
+                f"{service.unit} on host {service.host} is an alias of {unit.name}. The journal has the lines of the "
+                "unit under its own name alone, and a mask of the alias does not keep it from starting.",
+                remedy=f"Set `unit: {unit.name}` for node {node.name} in the inventory, and print the sudoers file "
+                "again.",
+            )
         if unit.wrapper:
             raise UserError(
                 f"The main process of unit {service.unit} on host {service.host} is {unit.wrapper} (process "

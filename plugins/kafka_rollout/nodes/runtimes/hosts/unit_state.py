@@ -58,7 +58,7 @@ from kafka_rollout.releases.facts import Release
 
 _PROPERTIES = (
     "LoadState,ActiveState,SubState,MainPID,ExecMainPID,ExecMainStartTimestamp,NRestarts,TimeoutStopUSec,User,"
-    "UnitFileState,ExecStop"
+    "UnitFileState,ExecStop,Id"
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
 RECORDS = ".kafka-rollout"
@@ -139,6 +139,8 @@ class UnitState:
     """Until the next boot, so that nothing can start it."""
     stop_commands: tuple[str, ...] = ()
     """The words of each ExecStop=, as systemd shows them."""
+    name: str = ""
+    """Without aliases; empty if it is not known."""
     machine: str = ""
     """What only this running machine reports; empty if it is not known."""
     wrapper: str = ""
@@ -176,6 +178,7 @@ def parse_unit(text: str) -> UnitState:
         is_root=values.get("User") in ("", "root", "0"),
         masked=values.get("UnitFileState") == "masked-runtime",
         stop_commands=tuple(match[1].strip() for match in _EXEC_STOP.finditer(text)),
+        name=values.get("Id", ""),
         machine=found[0] if (found := _MACHINE_ID.fullmatch(values.get("Machine", ""))) else "",
         wrapper=values.get("Program", "") if is_child else "",
     )
