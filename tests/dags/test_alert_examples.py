@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import pytest
 from airflow.sdk import BaseNotifier, Context
 
-from kafka_rollout.airflow.operators.notifications import fields_of, send
+from kafka_rollout.airflow.operators.notifications import fields_of, render_every_kind, send
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.alert_texts import render_alert
 from kafka_rollout.notifications.channels import NotificationChannel
@@ -86,3 +86,14 @@ def test_a_template_sees_no_connection_and_a_name_is_not_a_template() -> None:
         send(channel("{{ conn.a.password }}"), notification(), secret)
     send(channel("{{ alert.headline }}"), notification(), secret)
     assert Keeps.sent == [f"Group {NAME} cannot be loaded."]
+
+
+@pytest.mark.parametrize("name", CHANNELS)
+def test_the_documented_channels_can_send_every_kind(name: str) -> None:
+    render_every_kind(NotificationChannel(**CHANNELS[name]), notification())
+
+
+def test_a_template_that_fails_for_one_kind_fails_the_test_of_its_channel() -> None:
+    channel = NotificationChannel(notifier="a.b.Mail", kwargs={"text": "{{ alert.sentences[0] }}"})
+    with pytest.raises(UserError, match=r"channel Mail, approval-pending without sentences: the template .* element 0"):
+        render_every_kind(channel, notification())

@@ -8,7 +8,8 @@ from urllib.parse import urlsplit
 
 from airflow.sdk import BaseHook, BaseNotifier, Context
 
-from kafka_rollout.base.errors import TransientError, UserError
+from kafka_rollout.airflow.delivery_errors import OF_SERVICE
+from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 
 _TIMEOUT_S, _WHOLE_RESPONSE_S = 10.0, 30.0
 _MOST_MIB = 1
@@ -30,7 +31,8 @@ class WebhookNotifier(BaseNotifier):
         self.payload = payload
 
     def notify(self, context: Context) -> None:
-        """Raises TransientError if the service does not accept the message. No error contains the URL."""
+        """Raises TransientError if the service does not respond, and RefusedError if it refuses the message. No error
+        contains the URL."""
         import httpx
 
         from kafka_rollout.base.system.http import http_client, text_of
@@ -46,7 +48,8 @@ class WebhookNotifier(BaseNotifier):
                 remedy="Check the URL in the Connection, the proxy and the firewall of the worker.",
             ) from None
         if not answer.is_success:
-            raise TransientError(
+            is_of_message = answer.is_client_error and answer.status_code not in OF_SERVICE
+            raise (RefusedError if is_of_message else TransientError)(
                 f"The webhook of Airflow Connection {self.conn_id} answered with status {answer.status_code}.",
                 remedy="Check the URL in the Connection, and the payload.",
             )

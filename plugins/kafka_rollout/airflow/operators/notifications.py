@@ -21,6 +21,7 @@ import logging
 import re
 import time
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
@@ -28,6 +29,7 @@ from airflow.sdk import BaseNotifier, BaseOperator, Context, Variable
 from airflow.sdk.exceptions import AirflowException, AirflowFailException
 
 from kafka_rollout.airflow.common.links import notification_page
+from kafka_rollout.airflow.delivery_errors import is_of_channel
 from kafka_rollout.airflow.logs import OneLineLogger, OneLineLogs
 from kafka_rollout.base.errors import RolloutError
 from kafka_rollout.base.outside_text import escape_invisible
@@ -53,6 +55,7 @@ from kafka_rollout.notifications.due import (
     newest_change,
     of_scheduled_run,
 )
+from kafka_rollout.notifications.sending import send_each
 from kafka_rollout.report.run_report import stored_end
 from kafka_rollout.run.projections.runs import RunEnd
 
@@ -72,6 +75,18 @@ def send(channel: NotificationChannel, notification: Notification, context: Cont
     notifier = _make(channel, fields_of(notification))
     notifier.template_fields = ()
     notifier(context)
+
+
+def render_every_kind(channel: NotificationChannel, test: Notification) -> None:
+    """Render the templates of a channel for each kind that it wants, with the fewest values that a notification has.
+
+    Raises UserError for a template that fails for one of them.
+    """
+    for kind in NotificationKind if channel.kinds is None else channel.kinds:
+        try:
+            render_alert(channel.kwargs, fields_of(replace(test, kind=kind, sentences=(), remedy="", node=None)))
+        except ValueError as error:
+            raise unusable(VARIABLE, f"channel {channel.name}, {kind} without sentences: {error}") from None
 
 
 def _make(channel: NotificationChannel, alert: Mapping[str, Any]) -> BaseNotifier:
@@ -97,26 +112,28 @@ def deliver(
 ) -> tuple[str, ...]:
     """Send every notification that was not sent yet, on each channel that wants it. Returns a sentence per failure.
 
-    `at_once`: do not wait for the time of the next attempt. No error of a channel is raised. After its first failure, a
-    channel is left out, because a service that does not respond would delay the others.
+    `at_once`: do not wait for the time of the next attempt. No error of a channel is raised.
     """
     from kafka_rollout.notifications.store.sent import open_notifications
 
     store = open_notifications()
-    problems = dict[str, str]()  # by channel
-    for notification in notifications:
-        for channel in channels.channels:
-            if channel.name in problems or not channel.wants(notification):
-                continue
-            if store.claim(notification, channel.name, at_once=at_once) and (
-                problem := _send(store, notification, channel, context)
-            ):
-                problems[channel.name] = problem
-    return tuple(problems.values())
+    problems = list[str]()
+
+    def send_one(notification: Notification, channel: NotificationChannel) -> bool:
+        if not store.claim(notification, channel.name, at_once=at_once):
+            return True
+        problem, error = _send(store, notification, channel, context)
+        problems.extend([problem] if problem else [])
+        return error is None or not is_of_channel(error)
+
+    send_each(notifications, channels.channels, send_one)
+    return tuple(problems)
 
 
-def _send(store: SqlNotifications, notification: Notification, channel: NotificationChannel, context: Context) -> str:
-    """Return why it was not sent, as a sentence; empty if it was."""
+def _send(
+    store: SqlNotifications, notification: Notification, channel: NotificationChannel, context: Context
+) -> tuple[str, Exception | None]:
+    """Return why it was not sent, as a sentence, and the error; empty if it was."""
     try:
         send(channel, notification, context)
     except Exception as error:
@@ -126,10 +143,10 @@ def _send(store: SqlNotifications, notification: Notification, channel: Notifica
             f"{notification.kind} of cluster {notification.cluster} was not sent on channel {channel.name}: {problem}"
         )
         log.error("%s", sentence)
-        return sentence
+        return sentence, error
     store.record(notification, channel.name)
     log.info("%s of cluster %s was sent on channel %s", notification.kind, notification.cluster, channel.name)
-    return ""
+    return "", None
 
 
 def problem_of(error: Exception) -> str:
@@ -298,6 +315,7 @@ class NotifyOperator(OneLineLogs, BaseOperator):
         results = dict[str, str]()
         for channel in channels.channels:
             try:
+                render_every_kind(channel, test)
                 send(channel, test, context)
                 results[channel.name] = "sent"
             except Exception as error:
