@@ -441,6 +441,18 @@ def test_a_wrong_database(
     assert "secret" not in said
 
 
+def test_a_database_in_a_folder_that_does_not_exist_is_not_made(
+    folder: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("KAFKA_ROLLOUT_DATABASE", f"sqlite:///{folder}/nonexist/runs.db")
+    for command in (["db", "check"], ["db", "upgrade"]):
+        code, said = answer(command, capsys)
+        assert code == 2
+        assert f"in the folder {folder}/nonexist, which does not exist" in said
+        assert f"mkdir -m 0700 {folder}/nonexist" in said
+    assert not (folder / "nonexist").exists()
+
+
 def test_an_error_keeps_its_words_in_json(folder: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert run_main(["upgrade", "-c", "orders", "--to", "4.3.1", "--as", "ada", "--json"]) == 2
     assert json.loads(capsys.readouterr().out) == {

@@ -5,6 +5,7 @@ Imports SQLAlchemy: DAG files and commands import this module inside the functio
 
 from __future__ import annotations
 
+from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.system.settings import Settings
 from kafka_rollout.run.store.artifacts import Artifacts
 from kafka_rollout.run.store.database import Database, open_database
@@ -14,9 +15,19 @@ from kafka_rollout.run.store.scans import SqlCheckHistory, SqlScanHistory
 
 
 def database_of(settings: Settings | None = None) -> Database:
-    """Return the database of the settings; by default of the environment."""
+    """Return the database of the settings; by default of the environment.
+
+    Raises UserError if the variable names a SQLite file in a folder that does not exist: a typing error would make a
+    second lock.
+    """
     settings = settings or Settings.from_environment()
-    return open_database(settings.database_url, password_file=settings.database_password_file)
+    database = open_database(settings.database_url, password_file=settings.database_password_file)
+    if settings.database and database.file is not None and not database.file.parent.is_dir():
+        raise UserError(
+            f"KAFKA_ROLLOUT_DATABASE names a file in the folder {database.file.parent}, which does not exist.",
+            remedy=f"Correct the path, or create the folder (`mkdir -m 0700 {database.file.parent}`).",
+        )
+    return database
 
 
 def open_run(cluster: str, run_id: str, settings: Settings | None = None) -> SqlRunStore:
