@@ -45,6 +45,7 @@ from kafka_rollout.planning.findings.authentication import (
 from kafka_rollout.planning.findings.changed_settings import CHANGED_SETTINGS_CHECK, changed_setting_findings
 from kafka_rollout.planning.findings.cluster_state import NODE_DOWN
 from kafka_rollout.planning.findings.configuration import (
+    JAVA_UNKNOWN,
     config_findings,
     effective_config,
     java_findings,
@@ -680,10 +681,16 @@ def _check_node(ports: ReadPorts, node: NodeSpec, releases: Sequence[Release]) -
         findings += [*of_host.findings, *(not_observable(one.subject, "Host", one.sentence) for one in of_host.unknown)]
         config = ports.runtime.config(node)
         configs = {release: {node.node_id: config} for release in releases}
-        java = ports.runtime.java_version(node, releases)
-        alone = replace(ports.cluster, nodes=(node,))
-        findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
-        findings += java_maximum_findings(alone, ports.catalogue, configs, {node.node_id: java})
+        try:
+            java = ports.runtime.java_version(node, releases)
+        except NotObservableError as error:
+            if not ports.cluster.manages_nodes:
+                raise
+            findings.append(JAVA_UNKNOWN.found(f"node {node.node_id}", error.sentence, error.remedy))
+        else:
+            alone = replace(ports.cluster, nodes=(node,))
+            findings += java_findings(alone, ports.catalogue, releases, {node.node_id: java})
+            findings += java_maximum_findings(alone, ports.catalogue, configs, {node.node_id: java})
     except NotObservableError as error:
         findings.append(
             not_observable(f"node {node.node_id}", f"Host, process and files of node {node.name}", error.remedy)

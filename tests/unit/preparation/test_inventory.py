@@ -7,12 +7,14 @@ from pathlib import Path
 
 import pytest
 
+from kafka_rollout.base.errors import NotObservableError
 from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.preparation.node_checks import check_inventory, readiness
 from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
@@ -52,6 +54,21 @@ def test_the_check_of_an_inventory_lists_every_node_and_names_the_silent_one(tmp
         f"Not ready: 1 blocker. {number - 1} of {number} nodes without one."
         if silent
         else f"Ready: a run can observe and manage all {number} nodes."
+    )
+
+
+def test_the_check_of_an_inventory_does_not_pass_with_an_unknown_java(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refuse(runtime: object, node: object, releases: object) -> int:
+        raise NotObservableError("Java 17 or Java 11.", remedy="Set JAVA_HOME.")
+
+    cluster = FakeCluster(R391)
+    monkeypatch.setattr(FakeRuntime, "java_version", refuse)
+    _, verdict = check_inventory(fake_ports(cluster, tmp_path), [R431])
+    found = [one for one in verdict.blockers if one.code == "JAVA-UNKNOWN"]
+    assert [(one.sentence, one.remedy) for one in found] == [("Java 17 or Java 11.", "Set JAVA_HOME.")] * len(
+        cluster.spec.nodes
     )
 
 
