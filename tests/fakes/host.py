@@ -218,7 +218,7 @@ class FakeHost:
         if "--property=User," in line:
             shown = "User=kafka\nGroup=\nSupplementaryGroups=\n"
             return done_with(0, f"{shown}name kafka\nid 997\nfirst 997\nall 997\nmembers \n", "")
-        if "findmnt" in line:
+        if "findmnt" in line and not line.startswith("if test -L "):
             programs, _, paths = (text or "").partition("\n\n")
             options = [f"options {path}\nmounted rw,relatime" for path in programs.splitlines()]
             modes = [f"-rwxr-xr-x. 1 0 0 1 Jan  1 00:00 {path}" for path in paths.splitlines()]

@@ -217,6 +217,8 @@ class HostState:
     empty: unknown."""
     free_bytes: int | None = None
     """Of the configuration's file system, if known."""
+    read_only: tuple[str, ...] = ()
+    """Folders in which a run writes, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)
     link: StartPath | None = None
     """The link of the release; None without one, and if the host did not report it."""

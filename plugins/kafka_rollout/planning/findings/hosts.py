@@ -243,6 +243,12 @@ HOST_DISK_FULL = FindingCode(
     "A host has no space for a release or for the copy of the configuration.",
     "Free space on this file system.",
 )
+HOST_READ_ONLY = FindingCode(
+    "HOST-READ-ONLY",
+    BLOCKER,
+    "A run cannot switch the release or write the configuration, because the file system is mounted read-only.",
+    "Find the cause in `dmesg` (ext4 does it after an error of the disk), then mount it read-write.",
+)
 ARCHIVE_NOT_PINNED = FindingCode(
     "ARCHIVE-NOT-PINNED",
     WARNING,
@@ -322,6 +328,7 @@ HOSTS_CHECK = Check(
         RELEASE_NOT_ON_HOST,
         PACKAGE_UNAVAILABLE,
         HOST_DISK_FULL,
+        HOST_READ_ONLY,
         ARCHIVE_NOT_PINNED,
         SYMLINK_IS_NO_LINK,
         STOP_TIMEOUT_SHORT,
@@ -432,6 +439,12 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             subject,
             f"Host {host.name} and {' and '.join(dict.fromkeys(renamed.values()))}, the host of "
             f"{nodes(sorted(renamed))}, are one machine: boot id, machine id and host name are the same.",
+        )
+    if host.read_only:
+        yield HOST_READ_ONLY.found(
+            subject,
+            f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
+            "would be stopped, and not be changed.",
         )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(

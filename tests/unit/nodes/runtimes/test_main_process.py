@@ -90,7 +90,7 @@ def test_a_shell_that_stays_the_main_process_is_refused_with_the_way_out(start: 
     [
         ("sh", "Write `exec` before"),
         ("runuser", "Set User=kafka in the unit"),
-        ("docker", "does not manage Kafka in co"),
+        *((name, f"not in containers or below {name}") for name in ("docker", "conmon", "tini", "supervisord")),
     ],
 )
 def test_the_remedy_is_one_for_the_program_that_stays(wrapper: str, says: str) -> None:

@@ -37,6 +37,7 @@ _UNREAD = re.compile(
 _NAME = re.compile(r"meta\.properties|bootstrap\.checkpoint|__cluster_metadata-0(/[a-z0-9][A-Za-z0-9_.-]*){0,2}")
 MISSING = "No such file"
 _NO_RIGHT = re.compile(r"Permission denied|(?:Operation|Access) (?:is )?not permitted|Access denied")
+_NO_WRITING = re.compile(r"Read-only file system|No space left on device|Disk quota exceeded")
 _NO_PROGRAM = re.compile(r"(\S+): (?:command )?not found")
 
 
@@ -48,6 +49,8 @@ def unusable(done: Done, sentence: str, *, remedy: str, user: str = "the SSH use
     """
     if _NO_RIGHT.search(done.err):
         return RefusedError(sentence, remedy=f"Give {user} the right that the host names, then repeat the step.")
+    if problem := _NO_WRITING.search(done.err):
+        return RefusedError(sentence, remedy=f"Correct the file system ({problem[0]}), then repeat the step.")
     if missing := _NO_PROGRAM.search(done.err):
         return RefusedError(sentence, remedy=f"Install {missing[1]} on the host, then repeat the step.")
     return (RefusedError if done.code == 0 else TransientError)(sentence, remedy=remedy)

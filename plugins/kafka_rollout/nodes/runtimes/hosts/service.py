@@ -611,8 +611,11 @@ def _without_wrapper(wrapper: str, service: ServiceSpec, node: NodeSpec) -> str:
     edit = f"(`systemctl edit --full {service.unit}`), and restart node {node.name}"
     if wrapper in ("su", "sudo", "runuser", "setpriv"):
         return f"Set User={service.user} in the unit, and let ExecStart begin with kafka-server-start.sh {edit}."
-    if wrapper in ("docker", "podman"):
-        return f"The tool does not manage Kafka in containers. Let ExecStart begin with kafka-server-start.sh {edit}."
+    if wrapper not in ("sh", "bash", "dash", "ksh", "mksh", "zsh"):  # docker, conmon of a Quadlet, tini, supervisord
+        return (
+            f"The tool manages Kafka only as the main process of a unit, and not in containers or below {wrapper}. Let "
+            f"ExecStart begin with kafka-server-start.sh {edit}."
+        )
     return f"Write `exec` before kafka-server-start.sh in ExecStart {edit}."
 
 

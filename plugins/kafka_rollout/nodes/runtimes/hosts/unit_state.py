@@ -281,6 +281,7 @@ def read_host(
         leads=leads,
         unread_log=_count_unread(commands, node) if unit.pid is not None else 0,
         free_bytes=free_bytes,
+        read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
         start_paths=start_paths,
@@ -403,7 +404,12 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
     version = "echo sudo $(sudo -V | head -n 1)"
     records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
-    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}").out.splitlines()
+    written = dict.fromkeys((_parent(service.symlink), parent, _parent(service.configuration_file)))
+    read_only = (
+        f"for folder in {' '.join(written)}; do options=$(findmnt --noheadings --output OPTIONS --target $folder | "
+        'tail -n 1); case ",$options," in *,ro,*) echo "ro $folder";; esac; done'
+    )
+    return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {read_only}").out.splitlines()
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
