@@ -8,18 +8,25 @@ from __future__ import annotations
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from pathlib import Path
 
 import pytest
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.base.findings import Severity
+from kafka_rollout.base.system.free_ports import reserved_ports
 from kafka_rollout.client.admin import KafkaAdmin
 from kafka_rollout.client.requests import ResourceType
+from kafka_rollout.gates.counters import IGNORED_CONFIG
+from kafka_rollout.model.counters import METADATA_APPLY_ERRORS
+from kafka_rollout.model.node_log import BROKER_SETTINGS, LogPart, read_part
+from kafka_rollout.nodes.metrics import NodeMetricsReader
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.feature_harness import Command
 from tests.integration.harness.planted_configs import predict, restart_on, set_configs, set_quota
+from tests.integration.harness.security.secured import certificate
 from tests.waiting import wait_until
 from tools.demo.local_cluster import LocalCluster
 
@@ -260,3 +267,34 @@ def test_a_node_starts_exactly_if_the_plan_finds_no_blocker(
     started = restart_on(cluster, target)
     assert started.runs == all(one.severity is not Severity.BLOCKER for one in found), started.log[-4000:]
     assert case.log in started.log
+
+
+@pytest.mark.full
+def test_a_broker_with_a_keystore_counts_an_error_of_its_ignored_settings_and_its_log_shows_it(
+    make_cluster: MakeCluster, release_cache: ReleaseCache, tmp_path: Path
+) -> None:
+    """It validates them again to load a changed store. Without such a listener there is no error."""
+    case = Case(source="3.9.1", target="4.3.1", planted={BROKER_1: {"log.segment.bytes": "30000"}})
+    cluster = planted(make_cluster, case)
+    (found,) = predict(cluster, Release.parse(case.source), Release.parse(case.target), release_cache)
+    assert found.code == IGNORED_CONFIG.code
+    (node,) = cluster.spec.nodes
+    own = certificate(tmp_path, "nodes")
+    file = Path(str(node.directory)) / "server.properties"
+    secured = {
+        "ssl.keystore.type": "PEM",
+        "ssl.keystore.location": own.with_suffix(".store"),
+        "ssl.truststore.type": "PEM",
+        "ssl.truststore.location": own,
+    }
+    with reserved_ports(1) as (port,):
+        text = file.read_text().replace("\nlisteners=", f"\nlisteners=SECURE://127.0.0.1:{port},")
+    text = text.replace("protocol.map=CONTROLLER:PLAINTEXT", "protocol.map=SECURE:SSL,CONTROLLER:SSL")
+    file.write_text("\n".join([text, *(f"{key}={value}" for key, value in secured.items()), ""]))
+
+    started = restart_on(cluster, Release.parse(case.target))
+
+    assert started.runs
+    log = read_part(None, LogPart(pid=1, started_at=1.0, lines=tuple(started.log.splitlines()), is_first=True))
+    assert log.faults == BROKER_SETTINGS
+    assert NodeMetricsReader().read(node).counters[METADATA_APPLY_ERRORS] == 2, "once for each role"
