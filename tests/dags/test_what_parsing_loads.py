@@ -27,7 +27,6 @@ print(*(name for name, module in loaded.items() if not hasattr(module, "__path__
 # The inventory and the names of the releases are in the forms.
 NEEDED = {
     *("kafka_rollout.clusters.inventory", "kafka_rollout.clusters.entries"),
-    "kafka_rollout.clusters.package_managers",
     "kafka_rollout.nodes.metric_names",
     "kafka_rollout.releases.documents.catalogue",
 }

@@ -179,6 +179,8 @@ class FakeHost:
                 self.masked = word == "mask"
             case "apt-get", ["install", *_, word]:
                 return self._install(word.partition("=")[2])
+            case "apt-get", ["--download-only", _] if self.script == "has no file":
+                return done_with(0, "Reinstallation of kafka is not possible, it cannot be downloaded.\n", "")
             case "dpkg", ["--force-confold", "--configure", "-a"]:
                 self.script = ""
             case "ln", ["-sfnT", target, link]:
@@ -253,9 +255,11 @@ class FakeHost:
         if "systemctl show" in line:
             jars = " ".join(f"/jars/kafka_2.13-{release}.jar" for release in self.package or ())
             return done_with(0, f"{self._show()}Link={self.link if self.package is None else jars}\n", "")
-        if line.startswith("/usr/bin/apt-get install --simulate "):
-            code = 0 if line.partition("=")[2] in self.available else 100
-            return done_with(code, "", "E: Version was not found" if code else "")
+        if match := re.match(r"/usr/bin/apt-get (install --simulate|download --print-uris) kafka=(.+)", line):
+            # What is installed is not missing to the resolver, whatever the repository has.
+            is_found = match[2] in self.available or ("install" in match[1] and match[2] in (self.package or ()))
+            found = f"'file:/a' kafka_{match[2]} 840 SHA512:0\n" if "download" in match[1] else ""
+            return done_with(0, found, "") if is_found else done_with(100, "", "E: Version was not found")
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
             free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]

@@ -56,7 +56,7 @@ class FakeRuntime:
         if self._cluster.runs(node.node_id):
             self._cluster.stop(node.node_id)
 
-    def bring(self, node: NodeSpec, release: Release) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         """Every release is there."""
 
     def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:

@@ -21,8 +21,8 @@ from pydantic import (
 
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.host_paths import one_spelling
-from kafka_rollout.clusters.package_managers import trial_of, why_not_tried
 from kafka_rollout.gates.control import COMPARISON, CONDITION_NAME
+from kafka_rollout.model.package_managers import download_of, trial_of, why_not_tried
 from kafka_rollout.model.topology import AppliesTo, HostCommand, NodeSpec, PackageSpec, Role, ServiceSpec, paths_in
 from kafka_rollout.releases.facts import Release
 
@@ -176,17 +176,17 @@ class PackageEntry(_Strict):
     check: Annotated[
         tuple[Word, ...],
         Field(
-            description="succeeds (exit code 0) if install would succeed for {version}, and changes nothing; runs as "
-            "the SSH user, without sudo. Omit it with apt-get: it is install with --simulate. That of a script must "
-            "try all that the script does",
+            description="for a script only: succeeds (exit code 0) if install would succeed for {version}, and changes "
+            "nothing; runs as the SSH user, without sudo. It must try all that the script does, and ask the repository "
+            "also for the version that is installed: a rollback installs it again",
         ),
     ] = ()
     download: Annotated[
         tuple[Word, ...],
         Field(
-            description="downloads {version} before the stop, as root by sudo, so that the node is down for a shorter "
-            "time. It runs for the release that is installed too, for a rollback. With dnf and zypper it must be "
-            "install and --setopt=tsflags=test or --dry-run"
+            description="downloads {version} before the stop, as root by sudo. It runs for the release that is "
+            "installed too, for a rollback. Omit it with apt-get, dnf and zypper: it is install with --download-only "
+            "--reinstall, --setopt=tsflags=test or --download-only"
         ),
     ] = ()
     repair: Annotated[
@@ -384,7 +384,12 @@ def service_of(host: str, roles: Sequence[Role], *entries: ServiceEntry | None) 
             if key in given or key in commands:
                 raise ValueError(f"package and {key} exclude each other")
         package = given.pop("package")
-        commands["package"] = PackageSpec(**{**package, "check": package.get("check") or trial_of(package["install"])})
+        install = package["install"]
+        derived = {
+            "check": package.get("check") or trial_of(install),
+            "download": package.get("download") or download_of(install),
+        }
+        commands["package"] = PackageSpec(**{**package, **derived})
     service = ServiceSpec(
         host=host,
         unit=unit if unit.endswith(_SUFFIX) else unit + _SUFFIX,

@@ -110,8 +110,9 @@ def stop_all(run: Run) -> tuple[int, ...]:
                     remedy="Lower the levels first.",
                 )
             refuse_held(run, _GATE, "The stop of all nodes")  # before the commands
+            to, back = release_step.to_release, release_step.from_release
             brought = on_each(
-                lambda node: run.ports.runtime.bring(node, release_step.to_release), run.cluster.nodes, in_turn=host_of
+                lambda node: run.ports.runtime.bring(node, to, back=back), run.cluster.nodes, in_turn=host_of
             )
             for error in brought.failed.values():
                 raise error

@@ -46,7 +46,7 @@ class PackageSpec:
     """Folder of the jars of the installed release. The words of a command are a program and its arguments, which no
     shell reads; `{version}` is the version of the package. As root: `install`, `download` (before the stop; empty:
     none) and `repair` (before a second try of a failed `install`; empty: none). As the SSH user: `check`, which
-    succeeds if a version can be installed."""
+    succeeds if a version can be installed (empty: the questions of model/package_managers.py alone)."""
     download: tuple[str, ...] = ()
     repair: tuple[str, ...] = ()
     versions: Mapping[str, str] = field(default_factory=dict, hash=False)

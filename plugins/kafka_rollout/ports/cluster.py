@@ -286,8 +286,11 @@ class NodeQueries(Protocol):
 class NodeChanges(Protocol):
     """How a node's binary is stopped, replaced and started. Every call is idempotent and may be repeated."""
 
-    def bring(self, node: NodeSpec, release: Release) -> None:
-        """Put the files of a release on the node's host, if they are missing there. The node can run."""
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
+        """Put the files of a release on the node's host, if they are missing there. The node can run.
+
+        `back`: to which a rollback would return; its package must be available too.
+        """
 
     def prepare_stop(self, node: NodeSpec) -> None:
         """Run the operator's commands before a stop; nothing if the node has no process or no commands. A repeated call

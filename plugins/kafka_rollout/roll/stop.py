@@ -153,7 +153,9 @@ def _check_stop(
         refuse_new_blockers(run, (release_step, node), state=whole() if whole else None)
         refuse_unready(NodeRun(run, release_step, node))
         read()
-    run.ports.runtime.bring(node, release_step.to_release)
+    # A rollback must not wait for the package of the release that it leaves.
+    back = None if is_rollback_step(run.plan, release_step) else release_step.from_release
+    run.ports.runtime.bring(node, release_step.to_release, back=back)
     states: list[ClusterState] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
 

@@ -89,6 +89,13 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
     assert found["subject"] == f"node {order[0].node_id}, release 4.3.1"
     assert "Version '4.3.1-1' for 'kafka' was not found" in found["sentence"]
 
+    first.run("sed", "-i", "/^Package/,$ s/4.3.0-1/4.3.1-1/; s/3.9.1-1/3.9.0-1/", "/srv/kafka/Packages")
+    first.run("apt-get", "update")  # the repository has the target, and not what runs
+    checked = json.loads(shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+    (found,) = (one for one in checked["findings"] if one["code"] == "PACKAGE-UNAVAILABLE")
+    assert found["subject"] == f"node {order[0].node_id}, release 3.9.1"
+    assert "download --print-uris" in found["sentence"]
+
 
 def installed(host: Host) -> list[str]:
     return re.findall(r"/kafka_2\.13-(\S+)\.jar", host.run("sh", "-c", f"ls {PACKAGE.jars}/kafka_2.*.jar"))

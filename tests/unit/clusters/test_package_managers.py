@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 from collections.abc import Sequence
 from pathlib import Path
@@ -11,7 +12,7 @@ import pytest
 from pydantic import ValidationError
 
 from kafka_rollout.clusters.entries import PackageEntry, ServiceEntry, service_of
-from kafka_rollout.clusters.package_managers import trial_of
+from kafka_rollout.model.package_managers import names_of, questions_of, trial_of
 from kafka_rollout.model.topology import Role
 from tools.testbed.packages import PACKAGE
 
@@ -20,7 +21,7 @@ APT = ("/usr/bin/env", "DEBIAN_FRONTEND=noninteractive", "/usr/bin/apt-get", "in
 QUIET = ("-o", "Dpkg::Options::=--force-confold", "kafka={version}-1")
 DNF = ("/usr/bin/dnf", "install", "-y", "kafka-{version}")
 ZYPPER = ("/usr/bin/zypper", "--non-interactive", "install", "--oldpackage", "kafka={version}")
-LIST = ("/usr/bin/dnf", "list", "kafka-{version}")
+LIST = ("/usr/bin/dnf", "list", "--available", "kafka-{version}")
 TEST = "--setopt=tsflags=test"
 
 
@@ -37,14 +38,29 @@ TEST = "--setopt=tsflags=test"
             "check answers another question than install: remove it, and the run tries `/usr/bin/env",
         ),
         ({"install": SCRIPT}, "check is missing"),
-        ({"install": DNF, "check": LIST}, "download must be the words of install and --setopt=tsflags=test"),
-        ({"install": DNF, "check": LIST, "download": (*DNF, "--downloadonly")}, "download must be the words"),
-        ({"install": DNF, "check": LIST, "download": (*LIST, TEST)}, "download must be the words"),
-        ({"install": DNF, "download": (*DNF, TEST)}, "check is missing"),
-        ({"install": ("/usr/bin/dnf", "install", "kafka-{version}"), "check": LIST}, "install needs -y"),
-        ({"install": ZYPPER, "check": LIST}, "download must be the words of install and --dry-run"),
-        ({"install": ZYPPER[:3] + ZYPPER[4:], "check": LIST}, "install needs --oldpackage"),
+        (
+            {"install": DNF, "check": ("/usr/bin/dnf", "list", "--showduplicates", "kafka-{version}")},
+            "check answers another question than install: remove it, and the run tries `/usr/bin/dnf -q list --avail",
+        ),
+        ({"install": DNF, "download": (*DNF, "--downloadonly")}, "download must be the words of install and --setopt"),
+        ({"install": DNF, "download": (*LIST, TEST)}, "download must be the words"),
+        ({"install": ("/usr/bin/dnf", "install", "kafka-{version}")}, "install needs -y"),
+        ({"install": ("/usr/bin/microdnf", *DNF[1:])}, "microdnf does not show what a repository offers"),
+        ({"install": ZYPPER, "download": (*ZYPPER, TEST)}, "download must be the words of install and --download-only"),
+        ({"install": ZYPPER[:3] + ZYPPER[4:]}, "install needs --oldpackage"),
         ({"install": ("/usr/bin/rpm", "-U", "kafka-{version}"), "check": LIST}, "resolves no dependencies"),
+        (
+            {"install": (*APT[:2], "/usr/bin/aptitude", "--assume-yes", *PACKAGE.install[4:])},
+            "download is missing: name apt-get",
+        ),
+        (
+            {"install": PACKAGE.install, "download": [one for one in PACKAGE.download if one != "--reinstall"]},
+            "download needs --reinstall, so that it loads the packages before the stop: remove it",
+        ),
+        (
+            {"install": PACKAGE.install, "download": (*PACKAGE.download[:-1], "other={version}")},
+            "download needs kafka={version}-1, so that it loads the packages before the stop: remove it",
+        ),
     ],
 )
 def test_an_installation_that_is_not_tried_before_the_stop_is_refused(
@@ -56,19 +72,70 @@ def test_an_installation_that_is_not_tried_before_the_stop_is_refused(
 
 
 @pytest.mark.parametrize(
-    "entry",
+    ("entry", "check", "download"),
     [
-        {"install": SCRIPT, "check": ("/usr/local/bin/try-kafka", "{version}")},
-        {"install": DNF, "check": LIST, "download": (*DNF, TEST)},
-        {"install": ZYPPER, "check": LIST, "download": (*ZYPPER, "--dry-run")},
-        {"install": PACKAGE.install, "check": PACKAGE.check},
-        {"install": PACKAGE.install},
+        ({"install": SCRIPT, "check": ("/usr/bin/try", "{version}")}, ("/usr/bin/try", "{version}"), ()),
+        ({"install": DNF}, (), (*DNF, TEST)),
+        ({"install": DNF, "download": (*DNF, TEST, "-q")}, (), (*DNF, TEST, "-q")),
+        ({"install": ZYPPER}, (), (*ZYPPER, "--download-only")),
+        ({"install": ZYPPER, "download": (*ZYPPER, "--dry-run")}, (), (*ZYPPER, "--dry-run")),
+        ({"install": PACKAGE.install, "check": PACKAGE.check}, PACKAGE.check, PACKAGE.download),
+        ({"install": PACKAGE.install}, PACKAGE.check, PACKAGE.download),
     ],
 )
-def test_an_installation_that_is_tried_is_read(entry: dict[str, tuple[str, ...]]) -> None:
+def test_what_is_tried_before_the_stop_follows_from_the_installation(
+    entry: dict[str, tuple[str, ...]], check: tuple[str, ...], download: tuple[str, ...]
+) -> None:
     package = service_of("h", [Role.BROKER], ServiceEntry.model_validate({"package": entry})).package
     assert package is not None
-    assert package.check == entry.get("check", PACKAGE.check)
+    assert (package.check, package.download) == (check, download)
+
+
+@pytest.mark.parametrize(
+    ("install", "asked", "names"),
+    [
+        (
+            (
+                "/usr/bin/apt",
+                "-y",
+                "install",
+                "-o",
+                "A::B=1",
+                "-t",
+                "main",
+                "--allow-downgrades",
+                "kafka:all={version}",
+            ),
+            ["/usr/bin/apt-get download --print-uris -o A::B=1 -t main kafka:all={version}"],
+            ("kafka:all",),
+        ),
+        (
+            (*DNF[:3], "--enablerepo", "site", "--setopt=a=b", "--allowerasing", "kafka-{version}-1", "libs-{version}"),
+            [
+                f"/usr/bin/dnf -q list --available --showduplicates --enablerepo site --setopt=a=b {one}"
+                for one in ("kafka-{version}-1", "libs-{version}")
+            ],
+            ("kafka", "libs"),
+        ),
+        (
+            ("/usr/bin/yum", "-y", "install", "kafka-1:{version}.noarch", "jemalloc"),
+            ["/usr/bin/yum -q list available --showduplicates kafka-1:{version}.noarch"],
+            ("kafka",),
+        ),
+        (
+            ("/usr/bin/zypper", "-n", "--no-refresh", "in", "--oldpackage", "-r", "site", "kafka={version}"),
+            ["/usr/bin/zypper -n --no-refresh download --dry-run -r site kafka={version}"],
+            ("kafka",),
+        ),
+        ((*APT, "--yes", "/srv/kafka_{version}_all.deb"), ["/usr/bin/test -f /srv/kafka_{version}_all.deb"], ()),
+        (SCRIPT, [], ()),
+    ],
+)
+def test_a_repository_is_asked_for_each_package_of_an_installation(
+    install: tuple[str, ...], asked: list[str], names: tuple[str, ...]
+) -> None:
+    assert [" ".join(one.words).removeprefix(f"{' '.join(APT[:2])} ") for one in questions_of(install)] == asked
+    assert names_of(install) == names
 
 
 @pytest.fixture
@@ -123,3 +190,21 @@ def test_the_trial_passes_only_if_apt_would_install(
     assert (tried.returncode != 0) is lacks, tried.stderr
     former = ["/usr/bin/apt-get", "install", "--simulate", "--allow-downgrades", f"kafka={wanted}-1"]
     assert apt(root, former).returncode == 0, "without --yes, apt decides otherwise"
+
+
+@pytest.mark.parametrize("offered", [("3.9.1", "4.3.1"), ("4.3.1",), ()])
+@pytest.mark.parametrize("installed", ["3.9.1", "4.3.1"])
+def test_what_is_installed_is_offered_only_if_a_repository_has_it(
+    root: Path, offered: tuple[str, ...], installed: str
+) -> None:
+    index = root.parent / "repository/Packages"
+    entries = index.read_text().split("\n\n")
+    index.write_text("".join(f"{one}\n\n" for one in entries if any(f"Version: {v}-" in one for v in offered)))
+    install(root, installed, "install")
+    assert apt(root, ["/usr/bin/apt-get", "update", "--quiet"]).returncode == 0
+    (question,) = questions_of(PACKAGE.install)
+    for version in ("3.9.1", "4.3.1"):
+        tried = apt(root, [word.replace("{version}", version) for word in trial_of(PACKAGE.install)])
+        asked = apt(root, [word.replace("{version}", version) for word in question.words])
+        shown = asked.returncode == 0 and re.search(question.shows, asked.stdout, re.MULTILINE) is not None
+        assert (tried.returncode == 0, shown) == (version in (*offered, installed), version in offered)

@@ -215,8 +215,8 @@ def test_the_recorded_states_are_those_after_the_releases_were_brought(
 ) -> None:
     bring = FakeRuntime.bring
 
-    def create_a_topic(runtime: FakeRuntime, node: NodeSpec, release: Release) -> None:
-        bring(runtime, node, release)
+    def create_a_topic(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> None:
+        bring(runtime, node, release, back=back)
         if node.node_id == 15:
             cluster.add_partition("created", 0, [12, 11, 13], min_isr=1)
 
@@ -232,8 +232,8 @@ def test_a_blocker_that_is_new_while_releases_are_brought_refuses_the_batch(
 ) -> None:
     bring = FakeRuntime.bring
 
-    def register_a_controller(runtime: FakeRuntime, node: NodeSpec, release: Release) -> None:
-        bring(runtime, node, release)
+    def register_a_controller(runtime: FakeRuntime, node: NodeSpec, release: Release, *, back: Release) -> None:
+        bring(runtime, node, release, back=back)
         if node.node_id == 15:
             cluster.find_unlisted_controllers.add(99)
 

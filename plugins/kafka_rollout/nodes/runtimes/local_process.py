@@ -152,7 +152,7 @@ class LocalProcessRuntime:
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> None:
         """Nothing: releases come from the cache, and this user owns the files."""
 
-    def bring(self, node: NodeSpec, release: Release) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         self.cache.libs(release)
 
     def prepare_stop(self, node: NodeSpec) -> None:

@@ -235,7 +235,7 @@ PACKAGE_UNAVAILABLE = FindingCode(
     BLOCKER,
     "A host cannot install the package of a release of the path, or of the release that runs now.",
     "Add the package to the repository of the host, refresh its list of packages (`apt-get update`), or correct "
-    "`package` in the inventory (docs/packages.md).",
+    "`package` in the inventory: `install` can also name files on the host (docs/packages.md).",
 )
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",

@@ -167,7 +167,7 @@ def test_the_packages_of_the_release_and_of_a_rollback_must_be_available() -> No
     state = runtime_on(host).host(NODE, [R431])
     assert state.unavailable == {
         R421: "The package of Kafka 4.2.1 is not available on host kafka-1: "
-        "`/usr/bin/apt-get install --simulate kafka=4.2.1`: E: Version was not found."
+        "`/usr/bin/apt-get download --print-uris kafka=4.2.1`: E: Version was not found."
     }
     assert (state.releases, state.brought, state.symlink_can_switch) == ({R431}, {R431}, True)
     assert runtime_on(host).host(NODE, [R421]).unavailable == {}, "a restart installs nothing"
@@ -205,7 +205,7 @@ def test_a_vendors_package_must_be_evaluated_as_the_release_for_which_it_is_inst
 
 def test_both_packages_are_downloaded_before_the_stop() -> None:
     host = host_with()
-    runtime_on(host).bring(NODE, R431)
+    runtime_on(host).bring(NODE, R431, back=R421)
     assert host.history == [f"apt-get --download-only kafka={release}" for release in ("4.3.1", "4.2.1")]
     assert (host.pid, host.package) == (50, ["4.2.1"])
 
@@ -214,8 +214,17 @@ def test_a_package_that_left_the_repository_is_refused_before_the_stop_also_in_a
     host = host_with(available=())
     with pytest.raises(RefusedError, match=r"The package of Kafka 4\.3\.1 is not available on host kafka-1"):
         runtime_on(host).bring(NODE, R431)
+    with pytest.raises(RefusedError, match=r"The package of Kafka 4\.2\.1 is not available on host kafka-1"):
+        runtime_on(host_with(available=("4.3.1",))).bring(NODE, R431, back=R421)
     assert (host.pid, host.history) == (50, [])
-    runtime_on(host).bring(NODE, R421)  # it is installed
+    runtime_on(host).bring(NODE, R421, back=R421)  # a restart installs nothing
+    runtime_on(host_with(available=("4.3.1",))).bring(NODE, R431)  # a rollback does not return
+
+
+def test_a_download_that_the_package_manager_leaves_out_has_failed() -> None:
+    host = host_with(script="has no file")
+    with pytest.raises(FatalError, match=r"Kafka 4\.3\.1 cannot be downloaded to host kafka-1: .+The node was not st"):
+        runtime_on(host).bring(NODE, R431)
 
 
 @pytest.mark.parametrize(

@@ -21,6 +21,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.model.node_log import hide_credentials
+from kafka_rollout.model.package_managers import Question, questions_of
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
@@ -31,6 +32,7 @@ _SHA512 = re.compile(r"[0-9a-f]{128}")
 # The jar of kafka.Kafka → its version. Packages of vendors can also contain sources and documentation.
 JAR = re.compile(r"/kafka_2\.\d+-(\d[^/\s]*)(?<!-sources)(?<!-javadoc)(?<!-scaladoc)(?<!-test)\.jar(?:\s|$)")
 _INTERRUPTED = "dpkg --configure -a"
+_NOT_DOWNLOADED = "cannot be downloaded"
 _UPSTREAM = re.compile(r"(?:\d+:)?(\d+(?:\.\d+)+)")  # without the epoch and the revision of the package
 
 
@@ -162,13 +164,16 @@ def why_unavailable(
                 "apache_releases in the inventory to the Apache release of its build."
             )
             continue
-        words = [word.replace("{version}", version) for word in package.check]
-        done = commands.run(node, words, within_s=package.timeout_s)
-        if done.code != 0:
-            found[release] = (
-                f"The package of Kafka {release} is not available on host {service.host}: "
-                f"`{shlex.join(words)}`: {done.problem}."
-            )
+        trial = (Question(package.check, ""),) if package.check else ()
+        for question in (*trial, *questions_of(package.install)):
+            words = [word.replace("{version}", version) for word in question.words]
+            done = commands.run(node, words, within_s=package.timeout_s)
+            if done.code != 0 or not re.search(question.shows, done.out, re.MULTILINE):
+                found[release] = (
+                    f"The package of Kafka {release} is not available on host {service.host}: "
+                    f"`{shlex.join(words)}`: {done.problem}."
+                )
+                break
     return found
 
 
@@ -179,7 +184,7 @@ def download(commands: HostCommands, node: NodeSpec, releases: Iterable[Release 
         version = None if release is None else package.version(release)
         if version is not None:
             done = _run(commands, node, package.download, version)
-            if done.code != 0:
+            if done.code != 0 or _NOT_DOWNLOADED in done.out + done.err:  # with it, apt-get ends with 0
                 raise FatalError(
                     f"The package of Kafka {release} cannot be downloaded to host {service_of(node).host}: "
                     f"{done.problem}. The node was not stopped.",

@@ -184,13 +184,15 @@ class SshServiceRuntime(HostCommands):
         asked = dict.fromkeys([*releases, *(one for one in (running, installed) if one is not None)])
         return why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
 
-    def bring(self, node: NodeSpec, release: Release) -> None:
+    def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         if service_of(node).package is not None:
-            installed = self._read_unit(node)[1]
-            known = why_unavailable(self, node, {release} - {installed}, self.identify, self.cluster.apache_releases)
-            if release in known:  # before the stop: the package can have left the repository since the plan
-                raise RefusedError(known[release], remedy="Make the package available to the host, then continue.")
-            download(self, node, (release, installed))
+            wanted = dict.fromkeys(one for one in (release, back) if one is not None)
+            if set(wanted) == {self._read_unit(node)[1]}:
+                return
+            known = why_unavailable(self, node, wanted, self.identify, self.cluster.apache_releases)
+            for why in known.values():  # before the stop: the package can have left the repository since the plan
+                raise RefusedError(why, remedy="Make the package available to the host, then continue.")
+            download(self, node, wanted)
             return
         folder = self._release_folder(node, release)
         if not folder.exists:

@@ -1,0 +1,218 @@
+"""What is known of package managers: how an installation is tried before the stop, and what a repository offers.
+
+A package manager decides by its options: apt-get without --yes passes where the same command with --yes refuses a held
+package or an older version. So the trial has the words of the installation and one more (apt-get(8), dnf(8), yum(8),
+zypper(8)).
+
+A trial shows whether a node can go to a release, and not whether it can come back: for what is installed already, each
+package manager answers that there is nothing to do. So the repository is asked for every release, also for the one that
+runs. What a script of the site does is not known: its inventory names the commands.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple
+
+_APT = ("apt-get", "apt", "aptitude")
+_DNF = ("dnf", "dnf5", "yum")
+_RPM = (*_DNF, "microdnf")
+_ZYPPER = ("zypper",)
+_PACKAGE_TOOLS = ("dpkg", "rpm")
+_TEST = "--setopt=tsflags=test"
+_DRY_RUNS = ("--dry-run", "--download-only")
+_APT_LOADS = (r"--download-only|-[a-z]*d[a-z]*", "--download-only"), (r"--reinstall", "--reinstall")
+# Of each program: an option → what the run cannot do without it.
+_NEEDS = {
+    **dict.fromkeys(
+        ("apt-get", "apt"),
+        (
+            (r"-[a-z]*y[a-z]*|--yes|--assume-yes|apt::get::assume-yes=(true|1|yes)", "--yes", "answer its question"),
+            (
+                r"--allow-downgrades|apt::get::allow-downgrades=(true|1|yes)",
+                "--allow-downgrades",
+                "take a node back to its earlier release",
+            ),
+        ),
+    ),
+    "aptitude": ((r"-[a-z]*y[a-z]*|--assume-yes", "--assume-yes", "answer its question"),),
+    **dict.fromkeys(_RPM, ((r"-[a-z]*y[a-z]*|--assumeyes", "-y", "answer its question"),)),
+    "zypper": (
+        (r"-n|--non-interactive", "--non-interactive", "answer its question"),
+        ("--oldpackage", "--oldpackage", "take a node back to its earlier release"),
+    ),
+}
+# Options that choose the repositories, which a question about a package has too. All of them have a value.
+_CHOOSES = {
+    **dict.fromkeys(
+        _APT,
+        r"-o|--option|-c|--config-file|-t|--target-release|--default-release|-a|--host-architecture",
+    ),
+    **dict.fromkeys(
+        _RPM,
+        r"--(repo|repoid|(en|dis)able-?repo|(en|dis)able-?plugin|setopt|config|releasever|installroot|exclude"
+        r"|disable-?excludes(pkgs)?|forcearch)|-c|-x",
+    ),
+    "zypper": r"-r|--repo|--from|-R|--root|-D|--reposd-dir|-C|--cache-dir|-c|--config|-p|--plus-repo|--plus-content",
+}
+_VERSION = "{version}"
+_RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A command that shows whether a release is offered. It needs no right and changes nothing."""
+
+    words: tuple[str, ...]
+    shows: str
+    """A regular expression: what its output has only if the release is offered. Exit codes do not tell it for each
+    program (zypper download)."""
+
+
+class _Words(NamedTuple):
+    """The words of a known command."""
+
+    number: int
+    """Of the program."""
+    program: str
+    command: str
+    """Such as install."""
+    chosen: tuple[str, ...]
+    """Options of _CHOOSES after the program, with their values."""
+    before: tuple[str, ...]
+    """Options before the command."""
+    packages: tuple[str, ...]
+
+
+def trial_of(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that tries an installation without rights and changes nothing; empty if none is known."""
+    number = _number_of(install, _APT)
+    return () if number is None else (*install[: number + 1], "--simulate", *install[number + 1 :])
+
+
+def download_of(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that downloads what an installation needs, as root and before the stop; empty if none is
+    known, and for files on the host."""
+    read = _read(install)
+    if read is None or read.program == "aptitude" or all(word.startswith("/") for word in read.packages):
+        return ()
+    if read.program in _APT:
+        number = install.index(read.command, read.number)
+        return (*install[: number + 1], "--download-only", "--reinstall", *install[number + 1 :])
+    return (*install, "--download-only" if read.program in _ZYPPER else _TEST)
+
+
+def questions_of(install: Sequence[str]) -> tuple[Question, ...]:
+    """Return what must show that each package of a release is offered; empty if this is not known of the program."""
+    read = _read(install)
+    if read is None:
+        return ()
+    found = []
+    for package in read.packages:
+        if _VERSION not in package:
+            continue
+        if package.startswith("/"):
+            found.append(Question(("/usr/bin/test", "-f", package), ""))
+            continue
+        folder = install[read.number].rpartition("/")[0]
+        before = tuple(install[: read.number])
+        if read.program in _APT:
+            words = (f"{folder}/apt-get", "download", "--print-uris", *read.chosen, package)
+            found.append(Question((*before, *words), r"^'\S+' \S+ \d+"))
+        elif read.program in _ZYPPER:
+            words = (f"{folder}/zypper", *read.before, "download", "--dry-run", *read.chosen, package)
+            found.append(Question((*before, *words), r"^Not downloading package|^\(\d+/\d+\) .*\.rpm"))
+        else:
+            available = "available" if read.program == "yum" else "--available"  # yum 3 has no --available
+            words = (f"{folder}/{read.program}", "-q", "list", available, "--showduplicates", *read.chosen, package)
+            found.append(Question((*before, *words), r"(?i)^Available packages"))
+    return tuple(found)
+
+
+def names_of(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the names of the packages of a release; without those of files. Empty if the program is not known."""
+    read = _read(install)
+    if read is None:
+        return ()
+    cut = re.compile(r"[=/].*") if read.program in _APT else _RPM_VERSION
+    return tuple(cut.sub("", word) for word in read.packages if not word.startswith("/") and cut.search(word))
+
+
+def is_apt(install: Sequence[str]) -> bool:
+    return _number_of(install, _APT) is not None
+
+
+def why_not_tried(install: Sequence[str], check: Sequence[str], download: Sequence[str]) -> str:
+    """Return why a run could stop a node and then fail to install, as a sentence; empty if the commands try it."""
+    number = _number_of(install, tuple(_NEEDS))
+    if number is None:
+        tool = _number_of(install, _PACKAGE_TOOLS)
+        if tool is not None:
+            return f"install names {install[tool]}, which resolves no dependencies: name apt-get, dnf or zypper"
+        return "" if check else "check is missing: the command with which your script tries the installation"
+    program, words = install[number].rpartition("/")[2], install[number + 1 :]
+    if program == "microdnf":
+        return "microdnf does not show what a repository offers, so a rollback could fail: name dnf"
+    for pattern, option, what in _NEEDS[program]:
+        if not any(re.fullmatch(pattern, word, re.IGNORECASE) for word in words):
+            return f"install needs {option}: without it, {program} cannot {what}"
+    if not questions_of(install):
+        return f"install names no package with {_VERSION} after the command of {program}"
+    if check and set(check) != set(trial_of(install)):
+        tried = " ".join(trial_of(install) or questions_of(install)[0].words)
+        return f"check answers another question than install: remove it, and the run tries `{tried}`"
+    if not download and not download_of(install) and program == "aptitude":
+        return "download is missing: name apt-get, which downloads what aptitude installs"
+    return why_not_downloaded(install, download) if download else ""
+
+
+def why_not_downloaded(install: Sequence[str], download: Sequence[str]) -> str:
+    """Return why `download` does not show that an installation can be fetched, as a sentence; empty if it does."""
+    read = _read(install)
+    if read is None:
+        return ""
+    remove = f"remove it, and the run uses `{' '.join(download_of(install))}`" if download_of(install) else ""
+    if read.program in _APT:
+        missing = [one for pattern, one in _APT_LOADS if not any(re.fullmatch(pattern, word) for word in download)]
+        if missing or not {*read.packages} <= {*download}:
+            named = " and ".join((*missing, *(one for one in read.packages if one not in download)))
+            return f"download needs {named}, so that it loads the packages before the stop" + (
+                f": {remove}" if remove else ""
+            )
+        return ""
+    options = _DRY_RUNS if read.program in _ZYPPER else (_TEST,)
+    if not any(word in download for word in options) or not set(install) <= set(download):
+        return f"download must be the words of install and {options[-1]}: {remove}"
+    return ""
+
+
+def _read(words: Sequence[str]) -> _Words | None:
+    """Return the parts of the command of a known program; None for another one, and without packages."""
+    number = _number_of(words, (*_APT, *_RPM, *_ZYPPER))
+    if number is None:
+        return None
+    program = words[number].rpartition("/")[2]
+    chosen: list[str] = []
+    before: list[str] = []
+    packages: list[str] = []
+    command, is_value = "", False
+    for word in words[number + 1 :]:
+        is_chosen = is_value or re.fullmatch(rf"(?:{_CHOOSES[program]})(?:=.*)?", word) is not None
+        if is_chosen and (command or program not in _ZYPPER):
+            chosen.append(word)
+        elif not command and (is_value or word.startswith("-")):
+            before.append(word)
+        elif word.startswith("-"):
+            pass
+        elif command:
+            packages.append(word)
+        else:
+            command = word
+        is_value = not is_value and is_chosen and "=" not in word
+    return _Words(number, program, command, tuple(chosen), tuple(before), tuple(packages)) if packages else None
+
+
+def _number_of(words: Sequence[str], programs: Sequence[str]) -> int | None:
+    return next((number for number, word in enumerate(words) if word.rpartition("/")[2] in programs), None)
