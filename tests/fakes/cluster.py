@@ -28,7 +28,7 @@ from kafka_rollout.model.configs import (
     EffectiveConfigs,
     Setting,
 )
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.probes import Probe
 from kafka_rollout.model.rights import MissingRight
@@ -103,6 +103,7 @@ class FakeNode:
     installed: Release
     running: Release | None
     pid: int = 0
+    installation: Installation = field(default_factory=Installation)
     behind: int = 0
     starts: list[StartRecord] = field(default_factory=list)
     config: dict[str, str] = field(default_factory=dict)

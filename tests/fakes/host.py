@@ -36,8 +36,9 @@ class FakeHost:
     journalctl; `dropped`: what it has of suppressed messages. `disk`: free bytes
     for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
-    `package`: the releases of its jars, if Kafka is a package of `available`; `script`: what its installation does
-    otherwise (starts the unit, replaces the configuration, is interrupted)."""
+    `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
+    `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted,
+    fails)."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -65,6 +66,7 @@ class FakeHost:
     package: list[str] | None = None
     available: tuple[str, ...] = ("4.2.1", "4.3.1")
     script: str = ""
+    held: set[str] | None = field(default_factory=set)
     masked: bool = False
     free: str = "900000"
     sudo: str = "1.9.13p3"
@@ -181,6 +183,8 @@ class FakeHost:
                 return self._install(word.partition("=")[2])
             case "apt-get", ["--download-only", _] if self.script == "has no file":
                 return done_with(0, "Reinstallation of kafka is not possible, it cannot be downloaded.\n", "")
+            case "apt-mark", ["hold", name]:
+                self.held = {*(self.held or ()), name}
             case "dpkg", ["--force-confold", "--configure", "-a"]:
                 self.script = ""
             case "ln", ["-sfnT", target, link]:
@@ -205,6 +209,10 @@ class FakeHost:
         if self.script == "is interrupted":
             return done_with(100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
         self.package = ["4.2.1", "4.3.1"] if self.script == "mixes" else [version]
+        if self.held:  # as apt does
+            self.held.discard("kafka")
+        if self.script == "fails":
+            return done_with(100, "", "E: Sub-process /usr/bin/dpkg returned an error code (1)")
         if "starts" in self.script:
             self._start()
         if "replaces" in self.script:
@@ -274,6 +282,9 @@ class FakeHost:
             return done_with(0, f"{process}java 0 {self.java.removesuffix(' (deleted)')}\n", "")
         if line.startswith("cat /"):
             return done_with(0, self.files[line.split()[1]], "")
+        if line == "apt-mark showhold":
+            names = "".join(f"{name}\n" for name in self.held or ())
+            return done_with(0, names, "") if self.held is not None else done_with(100, "", "E: The list is corrupt.")
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):

@@ -7,7 +7,7 @@ from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, TransientError
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import ClassPlaces, NamedFile, PluginClass
@@ -45,6 +45,10 @@ class FakeRuntime:
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         return self._cluster.hosts.get(node.node_id)
 
+    def installation(self, node: NodeSpec) -> Installation:
+        self._refuse_unreachable(node)
+        return self._cluster.nodes[node.node_id].installation
+
     def prepare_stop(self, node: NodeSpec) -> None:
         if self._cluster.runs(node.node_id):
             self._cluster.on_prepare(node.node_id)
@@ -59,12 +63,21 @@ class FakeRuntime:
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         """Every release is there."""
 
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+    def install(
+        self,
+        node: NodeSpec,
+        release: Release,
+        changes: Sequence[ConfigChange] = (),
+        *,
+        restores: Installation | None = None,
+    ) -> None:
         self._refuse_unreachable(node)
         fake = self._cluster.nodes[node.node_id]
         if fake.running:
             raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
         fake.installed = release
+        was = restores or Installation()  # a package manager keeps no hold
+        fake.installation = Installation(link=was.link or f"/opt/kafka-{release}", held=was.held)
         for change in changes:
             if change.node_id != node.node_id or change.release != release:
                 continue

@@ -54,6 +54,7 @@ echo 'deb [trusted=yes] file:/{_REPOSITORY} ./' > /etc/apt/sources.list
 rm -rf /etc/apt/sources.list.d
 apt-get update --quiet
 apt-get install --yes --quiet -o Dpkg::Options::=--force-confold kafka={{release}}-1
+apt-mark hold kafka
 systemctl disable --quiet kafka.service
 """
 

@@ -14,6 +14,7 @@ from enum import StrEnum
 from kafka_rollout.base.errors import UserError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import UNKNOWN_LAYOUT
 from kafka_rollout.model.plan import Plan, ReleaseStep
 from kafka_rollout.model.state import ProcessState
@@ -140,6 +141,7 @@ class BeforeStop:
     started_at: float | None = None
     """Of its process; None in records of earlier versions (epoch seconds)."""
     has_answered: bool = True
+    installation: Installation = field(default_factory=Installation)
 
     @property
     def topics(self) -> frozenset[str]:
@@ -165,6 +167,7 @@ class BeforeStop:
             groups=self.groups | earlier.groups,
             transactional_ids=self.transactional_ids | earlier.transactional_ids,
             has_answered=earlier.has_answered,
+            installation=earlier.installation,
         )
 
 

@@ -38,6 +38,7 @@ from kafka_rollout.gates.gate import (
     join_of_nodes,
     none_left,
 )
+from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import find_acceptance
 from kafka_rollout.model.state import (
@@ -57,7 +58,13 @@ RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts whe
 
 
 def state_before_stop(
-    state: ClusterState, node_id: int, release: Release, at: float, coordinated: CoordinatorAnswers | None = None
+    state: ClusterState,
+    node_id: int,
+    release: Release,
+    at: float,
+    coordinated: CoordinatorAnswers | None = None,
+    *,
+    installation: Installation | None = None,
 ) -> BeforeStop:
     """Return the state to store before a node stops. `release`: the release it runs; `at`: epoch seconds.
 
@@ -76,6 +83,7 @@ def state_before_stop(
         has_answered=coordinated is not None and None not in (coordinated.groups, coordinated.transactional_ids),
         pid=state.nodes[node_id].process.pid,
         started_at=state.nodes[node_id].process.started_at,
+        installation=installation or Installation(),
     )
 
 

@@ -53,6 +53,7 @@ from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_steps import (
     coordinated_by,
+    install_release,
     last_started_release,
     offline_release_step,
     record_start,
@@ -234,7 +235,8 @@ def install_binaries(run: Run) -> None:
             process = run.ports.runtime.process(node)
             if process.pid is None:
                 release = release_step.to_release
-                run.ports.runtime.install(node, release, run.plan.config_changes_of(node.node_id, release))
+                at = NodeRun(run, release_step, node)
+                install_release(at, release, run.plan.config_changes_of(node.node_id, release))
             elif process.installed != release_step.to_release:
                 raise runs(node, "Stop it first: something started it during this step.")
 
@@ -325,7 +327,8 @@ def _record_before(run: Run, release_step: ReleaseStep) -> None:
     refuse_unclean_in_outage(run, state)
     for node in ports.cluster.nodes:
         coordinated = coordinated_by(ports, state, node)
-        before = state_before_stop(state, node.node_id, release_step.from_release, ports.clock.now(), coordinated)
+        release, now, installation = release_step.from_release, ports.clock.now(), ports.runtime.installation(node)
+        before = state_before_stop(state, node.node_id, release, now, coordinated, installation=installation)
         ports.run.save_before_stop(release_step.key, before)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."
@@ -465,7 +468,8 @@ def install_late(run: Run, node: NodeSpec, snapshot: Path) -> OfflineInstalled:
     except RefusedError as error:
         if not serves:
             raise
-        run.ports.runtime.install(node, offline_release_step(run.plan).from_release)
+        step = offline_release_step(run.plan)
+        install_release(NodeRun(run, step, node), step.from_release)
         run.ports.runtime.start(node)
         raise TransientError(f"{error.sentence} It was started on its old release to fetch the snapshot.") from error
 
@@ -564,7 +568,7 @@ def _raise_epochs(run: Run, failed: Mapping[int, RolloutError]) -> Mapping[int, 
 
 def _start_on_source(at: NodeRun) -> None:
     if at.ports.runtime.process(at.node).pid is None:
-        at.ports.runtime.install(at.node, at.release_step.from_release)
+        install_release(at, at.release_step.from_release)
         at.ports.runtime.start(at.node)
         record_start(NodeRun(at.run, at.release_step.reversed(), at.node))
 

@@ -187,6 +187,8 @@ class HostState:
     """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, str] = field(default_factory=dict)
     """Release → why its package cannot be installed, a sentence; also of the releases that run now."""
+    unheld: tuple[str, ...] = ()
+    """Packages of the installation that an upgrade of the host's packages can replace (apt-mark hold)."""
     can_unpack: bool = True
     """Whether the SSH user `login` can write into the folder of the releases."""
     login: str = ""
@@ -266,6 +268,16 @@ class DirectoryFormat:
     """Whether it was found there."""
     problem: str = ""
     """Why the directory could not be read."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Installation:
+    """What an installation of a node has besides its release, and loses when another one is installed."""
+
+    link: str = ""
+    """To what the link of the release leads, as readlink prints it; empty: unchanged."""
+    held: tuple[str, ...] = ()
+    """Its packages that are held (apt-mark hold)."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -13,8 +13,9 @@ from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.gates.written_lines import written_lines_condition
+from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import SeenLog
-from kafka_rollout.model.plan import Lowering, Plan, ReleaseStep, changed_lines
+from kafka_rollout.model.plan import ConfigChange, Lowering, Plan, ReleaseStep, changed_lines
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts
@@ -24,6 +25,19 @@ from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
+
+
+def install_release(at: NodeRun, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+    """Install a release on a stopped node, with what the installation had before this run stopped the node.
+
+    Observed before the stop, and not at the installation: a killed one can have lost it already.
+    """
+    keys = (at.key, at.release_step.reversed().key)
+    before = [one for one in (at.history.load_before_stop(key, at.node_id) for key in keys) if one is not None]
+    links = (one.installation.link for one in before if one.release == str(release))
+    held = max(before, key=lambda one: one.at).installation.held if before else ()
+    restores = Installation(link=next(filter(None, links), ""), held=held)
+    at.ports.runtime.install(at.node, release, changes, restores=restores)
 
 
 class NodeStepState(StrEnum):

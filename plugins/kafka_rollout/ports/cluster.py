@@ -26,7 +26,7 @@ from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
 from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange
@@ -228,6 +228,10 @@ class NodeQueries(Protocol):
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> HostState | None:
         """The node's host before a run, with the installed ones of `releases`; None for a process of this machine."""
 
+    def installation(self, node: NodeSpec) -> Installation:
+        """What an installation of another release loses, before the stop. Raises TransientError or RefusedError if it
+        is unknown."""
+
     def short_timeouts(self) -> AbstractContextManager[None]:
         """Give up a host that does not respond after a few seconds, during the block. Slow commands stay allowed."""
 
@@ -302,8 +306,18 @@ class NodeChanges(Protocol):
         After the deadline `force`, which an approver requests, kills the process; without it FatalError is raised.
         """
 
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
-        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped."""
+    def install(
+        self,
+        node: NodeSpec,
+        release: Release,
+        changes: Sequence[ConfigChange] = (),
+        *,
+        restores: Installation | None = None,
+    ) -> None:
+        """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped.
+
+        `restores`: what the installation of the release had, as far as it is known.
+        """
 
     def start(self, node: NodeSpec) -> None:
         """Start the installed release unless the process is running already; does not wait for readiness."""

@@ -23,6 +23,7 @@ from kafka_rollout.observation.cluster_ports import observe
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_steps import (
     NodeStepState,
+    install_release,
     is_rollback_step,
     node_step_state,
     record_start,
@@ -242,6 +243,6 @@ def _start(at: NodeRun) -> None:
     release = at.release_step.to_release
     _refuse_other_release(at)  # again: the stop can have taken minutes
     if not at.release_step.restarts:
-        at.ports.runtime.install(at.node, release, at.plan.config_changes_of(at.node_id, release))
+        install_release(at, release, at.plan.config_changes_of(at.node_id, release))
     at.ports.runtime.start(at.node)
     record_start(at, seconds=at.ports.clock.monotonic() - began)

@@ -210,7 +210,9 @@ def refuse_unsafe_node_stop(at: NodeRun, seen: GateCheck) -> None:
 
 def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
     coordinated = coordinated_by(at.ports, state, at.node)
-    seen = state_before_stop(state, at.node_id, at.release_step.from_release, at.ports.clock.now(), coordinated)
+    release, now = at.release_step.from_release, at.ports.clock.now()
+    installation = at.ports.runtime.installation(at.node)
+    seen = state_before_stop(state, at.node_id, release, now, coordinated, installation=installation)
     known = at.history.load_before_stop(at.key, at.node_id)
     if known is not None and stop_is_prepared(at.history.events(), at.key, at.node_id):
         seen = seen.joined(known)

@@ -71,6 +71,7 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
         assert host.run("cat", CONFIGURATION) == configuration
         # The package has started nothing, although it tries to.
         assert starts(host) == started + 1
+        assert host.run("apt-mark", "showhold").split() == ["kafka"]
 
     back = shell("rollback", *run, *QUICK, *APPROVED)
 
@@ -79,22 +80,26 @@ def test_a_package_is_upgraded_and_rolled_back_although_its_installation_is_inte
         assert installed(host) == ["3.9.1"]
         assert host.run("cat", CONFIGURATION) == configuration
         assert starts(host) == started + 2
+        assert host.run("apt-mark", "showhold").split() == ["kafka"]
         assert host.run("systemctl", "show", "--property=NRestarts", "--value", "kafka.service").strip() == "0"
+    check_repositories(shell, first, f"node {order[0].node_id}")
 
-    first.run("rm", "/srv/kafka/kafka_4.3.1-1_all.deb")
-    first.run("sed", "-i", "/^Package/,$ s/4.3.1-1/4.3.0-1/", "/srv/kafka/Packages")
-    first.run("apt-get", "update")
-    checked = json.loads(shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
-    (found,) = (one for one in checked["findings"] if one["code"] == "PACKAGE-UNAVAILABLE")
-    assert found["subject"] == f"node {order[0].node_id}, release 4.3.1"
-    assert "Version '4.3.1-1' for 'kafka' was not found" in found["sentence"]
 
-    first.run("sed", "-i", "/^Package/,$ s/4.3.0-1/4.3.1-1/; s/3.9.1-1/3.9.0-1/", "/srv/kafka/Packages")
-    first.run("apt-get", "update")  # the repository has the target, and not what runs
-    checked = json.loads(shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
-    (found,) = (one for one in checked["findings"] if one["code"] == "PACKAGE-UNAVAILABLE")
-    assert found["subject"] == f"node {order[0].node_id}, release 3.9.1"
-    assert "download --print-uris" in found["sentence"]
+def check_repositories(shell: Shell, host: Host, node: str) -> None:
+    """A release that a repository lost is named: the target, and what runs and would be installed in a rollback."""
+
+    def check(release: str, says: str) -> None:
+        host.run("apt-get", "update")
+        checked = json.loads(shell("inventory", "check", "--cluster", "testbed", "--to", "4.3.1", "--json").stdout)
+        (found,) = (one for one in checked["findings"] if one["code"] == "PACKAGE-UNAVAILABLE")
+        assert found["subject"] == f"{node}, release {release}"
+        assert says in found["sentence"]
+
+    host.run("rm", "/srv/kafka/kafka_4.3.1-1_all.deb")
+    host.run("sed", "-i", "/^Package/,$ s/4.3.1-1/4.3.0-1/", "/srv/kafka/Packages")
+    check("4.3.1", "Version '4.3.1-1' for 'kafka' was not found")
+    host.run("sed", "-i", "/^Package/,$ s/4.3.0-1/4.3.1-1/; s/3.9.1-1/3.9.0-1/", "/srv/kafka/Packages")
+    check("3.9.1", "download --print-uris")
 
 
 def installed(host: Host) -> list[str]:

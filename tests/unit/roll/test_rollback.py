@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
@@ -16,10 +17,18 @@ from kafka_rollout.gates.gate import GatePolicy
 from kafka_rollout.metadata_log.losses import Loss
 from kafka_rollout.model.acls import AclDifferences
 from kafka_rollout.model.configs import HIDDEN, ConfigCheck, ConfigKind, ConfigProblem
-from kafka_rollout.model.host_state import HostState, PlaceState, StartFile, StartFileKind, StartPath, StartPlace
+from kafka_rollout.model.host_state import (
+    HostState,
+    Installation,
+    PlaceState,
+    StartFile,
+    StartFileKind,
+    StartPath,
+    StartPlace,
+)
 from kafka_rollout.model.jvm_options import LostOption, NextOptions
 from kafka_rollout.model.plan import Plan
-from kafka_rollout.model.topology import ServiceSpec
+from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
@@ -30,6 +39,7 @@ from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
 from tests.fakes.ports import fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
 
 QUICK = GatePolicy(checks=2, interval_s=1, timeout_s=60)
@@ -69,6 +79,43 @@ def roll_and_regret(ports: ClusterPorts, plan: Plan) -> None:
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
     assert roll_release_steps(Run(ports, plan), QUICK)
     record_approval(ports, ApprovalOf.ROLL_BACK, "alice", Decision.APPROVED, "the clients do not like it")
+
+
+FOUND = Installation(link="/opt/kafka_2.13-3.9.1-acme3", held=("kafka",))
+
+
+def test_a_rollback_restores_the_installation_that_a_node_had(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    for fake in cluster.nodes.values():
+        fake.installation = FOUND
+    ports, plan = upgraded(cluster, tmp_path)
+    assert {fake.installation for fake in cluster.nodes.values()} == {replace(FOUND, link="/opt/kafka-4.3.1")}
+    assert roll_back(Run(ports, plan), QUICK)
+    assert {fake.installation for fake in cluster.nodes.values()} == {FOUND}
+
+
+def test_what_an_interrupted_installation_lost_is_known_from_before_the_stop(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    cluster = FakeCluster(R391)
+    for fake in cluster.nodes.values():
+        fake.installation = FOUND
+    install, cut = FakeRuntime.install, []
+
+    def end_in_it(runtime: FakeRuntime, node: NodeSpec, *words: Any, restores: Installation) -> None:
+        install(runtime, node, *words)  # as a package manager leaves it
+        if node.node_id not in cut:
+            cut.append(node.node_id)
+            raise TransientError("The connection broke.")
+        install(runtime, node, *words, restores=restores)
+
+    monkeypatch.setattr(FakeRuntime, "install", end_in_it)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_upgrade(ports, R431, finalize=False)
+    record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
+    assert roll_release_steps(Run(ports, plan), QUICK)  # repeats a step
+    assert {*cut} == {*cluster.nodes}
+    assert {fake.installation.held for fake in cluster.nodes.values()} == {("kafka",)}
 
 
 def test_a_node_is_not_rolled_back_into_another_quorum(tmp_path: Path) -> None:

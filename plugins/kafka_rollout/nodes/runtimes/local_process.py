@@ -50,7 +50,7 @@ from kafka_rollout.base.system.free_ports import host_and_port
 from kafka_rollout.base.system.sessions import child_environment, start_session
 from kafka_rollout.base.time_limits import KILL_S
 from kafka_rollout.formats.files import server_properties
-from kafka_rollout.model.host_state import DirectoryFormat, StartFile, StartFileKind, StartRecord
+from kafka_rollout.model.host_state import DirectoryFormat, Installation, StartFile, StartFileKind, StartRecord
 from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart
 from kafka_rollout.model.plan import ConfigChange, changed_lines
@@ -152,6 +152,9 @@ class LocalProcessRuntime:
     def host(self, node: NodeSpec, releases: Sequence[Release]) -> None:
         """Nothing: releases come from the cache, and this user owns the files."""
 
+    def installation(self, node: NodeSpec) -> Installation:
+        return Installation()
+
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         self.cache.libs(release)
 
@@ -183,7 +186,14 @@ class LocalProcessRuntime:
                     remedy="Check the machine: a process in uninterruptible sleep usually waits for its disk.",
                 )
 
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+    def install(
+        self,
+        node: NodeSpec,
+        release: Release,
+        changes: Sequence[ConfigChange] = (),
+        *,
+        restores: Installation | None = None,
+    ) -> None:
         """Add the configuration lines of this node and release, and remove those of another release."""
         home = _home(node)
         self.cache.libs(release)  # fetches missing jars before any change

@@ -237,6 +237,12 @@ PACKAGE_UNAVAILABLE = FindingCode(
     "Add the package to the repository of the host, refresh its list of packages (`apt-get update`), or correct "
     "`package` in the inventory: `install` can also name files on the host (docs/packages.md).",
 )
+PACKAGE_NOT_HELD = FindingCode(
+    "PACKAGE-NOT-HELD",
+    WARNING,
+    "An upgrade of the packages of a host, for example by unattended-upgrades, can replace Kafka and restart its node.",
+    "Run `apt-mark hold` for the package on the host. A run replaces it, and holds it again.",
+)
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
     BLOCKER,
@@ -327,6 +333,7 @@ HOSTS_CHECK = Check(
     (
         RELEASE_NOT_ON_HOST,
         PACKAGE_UNAVAILABLE,
+        PACKAGE_NOT_HELD,
         HOST_DISK_FULL,
         HOST_READ_ONLY,
         ARCHIVE_NOT_PINNED,
@@ -445,6 +452,14 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             subject,
             f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
             "would be stopped, and not be changed.",
+        )
+    if host.unheld:
+        yield PACKAGE_NOT_HELD.found(
+            subject,
+            f"{' and '.join(host.unheld)} on host {host.name} {'is' if len(host.unheld) == 1 else 'are'} not held, so "
+            "an upgrade of the host's packages can install another release of Kafka, also during the run.",
+            f"Run `apt-mark hold {' '.join(host.unheld)}` as root on host {host.name}. A run replaces a held package, "
+            "and holds it again.",
         )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(

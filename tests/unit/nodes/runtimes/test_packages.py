@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError, TransientError
+from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.installing import installed_release
@@ -134,6 +135,50 @@ def test_a_process_that_a_package_started_does_not_count_before_its_installation
     runtime.install(NODE, R431)
     runtime.start(NODE)
     assert (runtime.process(NODE).is_unfinished, host.files[CONFIGURATION]) == (False, KEPT)
+
+
+HELD = Installation(held=("kafka",))
+
+
+def test_a_held_package_is_held_again_before_its_unit_can_start() -> None:
+    host = host_with(held={"kafka", "other"})
+    runtime = runtime_on(host)
+    assert runtime.installation(NODE) == HELD
+    runtime.stop(NODE, deadline_s=180)
+    runtime.install(NODE, R431, restores=runtime.installation(NODE))
+    assert host.held == {"kafka", "other"}
+    assert host.history.index("apt-mark hold kafka") < host.history.index("systemctl unmask --runtime kafka.service")
+    free = host_with(pid=0, active="inactive", sub="dead")
+    runtime_on(free).install(NODE, R431, restores=runtime_on(free).installation(NODE))
+    assert free.held == set(), "nobody held it"
+
+
+@pytest.mark.parametrize("cut", ["systemctl mask", "apt-get", "apt-mark", "systemctl unmask"])
+def test_a_hold_outlives_a_kill_at_any_point(cut: str) -> None:
+    host = host_with(pid=0, active="inactive", sub="dead", held={"kafka"}, cut_after=cut)
+    before = runtime_on(host).installation(NODE)  # recorded before the stop
+    with pytest.raises(TransientError, match="cannot be reached"):
+        runtime_on(host).install(NODE, R431, restores=before)
+    runtime_on(host).install(NODE, R431, restores=before)
+    assert host.held == {"kafka"}
+
+
+def test_a_hold_outlives_a_failed_installation() -> None:
+    host = host_with(pid=0, active="inactive", sub="dead", script="fails")
+    with pytest.raises(FatalError, match="was not installed"):
+        runtime_on(host).install(NODE, R431, restores=HELD)
+    assert (host.held, host.masked) == ({"kafka"}, True)
+
+
+def test_a_package_that_is_not_held_is_seen_and_an_unknown_hold_is_unknown() -> None:
+    assert runtime_on(host_with()).host(NODE, [R431]).unheld == ("kafka",)
+    assert runtime_on(host_with(held={"kafka"})).host(NODE, [R431]).unheld == ()
+    broken = host_with(held=None)
+    state = runtime_on(broken).host(NODE, [R431])
+    assert state.unheld == ()
+    assert any("which packages are held" in what for what in state.unknown)
+    with pytest.raises(TransientError, match="does not report which packages are held"):
+        runtime_on(broken).installation(NODE)
 
 
 def test_an_interrupted_package_manager_is_repaired_only_if_the_operator_permits_it() -> None:

@@ -23,8 +23,8 @@ from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.package_managers import Question, questions_of
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s
-from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s, unusable
+from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.releases.facts import Release
 
@@ -192,10 +192,30 @@ def download(commands: HostCommands, node: NodeSpec, releases: Iterable[Release 
                 )
 
 
-def install_package(commands: HostCommands, node: NodeSpec, release: Release) -> None:
+def read_held(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:
+    """Return the packages of the node that are held; none without apt. Raises TransientError or RefusedError if that is
+    unknown."""
+    names = held_names(service_of(node))
+    if not names:
+        return ()
+    done = commands.run(node, ["apt-mark", "showhold"])
+    if done.code != 0:
+        raise unusable(
+            done,
+            f"Host {service_of(node).host} does not report which packages are held: {done.problem}.",
+            remedy="Run `apt-mark showhold` there as the SSH user, and correct what it names.",
+        )
+    listed = set(done.out.split())
+    return tuple(name for name in names if listed & {name, name.partition(":")[0]})
+
+
+def install_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> None:
     """Install the package of a release while the unit is masked. An installation that is complete is repeated, because
     only the package manager knows whether it was interrupted. After one that failed the unit stays masked: a script of
-    the package can outlive a killed package manager."""
+    the package can outlive a killed package manager.
+
+    `held`: the packages that were held before. apt removes a hold, so they are held again, also after a failure.
+    """
     package, host, rights = _package_of(node), service_of(node).host, rights_of(node)
     version = package.version(release)
     if version is None:
@@ -208,9 +228,14 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release) ->
     if done.code != 0 and package.repair:
         _run(commands, node, package.repair, version)
         done = _run(commands, node, package.install, version)
+    holds = [right for name, right in rights.holds().items() if name in held]
     if done.code == 0:
+        for right in holds:
+            commands.change(node, right)
         commands.change(node, rights.unmask)
         return
+    for right in holds:  # as far as the package manager permits it now: a repetition needs a success
+        commands.run_fenced(node, shlex.join(right.command()))
     what = (
         f"The package of Kafka {release} was not installed on host {host}: {done.problem}. The node is stopped, and "
         "its unit is masked until the installation succeeds."

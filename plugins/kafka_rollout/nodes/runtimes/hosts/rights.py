@@ -15,6 +15,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
+from kafka_rollout.model.package_managers import is_apt, names_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.sudo_defaults import OWN_DEFAULTS, excess_defaults
 
@@ -156,6 +157,11 @@ class HostRights:
         versions = tuple(self.service.package.versions.values()) if self.service.package else ()
         return HostRight(_ROOT, words[0], words[1:], "install its package", versions)
 
+    def holds(self) -> dict[str, HostRight]:
+        """Return the command that holds each package which an installation with apt replaces."""
+        names = held_names(self.service)
+        return {name: HostRight(_ROOT, "apt-mark", ("hold", name), "hold its package again") for name in names}
+
     def all(self, metadata: str, directories: Iterable[str] = ()) -> tuple[HostRight, ...]:
         """Return every command of the node. `metadata`: its metadata.log.dir. `directories`: its log.dirs."""
         rights = [self.read_configuration, self.list_open_files, self.find_java, self.see_paths]
@@ -167,10 +173,18 @@ class HostRights:
         else:
             rights += [self.mask, self.unmask]
             rights += [self.of_package(words) for words in (package.install, package.download, package.repair) if words]
+            rights += self.holds().values()
         if not self.service.managed_elsewhere:
             rights += [self.read_copy, self.back_up, self.draft_configuration, self.write_configuration]
             rights += [self.digest, self.sync, self.switch_configuration]
         return (*rights, *MetadataRights(self.service.user, metadata).all())
+
+
+def held_names(service: ServiceSpec) -> tuple[str, ...]:
+    """Return the packages whose hold an installation with apt removes (apt-get(8), --allow-change-held-packages). A
+    lock of dnf or zypper blocks an installation instead."""
+    package = service.package
+    return names_of(package.install) if package is not None and is_apt(package.install) else ()
 
 
 class MetadataRights:

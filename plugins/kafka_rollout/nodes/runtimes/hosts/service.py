@@ -29,7 +29,14 @@ from kafka_rollout.base.lease import Fence, unfenced
 from kafka_rollout.base.system.files import writing_whole
 from kafka_rollout.base.time_limits import KILL_S, STOP_S
 from kafka_rollout.formats.files import server_properties
-from kafka_rollout.model.host_state import DirectoryFormat, HostState, StartFile, StartRecord, how_to_install
+from kafka_rollout.model.host_state import (
+    DirectoryFormat,
+    HostState,
+    Installation,
+    StartFile,
+    StartRecord,
+    how_to_install,
+)
 from kafka_rollout.model.log_directories import data_directories, metadata_directory
 from kafka_rollout.model.node_log import LogPart, hide_credentials
 from kafka_rollout.model.plan import ConfigChange, changed_lines
@@ -52,6 +59,7 @@ from kafka_rollout.nodes.runtimes.hosts.installing import (
     install_package,
     installed_release,
     provide,
+    read_held,
     why_unavailable,
 )
 from kafka_rollout.nodes.runtimes.hosts.logs import (
@@ -184,6 +192,9 @@ class SshServiceRuntime(HostCommands):
         asked = dict.fromkeys([*releases, *(one for one in (running, installed) if one is not None)])
         return why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
 
+    def installation(self, node: NodeSpec) -> Installation:
+        return Installation(held=read_held(self, node))
+
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         if service_of(node).package is not None:
             wanted = dict.fromkeys(one for one in (release, back) if one is not None)
@@ -232,7 +243,14 @@ class SshServiceRuntime(HostCommands):
                 remedy="Check the host: a process in uninterruptible sleep usually waits for its disk.",
             )
 
-    def install(self, node: NodeSpec, release: Release, changes: Sequence[ConfigChange] = ()) -> None:
+    def install(
+        self,
+        node: NodeSpec,
+        release: Release,
+        changes: Sequence[ConfigChange] = (),
+        *,
+        restores: Installation | None = None,
+    ) -> None:
         """Change the planned lines of the configuration, then switch the symlink or install the package."""
         service = service_of(node)
         unit, installed = self._read_unit(node)
@@ -265,13 +283,16 @@ class SshServiceRuntime(HostCommands):
                 )
             self.write_configuration(node, installed or release, release, before, after)
         if service.package is not None:
-            self._install_package(node, installed or release, release, after)
+            held = (restores or Installation()).held
+            self._install_package(node, installed or release, release, after, held=held)
         elif installed != release:
             rights = rights_of(node)
             self.change(node, rights.draft_link, release=release)
             self.change(node, rights.switch_link)
 
-    def _install_package(self, node: NodeSpec, left: Release, release: Release, configuration: bytes) -> None:
+    def _install_package(
+        self, node: NodeSpec, left: Release, release: Release, configuration: bytes, *, held: Sequence[str]
+    ) -> None:
         """Install it, then stop a process that it has started, and restore the configuration.
 
         In this order, so that the kept configuration shows a process that must not stay (`_is_unfinished`).
@@ -279,7 +300,7 @@ class SshServiceRuntime(HostCommands):
         service, rights = service_of(node), rights_of(node)
         if not service.managed_elsewhere:
             self._keep_configuration(node, left, release, configuration)
-        install_package(self, node, release)
+        install_package(self, node, release, held)
         unit, installed = self._read_unit(node)
         if not unit.is_down:
             self.stop(node, deadline_s=STOP_S)

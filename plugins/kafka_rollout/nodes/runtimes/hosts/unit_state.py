@@ -42,14 +42,20 @@ from kafka_rollout.nodes.runtimes.hosts.commands import (
     unusable,
 )
 from kafka_rollout.nodes.runtimes.hosts.file_writers import find_writers
-from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided
+from kafka_rollout.nodes.runtimes.hosts.installing import is_pinned, is_provided, read_held
 from kafka_rollout.nodes.runtimes.hosts.link_users import read_link_users
 from kafka_rollout.nodes.runtimes.hosts.logging_files import read_logging_files
 from kafka_rollout.nodes.runtimes.hosts.logs import read_journal
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.option_sources import ScriptsOfStart, UnitOptions, read_next_start
 from kafka_rollout.nodes.runtimes.hosts.release_folders import ReleaseFolder
-from kafka_rollout.nodes.runtimes.hosts.rights import EXAMPLE, FIRST_WITH_EXPRESSIONS, changed_paths, excess_rights
+from kafka_rollout.nodes.runtimes.hosts.rights import (
+    EXAMPLE,
+    FIRST_WITH_EXPRESSIONS,
+    changed_paths,
+    excess_rights,
+    held_names,
+)
 from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
 from kafka_rollout.nodes.runtimes.hosts.stopped_units import read_stopped_units
 from kafka_rollout.nodes.runtimes.hosts.unit_environment import UnclearError, jvm_words, parse_file, parse_shown
@@ -235,6 +241,7 @@ def read_host(
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
+    held, held_problem = _read_held(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
     java = NextJava(paths=())
     with suppress(NotObservableError):  # JAVA_CHECK names it
@@ -249,6 +256,7 @@ def read_host(
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
         "the rights of the SSH user (`sudo -n -l`)": excess is None,
         f"a home folder of the SSH user that it can write, for {RECORDS}": "records" not in found,
+        f"which packages are held ({held_problem})": held is None,
         f"the journal of {service.unit}": _journal_problem(commands, node) != "",
         **_unknown_of_process(unit, facts, denied),
         **_unknown_of_releases(service, installed, brought, facts),
@@ -261,6 +269,7 @@ def read_host(
         releases=there | brought,
         unavailable=unavailable,
         brought=brought,
+        unheld=tuple(name for name in held_names(service) if held is not None and name not in held),
         lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
         repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
         unpinned=_unpinned(service, brought),
@@ -292,6 +301,14 @@ def read_host(
         logging=read_logging_files(commands, node, releases or (None,), facts.arguments),
         unknown=tuple(what for what, is_unknown in unknown.items() if is_unknown),
     )
+
+
+def _read_held(commands: HostCommands, node: NodeSpec) -> tuple[tuple[str, ...] | None, str]:
+    """Return the packages of the node that are held, or None and why they are unknown."""
+    try:
+        return read_held(commands, node), ""
+    except (TransientError, RefusedError) as error:
+        return None, error.sentence.removesuffix(".")
 
 
 def _start_paths(
