@@ -19,7 +19,7 @@ _PIPED = re.compile(r"""\{ (sudo .+) \|\| echo "(.+) \$\?" >&2; \} (\| .+)""")
 _FENCED = re.compile(
     r"""in_time\(\) \{ case .+ esac; test "\$\(cut -d\. -f1 /proc/uptime\)" -lt (\d+)"""
     r""" \|\| \{ echo '([^']+)' \$1 >&2; exit 76; }; }"""
-    r""" && in_time 0 && (.*)""",
+    r"""(?: && \{ ulimit -S -t unlimited 2>/dev/null \|\| :; \})? && in_time 0 && (.*)""",
     re.DOTALL,
 )
 _REFUSED = Done(1, b"", "sudo: a password is required")
@@ -37,8 +37,8 @@ class FakeHost:
     for a file. `unreadable`: path → error. `sudo_answers`: instead of the true ones. `uptime` in seconds.
     `listed`: exit code and output of `sudo --list`. `owners`: path → mode and owner; default: root's.
     `package`: the releases of its jars, if Kafka is a package of `available`; `held`: packages (None: unknown);
-    `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted,
-    fails)."""
+    `script`: what its installation does otherwise (starts the unit, replaces the configuration, is interrupted, fails,
+    leaves both packages)."""
 
     link: str = "/opt/kafka_2.13-4.2.1"
     link_is_folder: bool = False
@@ -183,6 +183,10 @@ class FakeHost:
                 return self._install(word.partition("=")[2])
             case "apt-get", ["--download-only", _] if self.script == "has no file":
                 return done_with(0, "Reinstallation of kafka is not possible, it cannot be downloaded.\n", "")
+            case "dnf", ["remove", "-y", "--duplicates"]:
+                self.script = ""
+            case "dnf", ["install", *_, word]:
+                return self._install(word.partition("-")[2])
             case "apt-mark", ["hold", name]:
                 self.held = {*(self.held or ()), name}
             case "dpkg", ["--force-confold", "--configure", "-a"]:
@@ -208,7 +212,8 @@ class FakeHost:
     def _install(self, version: str) -> Done:
         if self.script == "is interrupted":
             return done_with(100, "", "E: dpkg was interrupted, you must manually run 'dpkg --configure -a'")
-        self.package = ["4.2.1", "4.3.1"] if self.script == "mixes" else [version]
+        mixes = self.script in ("mixes", "leaves both")
+        self.package = ["4.2.1", "4.3.1"] if mixes else [version]
         if self.held:  # as apt does
             self.held.discard("kafka")
         if self.script == "fails":

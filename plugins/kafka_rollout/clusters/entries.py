@@ -192,8 +192,9 @@ class PackageEntry(_Strict):
     repair: Annotated[
         tuple[Word, ...],
         Field(
-            description="runs as root by sudo if install fails, for example dpkg --force-confold --configure -a; then "
-            "install runs once more. Without it the run refuses"
+            description="runs as root by sudo if install fails or leaves the jars of two releases, for example dpkg "
+            "--force-confold --configure -a, or dnf remove -y --duplicates; then install runs once more. Without it the "
+            "run refuses"
         ),
     ] = ()
     jars: Annotated[

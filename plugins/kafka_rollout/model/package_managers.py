@@ -140,6 +140,13 @@ def names_of(install: Sequence[str]) -> tuple[str, ...]:
     return tuple(cut.sub("", word) for word in read.packages if not word.startswith("/") and cut.search(word))
 
 
+def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:
+    """Return the command that ends an interrupted installation of rpm, which leaves the packages of both releases;
+    empty for another program."""
+    number = _number_of(install, _DNF)
+    return () if number is None else (install[number], "remove", "-y", "--duplicates")
+
+
 def is_apt(install: Sequence[str]) -> bool:
     return _number_of(install, _APT) is not None
 

@@ -194,6 +194,27 @@ def test_an_interrupted_package_manager_is_repaired_only_if_the_operator_permits
     assert (host.package, host.masked) == (["4.3.1"], False)
 
 
+DNF: dict[str, Any] = {"install": ("/usr/bin/dnf", "install", "-y", "kafka-{version}"), "check": (), "download": ()}
+DUPLICATES = ("/usr/bin/dnf", "remove", "-y", "--duplicates")
+
+
+def test_an_interrupted_dnf_that_calls_both_releases_installed_is_repaired() -> None:
+    """rpm installs the new package before it erases the old one, so each `dnf install` succeeds and does nothing."""
+    down: dict[str, Any] = {"pid": 0, "active": "inactive", "sub": "dead", "script": "leaves both"}
+    host = host_with(**down)
+    runtime_on(host).install(node_of(**DNF, repair=DUPLICATES), R431)
+    assert (host.package, host.masked) == (["4.3.1"], False)
+    host = host_with(**down)
+    with pytest.raises(FatalError, match="of several") as failed:
+        runtime_on(host).install(node_of(**DNF), R431)
+    assert failed.value.remedy.startswith(
+        "If `rpm -q` shows two versions, an installation was interrupted: run `/usr/bin/dnf remove -y --duplicates` "
+    )
+    host.script = ""
+    runtime_on(host).install(node_of(**DNF), R431)
+    assert host.package == ["4.3.1"]
+
+
 def test_a_node_with_the_jars_of_another_release_or_of_several_is_not_started() -> None:
     host = host_with(pid=0, active="inactive", sub="dead")
     with pytest.raises(FatalError, match=r"the jars in /usr/share/java/kafka are those of 4\.2\.1"):

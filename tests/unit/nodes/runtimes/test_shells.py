@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 import signal
 from collections.abc import Iterator
 from pathlib import Path
@@ -9,8 +10,11 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts import shells
+from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import SshShell
+from kafka_rollout.releases.facts import Release
 from tests.fakes.ssh_host import SshHost, ssh_shell
 
 BYTES = bytes(range(256))
@@ -129,3 +133,14 @@ def test_a_command_that_does_not_end_by_itself_takes_a_processor_for_a_limited_t
     monkeypatch.setattr(shells, "CPU_TIMES", 0.02)
     done = shell.run("kafka-1", "while :; do :; done", within_s=50)
     assert done.code in (128 + signal.SIGXCPU, 128 + signal.SIGKILL), done
+
+
+def test_what_a_command_of_the_operator_starts_has_no_limit_of_processor_time(shell: SshShell) -> None:
+    """A daemon that after_start starts lives on, for days."""
+    node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="kafka-1"))
+    cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(node,))
+    runtime = SshServiceRuntime(cluster, shell, Release.parse)
+    limits = "grep 'Max cpu time' /proc/self/limits"
+    assert shell.run("kafka-1", limits, within_s=50).out.split()[3:] == ["200", "unlimited", "seconds"]
+    for one in (limits, f"sh -c {shlex.quote(limits)}", f"setsid --wait {limits}"):
+        assert runtime.run_foreign(node, one, within_s=50).out.split()[3:] == ["unlimited", "unlimited", "seconds"]

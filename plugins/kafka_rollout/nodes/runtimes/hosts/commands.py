@@ -18,7 +18,7 @@ from kafka_rollout.base.wording import size as size_text
 from kafka_rollout.model.log_directories import PARTITION
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, HostRight, HostRights, MetadataRights
-from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, Done, Shell, refused_by_sudo
+from kafka_rollout.nodes.runtimes.hosts.shells import COMMAND_S, UNLIMITED, Done, Shell, refused_by_sudo
 
 _UPTIME = "cut -d. -f1 /proc/uptime"
 _UPTIME_FRESH_S = 2.0
@@ -109,6 +109,11 @@ class HostCommands:
             "not run.",
             remedy="Check the network and the load of the host and of this machine, then repeat the step.",
         )
+
+    def run_foreign(self, node: NodeSpec, line: str, *, within_s: float) -> Done:
+        """Run a command of the operator or a package manager, as `run_fenced`. What it starts can live on, so it has no
+        limit of processor time."""
+        return self.run_fenced(node, line, first=[UNLIMITED], within_s=within_s)
 
     def _read_uptime(self, host: str) -> int:
         """Seconds since the boot of the host, at most _UPTIME_FRESH_S old."""

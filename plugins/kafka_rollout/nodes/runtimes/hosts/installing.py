@@ -21,7 +21,7 @@ from pathlib import Path
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.model.node_log import hide_credentials
-from kafka_rollout.model.package_managers import Question, questions_of
+from kafka_rollout.model.package_managers import Question, questions_of, remove_duplicates
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s, unusable
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
@@ -56,7 +56,7 @@ def provide(commands: HostCommands, node: NodeSpec, release: Release) -> None:
     service = service_of(node)
     if service.install is not None:
         line, within_s = service.install.command.replace("{release}", str(release)), service.install.timeout_s
-        done = commands.run_fenced(node, line, within_s=within_s)
+        done = commands.run_foreign(node, line, within_s=within_s)
         if done.code != 0:
             raise FatalError(
                 f"The command that installs Kafka {release} on host {service.host} failed: "
@@ -249,10 +249,35 @@ def install_package(commands: HostCommands, node: NodeSpec, release: Release, he
     raise FatalError(what, remedy="Install the package there by hand, or fix the command, then repeat the step.")
 
 
+def remedy_of_duplicates(service: ServiceSpec) -> str:
+    """Return what to do if the packages of two releases are installed, as the begin of a remedy; empty with apt, which
+    never leaves them."""
+    command = remove_duplicates(service.package.install) if service.package else ()
+    if not command:
+        return ""
+    return (
+        f"If `rpm -q` shows two versions, an installation was interrupted: run `{shlex.join(command)}` there as root "
+        "and repeat the step, or set it as `repair` in the inventory. Otherwise: "
+    )
+
+
+def repair_package(commands: HostCommands, node: NodeSpec, release: Release, held: Collection[str] = ()) -> bool:
+    """Run `repair`, then `install` again, for an installation that succeeded and left jars of several releases: to an
+    interrupted dnf, both packages are installed. Return False without `repair`."""
+    package = _package_of(node)
+    version = package.version(release)
+    if version is None or not package.repair:
+        return False
+    commands.change(node, rights_of(node).mask)
+    _run(commands, node, package.repair, version)
+    install_package(commands, node, release, held)
+    return True
+
+
 def _run(commands: HostCommands, node: NodeSpec, words: tuple[str, ...], version: str) -> Done:
     right = rights_of(node).of_package(words)
     within_s = _package_of(node).timeout_s
-    done = commands.run_fenced(node, shlex.join(right.command(version=version)), within_s=within_s)
+    done = commands.run_foreign(node, shlex.join(right.command(version=version)), within_s=within_s)
     commands.refuse_missing_right(node, right, done)
     return done
 

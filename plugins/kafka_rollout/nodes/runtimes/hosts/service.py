@@ -60,6 +60,8 @@ from kafka_rollout.nodes.runtimes.hosts.installing import (
     installed_release,
     provide,
     read_held,
+    remedy_of_duplicates,
+    repair_package,
     why_unavailable,
 )
 from kafka_rollout.nodes.runtimes.hosts.logs import (
@@ -302,6 +304,8 @@ class SshServiceRuntime(HostCommands):
             self._keep_configuration(node, left, release, configuration)
         install_package(self, node, release, held)
         unit, installed = self._read_unit(node)
+        if installed is None and repair_package(self, node, release, held):
+            unit, installed = self._read_unit(node)
         if not unit.is_down:
             self.stop(node, deadline_s=STOP_S)
         if not service.managed_elsewhere:
@@ -316,8 +320,8 @@ class SshServiceRuntime(HostCommands):
                 f"The package of Kafka {release} was installed on host {service.host}, but the jars in "
                 f"{service.release_parent} are those of {installed or 'no known release, or of several'}. The node is "
                 "stopped.",
-                remedy="Correct `versions` or `jars` of the package, or apache_releases, in the inventory. Then repeat "
-                "the step.",
+                remedy=f"{'' if installed else remedy_of_duplicates(service)}Correct `versions` or `jars` of the "
+                "package, or apache_releases, in the inventory. Then repeat the step.",
             )
 
     def start(self, node: NodeSpec) -> None:
@@ -524,7 +528,7 @@ class SshServiceRuntime(HostCommands):
 
     def _run_commands(self, node: NodeSpec, commands: Sequence[HostCommand], key: str) -> None:
         for number, one in enumerate(commands, 1):
-            done = self.run_fenced(node, one.command, within_s=one.timeout_s)
+            done = self.run_foreign(node, one.command, within_s=one.timeout_s)
             if done.code != 0:
                 raise FatalError(
                     f"Command {number} of {key} of node {node.name} failed: {hide_credentials(done.problem)}.",

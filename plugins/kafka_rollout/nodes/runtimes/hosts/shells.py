@@ -36,6 +36,7 @@ from kafka_rollout.nodes.runtimes.hosts.ssh_keys import PermittedKeys, is_public
 
 COMMAND_S = 30.0
 CPU_TIMES = 4  # processor time of a process of a command, as a multiple of the command's time
+UNLIMITED = "{ ulimit -S -t unlimited 2>/dev/null || :; }"
 OUTPUT_LIMIT = 64_000_000  # bytes of a command that are kept in memory
 # With short timeouts: TCP closes a connection whose other end has acknowledged nothing for this time. The kernel of the
 # host acknowledges, so a slow command and a busy host do not count.
@@ -394,14 +395,15 @@ def _marked(line: str, nonce: str, within_s: float) -> str:
     messages of programs are compared with English texts, and sudo passes these variables on.
 
     OpenSSH does not end a command when its channel is closed. So the kernel ends a process that takes CPU_TIMES of the
-    command's time on a processor: no fault of a line can take a core of a broker for longer.
+    command's time on a processor: no fault of a line can take a core of a broker for longer. It is a soft limit, which
+    UNLIMITED removes: a daemon that a command of the operator starts would inherit it for its life.
     """
     mark = 'echo "$nonce {0}"; echo "$nonce {0}" >&2'
     limit = math.ceil(CPU_TIMES * within_s)
     # A subshell, so that `exit` in the line does not skip the second mark; on lines of its own, so that a comment at
     # the end of the line does not hide the bracket.
     marked = (
-        f"nonce={nonce}; {mark.format('begin')}\n(\nulimit -t {limit} 2>/dev/null\nexport LC_ALL=C LANGUAGE=C\n"
+        f"nonce={nonce}; {mark.format('begin')}\n(\nulimit -S -t {limit} 2>/dev/null\nexport LC_ALL=C LANGUAGE=C\n"
         f"{line}\n)\n"
         f"code=$?; {mark.format('end')}; exit $code"
     )
