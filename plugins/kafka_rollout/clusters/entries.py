@@ -193,8 +193,8 @@ class PackageEntry(_Strict):
         tuple[Word, ...],
         Field(
             description="runs as root by sudo if install fails or leaves the jars of two releases, for example dpkg "
-            "--force-confold --configure -a, or dnf remove -y --duplicates; then install runs once more. Without it the "
-            "run refuses"
+            "--force-confold --configure -a, or dnf remove -y --duplicates; then install runs once more. Without it "
+            "the run refuses"
         ),
     ] = ()
     jars: Annotated[

@@ -225,7 +225,7 @@ class HostState:
     link: StartPath | None = None
     """The link of the release; None without one, and if the host did not report it."""
     start_paths: tuple[StartPath, ...] = ()
-    """What the next start reads. Without a link, no switch changes where a path leads, and there are none."""
+    """What the next start reads; without a link, what it reads of the package and what another file names."""
     start_paths_problem: str = ""
     """Why `start_paths` are not all, a sentence."""
     changed_java: tuple[str, str] | None = None

@@ -12,6 +12,7 @@ runs. What a script of the site does is not known: its inventory names the comma
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import NamedTuple
@@ -138,6 +139,40 @@ def names_of(install: Sequence[str]) -> tuple[str, ...]:
         return ()
     cut = re.compile(r"[=/].*") if read.program in _APT else _RPM_VERSION
     return tuple(cut.sub("", word) for word in read.packages if not word.startswith("/") and cut.search(word))
+
+
+def print_files(install: Sequence[str], version: str) -> str:
+    """Return a line of a shell that prints the paths in the packages of a release, without rights; empty if none is
+    known (yum 3). What it downloads for that is removed."""
+    read = _read(install)
+    if read is None:
+        return ""
+    names, files = (
+        [
+            word.replace(_VERSION, version)
+            for word in read.packages
+            if _VERSION in word and word.startswith("/") is is_file
+        ]
+        for is_file in (False, True)
+    )
+    folder, before = install[read.number].rpartition("/")[0], install[: read.number]
+    if read.program in _APT:
+        words = [*before, f"{folder}/apt-get", "download", "-qq", *read.chosen, *names]
+        load = f"{shlex.join(words)} >&2 && " if names else ""
+        each = " ".join((*(["./*.deb"] if names else []), *map(shlex.quote, files)))
+        show = f'for one in {each}; do dpkg-deb --fsys-tarfile "$one" | tar -t; done'
+    elif read.program in _ZYPPER:
+        words = ["--pkg-cache-dir=.", *read.before, "download", *read.chosen, *names]
+        load = f"{shlex.join([*before, f'{folder}/zypper', *words])} >&2 && " if names else ""
+        show = f"find . {shlex.join(files)} -name '*.rpm' -exec rpm -qlp {{}} +"
+    elif read.program == "yum":
+        return ""
+    else:
+        load = ""
+        words = [*before, f"{folder}/{read.program}", "-q", "repoquery", *read.chosen, "-l", *names]
+        of_files = f"rpm -qlp {shlex.join(files)}" if files else ""
+        show = "; ".join(filter(None, (shlex.join(words) if names else "", of_files)))
+    return f'folder=$(mktemp -d) && cd "$folder" && {load}{show}; cd /; rm -rf "$folder"'
 
 
 def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:

@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import NoReturn
 
 from kafka_rollout.base.errors import NotObservableError, TransientError
+from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.state import CheckpointFile, ProcessState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
 from kafka_rollout.ports.cluster import ClusterAdmin, Metrics
@@ -29,6 +30,9 @@ class NoRuntime:
 
     def process(self, node: NodeSpec) -> ProcessState:
         self._not_observable(node, "process")
+
+    def installation(self, node: NodeSpec) -> Installation:
+        self._not_observable(node, "installation")
 
     def short_timeouts(self) -> AbstractContextManager[None]:
         return nullcontext()

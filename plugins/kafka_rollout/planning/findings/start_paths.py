@@ -30,7 +30,8 @@ _OF_EACH = re.compile(r"(bin|libs|config|bin/kafka-[a-z-]+\.sh|)")
 START_PATH_SWITCHED = FindingCode(
     "START-PATH-SWITCHED",
     (BLOCKER, WARNING),
-    "A path that a start reads leads through the link of the release: after the switch, to another file or to none.",
+    "A path that a start reads leads through the link of the release, or belongs to its package: after the change, to "
+    "another file or to none.",
 )
 START_PATH_UNKNOWN = FindingCode(
     "START-PATH-UNKNOWN",
@@ -135,7 +136,10 @@ class _Switch:
 def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
     """Yield the findings of one node. Without `releases`, those that are true of every switch."""
     service = node.service
-    if service is None or service.package is not None:
+    if service is None:
+        return
+    if service.package is not None:
+        yield from _package_findings(node, host, releases)
         return
     unknown: dict[Fate, dict[str, None]] = {Fate.UNKNOWN: {}, Fate.HIDDEN: {}}
     for release in (*releases,) or (None,):
@@ -165,6 +169,44 @@ def start_path_findings(node: NodeSpec, host: HostState, releases: Sequence[Rele
             f"node {node.node_id}, options",
             f"Not every path that node {node.node_id} reads at its start is known: {host.start_paths_problem}",
             f"Check that no path in the options of {service.unit} leads through {service.symlink}.",
+            severity=INFO if host.facts.arguments else WARNING,  # those of the process are known
+        )
+
+
+def _package_findings(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterator[Finding]:
+    """Yield what the next start reads of the package, and the package of a release lacks or can lack."""
+    edit = f"the unit (`systemctl edit {host.unit}`), its environment or the configuration"
+    move = f"copy the file to a folder outside of the package, name the copy in {edit}, and restart the node"
+    for release in releases:
+        lost: defaultdict[tuple[StartFileKind, bool, bool], list[str]] = defaultdict(list)
+        unknown: list[str] = []
+        for path in host.start_paths:
+            if release not in path.after:
+                unknown.append(path.path)
+            elif path.after[release].state is PlaceState.MISSING:
+                lost[path.kind, path.is_of_unit, path.is_needed].append(path.path)
+        for (kind, is_of_unit, is_needed), paths in lost.items():
+            yield START_PATH_SWITCHED.found(
+                f"node {node.node_id}, release {release}, {kind.value}{'' if is_of_unit else ' of the process'}",
+                f"Node {node.node_id} reads {few(paths, limit=_SHOWN)} ({kind.value}) at its start. This belongs to "
+                f"the package of Kafka on host {host.name}, and the package of {release} does not have it. "
+                + ("The node needs it to start." if is_of_unit else "No file that the SSH user can read names it."),
+                f"Before the run, {move}. Or name a path that the packages of all releases have.",
+                severity=BLOCKER if is_of_unit and is_needed and kind is not StartFileKind.LOGGING else WARNING,
+            )
+        if unknown and release not in host.unavailable:
+            yield START_PATH_UNKNOWN.found(
+                f"node {node.node_id}, release {release}, package",
+                f"Node {node.node_id} reads {few(unknown, limit=_SHOWN)} of the package of Kafka at its start. Host "
+                f"{host.name} does not list the files of the package of {release}.",
+                f"List them (`dpkg-deb --contents`, `rpm -qlp`). If the file is missing, {move}.",
+                severity=WARNING,
+            )
+    if host.start_paths_problem:
+        yield START_PATH_UNKNOWN.found(
+            f"node {node.node_id}, options",
+            f"Not every path that node {node.node_id} reads at its start is known: {host.start_paths_problem}",
+            f"Check that no path in the options of {host.unit} belongs to the package of Kafka.",
             severity=INFO if host.facts.arguments else WARNING,  # those of the process are known
         )
 

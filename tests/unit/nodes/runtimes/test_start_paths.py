@@ -43,7 +43,7 @@ class ShellOfThisMachine:
     def shell(self) -> ShellOfThisMachine:
         return self
 
-    def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
+    def run(self, node: object, command: str | Sequence[str], *, text: str = "", within_s: float = 30) -> Done:
         line = command if isinstance(command, str) else " ".join(command)
         self.lines.append(line)
         if "=User," in line:
@@ -442,7 +442,7 @@ def test_links_in_a_circle_end_and_a_package_has_no_link(host: Host) -> None:
 
 def test_a_host_without_a_posix_shell_is_unknown(host: Host) -> None:
     class Other(ShellOfThisMachine):
-        def run(self, node: object, command: str | Sequence[str], *, text: str = "") -> Done:
+        def run(self, node: object, command: str | Sequence[str], *, text: str = "", within_s: float = 30) -> Done:
             return Done(0, b"", "fish: Unknown command")
 
     with pytest.raises(RefusedError, match="does not report where the paths of node kafka-1 lead"):

@@ -19,6 +19,7 @@ from kafka_rollout.model.file_access import FileAccess, Use
 from kafka_rollout.model.host_state import HostFacts, PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, service_of, unusable
+from kafka_rollout.nodes.runtimes.hosts.package_paths import NamedPath, read_package_paths
 from kafka_rollout.nodes.runtimes.hosts.user_access import WALK, Lookup, read_access, read_way
 from kafka_rollout.nodes.runtimes.start_files import all_start_paths, paths_in
 from kafka_rollout.releases.facts import Release
@@ -85,13 +86,11 @@ def read_start_paths(
     folder of any other one.
 
     `environment`: options in the unit's environment. A path that the process has open shows that no link is in a hidden
-    folder above. Without a link (a package), there are no paths.
+    folder above. Without a link, they are those of the package (package_paths.py).
 
     Raises RefusedError or TransientError if the host reports none.
     """
     service = service_of(node)
-    if service.package is not None:
-        return None, (), ""
     of_file, privileged, problem = _names_of_unit_file(commands, node)
     named, directory = _names_of_unit(commands, node, privileged)
     named += of_file
@@ -108,6 +107,12 @@ def read_start_paths(
                 is_needed=first.is_needed or one.is_needed,
                 uses=first.all_uses | one.all_uses,
             )
+    if service.package is not None:
+        absolute = [(one, path if path.startswith("/") else f"{directory}/{path}") for (path, _), one in wanted.items()]
+        package_paths, unowned = read_package_paths(
+            commands, node, [NamedPath(one.kind, path, one.is_needed) for one, path in absolute], releases
+        )
+        return None, package_paths, problem or unowned
     lines = [service.symlink, *(path if path.startswith("/") else f"{directory}/{path}" for path, _ in wanted)]
     keys: list[Release | None] = [*releases] if releases else [None]
     folders = [service.folder(release) if release is not None else _NO_FOLDER for release in keys]

@@ -1,0 +1,181 @@
+"""Files of a start that belong to the package of Kafka, with the real apt and dpkg of this machine."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import subprocess
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import cast
+
+import pytest
+
+from kafka_rollout.base.findings import Finding
+from kafka_rollout.model.host_state import HostFacts, HostState
+from kafka_rollout.model.package_managers import trial_of
+from kafka_rollout.model.topology import NodeSpec, PackageSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
+from kafka_rollout.nodes.runtimes.hosts.shells import Done
+from kafka_rollout.nodes.runtimes.hosts.start_paths import read_start_paths
+from kafka_rollout.planning.findings.start_paths import start_path_findings
+from kafka_rollout.releases.facts import Release
+from tools.testbed.packages import PACKAGE
+
+NEW = Release(4, 3, 1)
+AGENT, JAAS, JAR = "kafka/agent-0.20.0.jar", "etc/jaas-3.9.1.conf", "kafka/kafka_2.13-{}.jar"
+OLD_FILES = (AGENT, "kafka/agent.jar", JAAS, "lib/kafka.service", JAR.format("3.9.1"))
+NEW_FILES = ("kafka/agent-1.5.0.jar", "kafka/agent.jar", "lib/kafka.service", JAR.format("4.3.1"))
+SWITCHED, UNKNOWN = ("START-PATH-SWITCHED", "blocker"), ("START-PATH-UNKNOWN", "warning")
+
+
+@dataclass
+class Machine:
+    """An apt and a dpkg of its own, which know the files below `home`: kafka 3.9.1 is installed, 4.3.1 is offered."""
+
+    home: Path
+
+    def __post_init__(self) -> None:
+        for name in (*OLD_FILES, "own/agent.jar"):
+            self.write(name)
+        for folder in ("lists/partial", "cache/archives/partial", "apt", "dpkg/info"):
+            (self.home / folder).mkdir(parents=True)
+        entry = "Package: kafka\nVersion: {}-1\nArchitecture: all\nMaintainer: k <k@example.com>\nDescription: Kafka\n"
+        listed = "".join(f"{self.home}/{name}\n" for name in OLD_FILES)
+        self.write("dpkg/info/kafka.list", f"/.\n{listed}")
+        self.write(
+            "dpkg/status", entry.format("3.9.1").replace("Architecture", "Status: install ok installed\nArchitecture")
+        )
+        for name in NEW_FILES:
+            self.write(f"deb{self.home}/{name}")
+        self.write("deb/DEBIAN/control", entry.format("4.3.1"))
+        package = self.home / "repository/kafka_4.3.1-1_all.deb"
+        package.parent.mkdir()
+        subprocess.run(["dpkg-deb", "-Znone", "--build", self.home / "deb", package], check=True, capture_output=True)
+        digest = hashlib.sha256(package.read_bytes()).hexdigest()
+        index = f"Filename: ./{package.name}\nSize: {package.stat().st_size}\nSHA256: {digest}\n\n"
+        self.write("repository/Packages", entry.format("4.3.1") + index)
+        self.write("apt/sources.list", f"deb [trusted=yes] file:{self.home}/repository ./\n")
+        self.write(
+            "apt.conf",
+            f'Dir::Etc "{self.home}/apt";\nDir::State::status "{self.home}/dpkg/status";\nDir::State "{self.home}";\n'
+            f'Dir::Cache "{self.home}/cache";\nDebug::NoLocking "1";\nAPT::Architecture "all";\n'
+            'APT::Sandbox::User "root";\n',
+        )
+        assert self.run(None, "apt-get update --quiet").code == 0
+        self.unit = ""
+
+    def write(self, name: str, text: str = "x") -> None:
+        path = self.home / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(text)
+
+    @property
+    def shell(self) -> Machine:
+        return self
+
+    def run(self, node: object, command: str | Sequence[str], *, text: str = "", within_s: float = 30) -> Done:
+        line = command if isinstance(command, str) else " ".join(command)
+        if "systemctl show" in line:
+            files = f"FragmentPath={self.home}/lib/kafka.service\nDropInPaths={self.home}/own/drop-in.conf\n"
+            return Done(0, f"{files}{self.unit}".encode(), "")
+        if line.startswith("systemctl cat"):
+            return Done(0, b"", "")
+        env = {
+            **os.environ,
+            "APT_CONFIG": f"{self.home}/apt.conf",
+            "DPKG_ADMINDIR": f"{self.home}/dpkg",
+            "LC_ALL": "C",
+        }
+        ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, env=env, check=False)
+        return Done(ran.returncode, ran.stdout, ran.stderr.decode())
+
+    def node(self, package: PackageSpec | None = None) -> NodeSpec:
+        own = replace(package or PACKAGE, jars=f"{self.home}/kafka")
+        service = ServiceSpec(host="kafka-1", package=own)
+        return NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
+
+    def findings(self, *arguments: str, package: PackageSpec | None = None) -> list[Finding]:
+        """Of a process with these arguments, in which HOME is the folder."""
+        node = self.node(package)
+        told = tuple(one.replace("HOME", str(self.home)) for one in arguments)
+        _, paths, problem = read_start_paths(
+            cast(HostCommands, self), node, (NEW,), config={}, environment=(), facts=HostFacts(arguments=told)
+        )
+        host = HostState(
+            name="kafka-1",
+            unit="kafka.service",
+            symlink="",
+            folders={},
+            releases=frozenset({NEW}),
+            symlink_can_switch=True,
+            stop_timeout_s=300.0,
+            start_paths=paths,
+            start_paths_problem=problem,
+        )
+        return list(start_path_findings(node, host, (NEW,)))
+
+
+@pytest.fixture
+def machine(tmp_path: Path) -> Machine:
+    return Machine(tmp_path)
+
+
+OPTIONS = (
+    f"-javaagent:HOME/{AGENT}=9404",
+    f"-Djava.security.auth.login.config=HOME/{JAAS}",
+    "-cp",
+    f"HOME/{JAR.format('3.9.1')}",
+    "kafka.Kafka",
+    "/etc/kafka/server.properties",
+)
+
+
+def shown(found: Sequence[Finding]) -> list[tuple[str, str]]:
+    return sorted((one.code, one.severity.value) for one in found)
+
+
+def test_a_file_of_the_package_that_the_next_release_lacks_blocks_if_the_site_names_it(machine: Machine) -> None:
+    machine.write(
+        "own/drop-in.conf", f"[Service]\nEnvironment=KAFKA_OPTS={machine.home}/{AGENT} {machine.home}/{JAAS}\n"
+    )
+    found = machine.findings(*OPTIONS)
+    assert shown(found) == [SWITCHED, SWITCHED]
+    assert any(
+        f"reads {machine.home}/{AGENT} (Java agent) at its start. This belongs to the package of Kafka on host "
+        "kafka-1, and the package of 4.3.1 does not have it." in one.sentence
+        for one in found
+    )
+
+
+def test_what_the_packages_of_both_releases_have_or_none_has_is_right(machine: Machine) -> None:
+    machine.write("own/drop-in.conf", f"KAFKA_OPTS={machine.home}/kafka/agent.jar {machine.home}/own/agent.jar")
+    assert machine.findings("-javaagent:HOME/kafka/agent.jar", "-javaagent:HOME/own/agent.jar") == []
+
+
+def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:
+    machine.write("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
+    assert machine.findings(*OPTIONS[:1]) == []
+
+
+def test_what_no_file_names_is_a_warning_and_a_configuration_file_of_the_package_stays(machine: Machine) -> None:
+    assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")] * 2
+    status = machine.home / "dpkg/status"
+    status.write_text(f"{status.read_text().strip()}\nConffiles:\n {machine.home}/{JAAS} {'0' * 32}\n\n")
+    assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")]
+
+
+def test_without_a_list_of_the_next_release_it_is_unknown(machine: Machine) -> None:
+    (machine.home / "repository/kafka_4.3.1-1_all.deb").unlink()
+    (found,) = machine.findings(*OPTIONS)
+    assert shown([found]) == [UNKNOWN]
+    assert f"{machine.home}/{AGENT}" in found.sentence
+    script = PackageSpec(install=("/usr/local/bin/install", "{version}"), check=("/usr/bin/true", "{version}"))
+    assert shown(machine.findings(*OPTIONS, package=script)) == [UNKNOWN]
+
+
+def test_the_packages_of_an_installation_from_files_are_listed(machine: Machine) -> None:
+    install = (*PACKAGE.install[:-1], f"{machine.home}/repository/kafka_{{version}}-1_all.deb")
+    package = PackageSpec(install=install, check=trial_of(install), versions={"4.3.1": "4.3.1"})
+    assert shown(machine.findings(*OPTIONS, package=package)) == [(SWITCHED[0], "warning")] * 2
