@@ -226,7 +226,7 @@ class FakeHost:
 
     def _login(self, line: str, text: str | None) -> Done:
         if "PK\\005\\006" in line:
-            folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+))'", line)
+            folders = re.findall(r"echo 'libs (/opt/kafka_2\.13-([\d.]+)\S*)'", line)
             there = [(folder, release) for folder, release in folders if release in self.releases]
             names = (f"folder {one}\nlibs {one}\njar kafka_2.13-{release}.jar\njar new.jar" for one, release in there)
             return done_with(0, "\n".join(names), "")
@@ -268,11 +268,8 @@ class FakeHost:
         if "systemctl show" in line:
             jars = " ".join(f"/jars/kafka_2.13-{release}.jar" for release in self.package or ())
             return done_with(0, f"{self._show()}Link={self.link if self.package is None else jars}\n", "")
-        if match := re.match(r"/usr/bin/apt-get (install --simulate|download --print-uris) kafka=(.+)", line):
-            # What is installed is not missing to the resolver, whatever the repository has.
-            is_found = match[2] in self.available or ("install" in match[1] and match[2] in (self.package or ()))
-            found = f"'file:/a' kafka_{match[2]} 840 SHA512:0\n" if "download" in match[1] else ""
-            return done_with(0, found, "") if is_found else done_with(100, "", "E: Version was not found")
+        if (done := self._installation(line)) is not None:
+            return done
         if line.startswith("if test -L "):
             login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
             free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
@@ -287,9 +284,6 @@ class FakeHost:
             return done_with(0, f"{process}java 0 {self.java.removesuffix(' (deleted)')}\n", "")
         if line.startswith("cat /"):
             return done_with(0, self.files[line.split()[1]], "")
-        if line == "apt-mark showhold":
-            names = "".join(f"{name}\n" for name in self.held or ())
-            return done_with(0, names, "") if self.held is not None else done_with(100, "", "E: The list is corrupt.")
         if line.startswith("date "):
             return done_with(0, f"{self.clock}\n", "")
         if line.startswith("echo free "):
@@ -305,6 +299,23 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _installation(self, line: str) -> Done | None:
+        """What the link and the package manager answer."""
+        if line == "readlink /opt/kafka":
+            return done_with(0, f"{self.link}\n", "")
+        if match := re.fullmatch(r'for one in (\S+) (\S+); do echo "\$\(readlink -e "\$one"\)"; done', line):
+            known = {self.link, *(f"/opt/kafka_2.13-{release}" for release in self.releases)}
+            return done_with(0, "".join(f"{path if path in known else ''}\n" for path in match.groups()), "")
+        if line == "apt-mark showhold":
+            names = "".join(f"{name}\n" for name in self.held or ())
+            return done_with(0, names, "") if self.held is not None else done_with(100, "", "E: The list is corrupt.")
+        if match := re.match(r"/usr/bin/apt-get (install --simulate|download --print-uris) kafka=(.+)", line):
+            # What is installed is not missing to the resolver, whatever the repository has.
+            is_found = match[2] in self.available or ("install" in match[1] and match[2] in (self.package or ()))
+            found = f"'file:/a' kafka_{match[2]} 840 SHA512:0\n" if "download" in match[1] else ""
+            return done_with(0, found, "") if is_found else done_with(100, "", "E: Version was not found")
+        return None
 
     def _depends(self, unit: str) -> str:
         own = self.depends.get(unit, {})

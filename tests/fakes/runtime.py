@@ -69,15 +69,15 @@ class FakeRuntime:
         release: Release,
         changes: Sequence[ConfigChange] = (),
         *,
-        restores: Installation | None = None,
+        held: Sequence[str] = (),
     ) -> None:
         self._refuse_unreachable(node)
         fake = self._cluster.nodes[node.node_id]
         if fake.running:
             raise FatalError(f"Node {node.name} still runs as process {fake.pid}.", remedy="Stop the node first.")
         fake.installed = release
-        was = restores or Installation()  # a package manager keeps no hold
-        fake.installation = Installation(link=was.link or f"/opt/kafka-{release}", held=was.held)
+        link = node.service.folder(release) if node.service else ""
+        fake.installation = Installation(link=link, held=tuple(held))  # a package manager keeps no hold
         for change in changes:
             if change.node_id != node.node_id or change.release != release:
                 continue

@@ -162,6 +162,20 @@ class StoppedUnit:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Elsewhere:
+    """A link of the release that leads to another folder than the inventory has for its release."""
+
+    release: Release
+    link: str
+    """The folder to which it leads."""
+    folder: str
+    """That of the inventory."""
+    folder_exists: bool
+    can_return: bool
+    """Whether the rights of a run permit to lead it there again."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class HostState:
     """The host of a node, as a plan must know it."""
 
@@ -187,6 +201,8 @@ class HostState:
     """Those whose archive is verified only by a file next to it."""
     unavailable: Mapping[Release, str] = field(default_factory=dict)
     """Release → why its package cannot be installed, a sentence; also of the releases that run now."""
+    elsewhere: Elsewhere | None = None
+    """None if the link leads to the folder of the release that is installed."""
     unheld: tuple[str, ...] = ()
     """Packages of the installation that an upgrade of the host's packages can replace (apt-mark hold)."""
     can_unpack: bool = True
@@ -275,7 +291,7 @@ class Installation:
     """What an installation of a node has besides its release, and loses when another one is installed."""
 
     link: str = ""
-    """To what the link of the release leads, as readlink prints it; empty: unchanged."""
+    """The folder to which the link of the release leads, without a release in a package; empty: unknown."""
     held: tuple[str, ...] = ()
     """Its packages that are held (apt-mark hold)."""
 

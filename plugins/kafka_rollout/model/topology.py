@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from functools import cached_property
 from typing import Final, Literal
@@ -25,6 +25,10 @@ class Role(StrEnum):
 
     BROKER = "broker"
     CONTROLLER = "controller"
+
+
+SUFFIX = r"([._-][A-Za-z0-9._-]*)?"
+"""What the name of a folder can have after that of its release, such as the build of a site."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -127,6 +131,15 @@ class ServiceSpec:
     def folder(self, release: object) -> str:
         """Return the folder of a release."""
         return self.package.jars if self.package else self.installation.replace("{release}", str(release))
+
+    def led_to(self, release: object, folder: str) -> ServiceSpec | None:
+        """Return this service with a folder as that of a release, for a link that came from there. None if the folder
+        is not that of the release with a suffix: the rights of a run permit no other one."""
+        if self.package is not None:
+            return None
+        suffix = folder.removeprefix(self.folder(release))
+        is_own = folder.startswith(self.folder(release)) and re.fullmatch(SUFFIX, suffix) is not None
+        return replace(self, installation=self.installation + suffix) if is_own else None
 
     @property
     def release_parent(self) -> str:

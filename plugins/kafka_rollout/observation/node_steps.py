@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
+from dataclasses import replace
 from enum import StrEnum
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
@@ -13,7 +14,6 @@ from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.gates.written_lines import written_lines_condition
-from kafka_rollout.model.host_state import Installation
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import ConfigChange, Lowering, Plan, ReleaseStep, changed_lines
 from kafka_rollout.model.state import ClusterState
@@ -32,12 +32,23 @@ def install_release(at: NodeRun, release: Release, changes: Sequence[ConfigChang
 
     Observed before the stop, and not at the installation: a killed one can have lost it already.
     """
-    keys = (at.key, at.release_step.reversed().key)
-    before = [one for one in (at.history.load_before_stop(key, at.node_id) for key in keys) if one is not None]
-    links = (one.installation.link for one in before if one.release == str(release))
+    before = _before_stops(at)
     held = max(before, key=lambda one: one.at).installation.held if before else ()
-    restores = Installation(link=next(filter(None, links), ""), held=held)
-    at.ports.runtime.install(at.node, release, changes, restores=restores)
+    at.ports.runtime.install(led_back(at, release), release, changes, held=held)
+
+
+def led_back(at: NodeRun, release: Release) -> NodeSpec:
+    """Return the node with the folder in which this run found a release: to it a rollback leads the link back."""
+    links = [one.installation.link for one in _before_stops(at) if one.release == str(release)]
+    service = at.node.service
+    found = service.led_to(release, links[0]) if service is not None and links else None
+    return at.node if found is None else replace(at.node, service=found)
+
+
+def _before_stops(at: NodeRun) -> list[BeforeStop]:
+    """Return the states before the stops of the node in a release step and in its reverse."""
+    keys = (at.key, at.release_step.reversed().key)
+    return [one for one in (at.history.load_before_stop(key, at.node_id) for key in keys) if one is not None]
 
 
 class NodeStepState(StrEnum):

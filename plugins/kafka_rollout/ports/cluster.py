@@ -312,11 +312,11 @@ class NodeChanges(Protocol):
         release: Release,
         changes: Sequence[ConfigChange] = (),
         *,
-        restores: Installation | None = None,
+        held: Sequence[str] = (),
     ) -> None:
         """Make `release` the one that the next start runs, with its logging and configuration. Node must be stopped.
 
-        `restores`: what the installation of the release had, as far as it is known.
+        `held`: the packages that were held before the stop, of Installation.
         """
 
     def start(self, node: NodeSpec) -> None:

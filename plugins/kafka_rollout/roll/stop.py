@@ -19,7 +19,7 @@ from kafka_rollout.model.plan import Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
-from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, run_commands_before_stop
+from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, led_back, run_commands_before_stop
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import split_batch
@@ -155,7 +155,8 @@ def _check_stop(
         read()
     # A rollback must not wait for the package of the release that it leaves.
     back = None if is_rollback_step(run.plan, release_step) else release_step.from_release
-    run.ports.runtime.bring(node, release_step.to_release, back=back)
+    found = led_back(NodeRun(run, release_step, node), release_step.to_release)
+    run.ports.runtime.bring(found, release_step.to_release, back=back)
     states: list[ClusterState] = []
     began = run.ports.clock.now()  # a value from outside of an earlier gate does not count
 
@@ -258,7 +259,7 @@ def _refuse_disagreement(at: NodeRun) -> None:
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
         *all_findings(compared),
-        *check_start_paths(at.run, at.release_step.to_release, at.node),
+        *check_start_paths(at.run, at.release_step.to_release, led_back(at, at.release_step.to_release)),
     )
     # A node that hangs on the newer release can be rolled back.
     _record_unread(at.run, at.release_step, (*unread, *(what for one in compared for what in one.unknown)))

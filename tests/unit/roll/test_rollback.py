@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -86,10 +87,12 @@ FOUND = Installation(link="/opt/kafka_2.13-3.9.1-acme3", held=("kafka",))
 
 def test_a_rollback_restores_the_installation_that_a_node_had(tmp_path: Path) -> None:
     cluster = FakeCluster(R391)
+    nodes = (replace(node, service=ServiceSpec(host=node.name)) for node in cluster.spec.nodes)
+    cluster.spec = replace(cluster.spec, nodes=tuple(nodes))
     for fake in cluster.nodes.values():
         fake.installation = FOUND
     ports, plan = upgraded(cluster, tmp_path)
-    assert {fake.installation for fake in cluster.nodes.values()} == {replace(FOUND, link="/opt/kafka-4.3.1")}
+    assert {fake.installation for fake in cluster.nodes.values()} == {replace(FOUND, link="/opt/kafka_2.13-4.3.1")}
     assert roll_back(Run(ports, plan), QUICK)
     assert {fake.installation for fake in cluster.nodes.values()} == {FOUND}
 
@@ -102,12 +105,12 @@ def test_what_an_interrupted_installation_lost_is_known_from_before_the_stop(
         fake.installation = FOUND
     install, cut = FakeRuntime.install, []
 
-    def end_in_it(runtime: FakeRuntime, node: NodeSpec, *words: Any, restores: Installation) -> None:
+    def end_in_it(runtime: FakeRuntime, node: NodeSpec, *words: Any, held: Sequence[str]) -> None:
         install(runtime, node, *words)  # as a package manager leaves it
         if node.node_id not in cut:
             cut.append(node.node_id)
             raise TransientError("The connection broke.")
-        install(runtime, node, *words, restores=restores)
+        install(runtime, node, *words, held=held)
 
     monkeypatch.setattr(FakeRuntime, "install", end_in_it)
     ports = fake_ports(cluster, tmp_path)

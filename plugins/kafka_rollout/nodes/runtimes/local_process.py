@@ -192,7 +192,7 @@ class LocalProcessRuntime:
         release: Release,
         changes: Sequence[ConfigChange] = (),
         *,
-        restores: Installation | None = None,
+        held: Sequence[str] = (),
     ) -> None:
         """Add the configuration lines of this node and release, and remove those of another release."""
         home = _home(node)

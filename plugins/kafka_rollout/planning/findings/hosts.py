@@ -11,12 +11,13 @@ import re
 import stat
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from kafka_rollout.base.findings import BLOCKER, WARNING, Check, CheckOf, Examined, Finding, FindingCode
+from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode
 from kafka_rollout.base.time_limits import STOP_S
 from kafka_rollout.base.wording import few, nodes, size
 from kafka_rollout.model.host_state import (
     CLOSED,
     SUDO_RS,
+    Elsewhere,
     HostPath,
     HostState,
     PlaceState,
@@ -267,6 +268,12 @@ SYMLINK_IS_NO_LINK = FindingCode(
     "A file or a folder has the name of the symbolic link that chooses the release.",
     "Replace it by a link to the folder of the installed release, or correct the inventory.",
 )
+LINK_ELSEWHERE = FindingCode(
+    "LINK-ELSEWHERE",
+    (BLOCKER, WARNING, INFO),
+    "The link of the release leads to another folder than `installation` has for the release that runs; a blocker if a "
+    "rollback finds no folder, an info if it leads the link back.",
+)
 STOP_TIMEOUT_SHORT = FindingCode(
     "STOP-TIMEOUT-SHORT",
     BLOCKER,
@@ -338,6 +345,7 @@ HOSTS_CHECK = Check(
         HOST_READ_ONLY,
         ARCHIVE_NOT_PINNED,
         SYMLINK_IS_NO_LINK,
+        LINK_ELSEWHERE,
         STOP_TIMEOUT_SHORT,
         *STOP_CODES,
         HOST_NAMED_TWICE,
@@ -403,6 +411,30 @@ def host_problems(
     )
 
 
+def _elsewhere(subject: str, host: HostState, other: Elsewhere) -> Finding:
+    fact = (
+        f"{host.symlink} on host {host.name} leads to {other.link}. In the inventory, the folder of {other.release} is "
+        f"{other.folder}"
+    )
+    if other.can_return:
+        return LINK_ELSEWHERE.found(
+            subject,
+            f"{fact}. A rollback leads the link back to {other.link}; a later run to {other.release} does not.",
+            "No action is needed for a rollback.",
+            severity=INFO,
+        )
+    if other.folder_exists:
+        sentence = f"{fact}, and a rollback would lead the link there, to what can be another build."
+    else:
+        sentence = f"{fact}, which does not exist, so a rollback would be refused."
+    return LINK_ELSEWHERE.found(
+        subject,
+        sentence,
+        f"Correct `installation` in the inventory, or make {other.folder} a link to {other.link}.",
+        severity=WARNING if other.folder_exists else BLOCKER,
+    )
+
+
 def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> Iterable[Finding]:
     subject = f"node {node.node_id}"
     for release in releases:
@@ -465,6 +497,8 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
         yield SYMLINK_IS_NO_LINK.found(
             subject, f"{host.symlink} on host {host.name} is not a symbolic link, so the release cannot be switched."
         )
+    if host.elsewhere is not None and {*releases} - {host.elsewhere.release}:
+        yield _elsewhere(subject, host, host.elsewhere)
     if host.stop_timeout_s is not None and host.stop_timeout_s < STOP_S:
         yield STOP_TIMEOUT_SHORT.found(
             subject,

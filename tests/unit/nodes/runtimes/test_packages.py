@@ -145,11 +145,11 @@ def test_a_held_package_is_held_again_before_its_unit_can_start() -> None:
     runtime = runtime_on(host)
     assert runtime.installation(NODE) == HELD
     runtime.stop(NODE, deadline_s=180)
-    runtime.install(NODE, R431, restores=runtime.installation(NODE))
+    runtime.install(NODE, R431, held=runtime.installation(NODE).held)
     assert host.held == {"kafka", "other"}
     assert host.history.index("apt-mark hold kafka") < host.history.index("systemctl unmask --runtime kafka.service")
     free = host_with(pid=0, active="inactive", sub="dead")
-    runtime_on(free).install(NODE, R431, restores=runtime_on(free).installation(NODE))
+    runtime_on(free).install(NODE, R431, held=runtime_on(free).installation(NODE).held)
     assert free.held == set(), "nobody held it"
 
 
@@ -158,15 +158,15 @@ def test_a_hold_outlives_a_kill_at_any_point(cut: str) -> None:
     host = host_with(pid=0, active="inactive", sub="dead", held={"kafka"}, cut_after=cut)
     before = runtime_on(host).installation(NODE)  # recorded before the stop
     with pytest.raises(TransientError, match="cannot be reached"):
-        runtime_on(host).install(NODE, R431, restores=before)
-    runtime_on(host).install(NODE, R431, restores=before)
+        runtime_on(host).install(NODE, R431, held=before.held)
+    runtime_on(host).install(NODE, R431, held=before.held)
     assert host.held == {"kafka"}
 
 
 def test_a_hold_outlives_a_failed_installation() -> None:
     host = host_with(pid=0, active="inactive", sub="dead", script="fails")
     with pytest.raises(FatalError, match="was not installed"):
-        runtime_on(host).install(NODE, R431, restores=HELD)
+        runtime_on(host).install(NODE, R431, held=HELD.held)
     assert (host.held, host.masked) == ({"kafka"}, True)
 
 

@@ -6,6 +6,7 @@ import os
 import shlex
 import subprocess
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -19,9 +20,10 @@ from kafka_rollout.base.errors import (
     TransientError,
     UserError,
 )
-from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, StartFileKind
+from kafka_rollout.model.host_state import DirectoryFormat, DirectoryIdentity, Elsewhere, StartFileKind
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Role, ServiceSpec
+from kafka_rollout.nodes.runtimes.hosts.commands import service_of
 from kafka_rollout.nodes.runtimes.hosts.service import SshServiceRuntime
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, LEADS
@@ -117,6 +119,52 @@ def test_a_shutdown_that_hangs_is_killed_only_when_an_approver_requests_it() -> 
     assert host.pid == 50
     runtime_on(host).stop(NODE, deadline_s=180, force=True)
     assert host.pid == 0
+
+
+@pytest.mark.parametrize(
+    ("link", "releases", "elsewhere"),
+    [
+        ("/opt/kafka_2.13-4.2.1", {"4.2.1"}, None),
+        ("/opt/kafka_2.13-4.2.1-acme3", {"4.2.1"}, (True, True)),
+        ("/opt/kafka_2.13-4.2.1-acme3", set(), (False, True)),
+        ("/srv/kafka_2.13-4.2.1", {"4.2.1"}, (True, False)),
+        ("/srv/kafka_2.13-4.2.1", set(), (False, False)),
+    ],
+)
+def test_a_link_to_another_folder_than_that_of_its_release_is_seen(
+    link: str, releases: set[str], elsewhere: tuple[bool, bool] | None
+) -> None:
+    host = FakeHost(link=link, releases=releases)
+    runtime = runtime_on(host)
+    assert runtime.installation(NODE).link == link
+    seen = runtime.host(NODE, [R431]).elsewhere
+    folder = "/opt/kafka_2.13-4.2.1"
+    expected = (
+        None
+        if elsewhere is None
+        else Elsewhere(release=R421, link=link, folder=folder, folder_exists=elsewhere[0], can_return=elsewhere[1])
+    )
+    assert seen == expected
+
+
+def test_a_link_is_led_back_to_where_it_came_from() -> None:
+    host = FakeHost(link="/opt/kafka_2.13-4.2.1-acme3", pid=0, active="inactive", sub="dead")
+    runtime = runtime_on(host)
+    runtime.install(NODE, R431)
+    assert host.link == "/opt/kafka_2.13-4.3.1"
+    found = service_of(NODE).led_to(R421, "/opt/kafka_2.13-4.2.1-acme3")
+    runtime.install(replace(NODE, service=found), R421)
+    assert host.link == "/opt/kafka_2.13-4.2.1-acme3"
+    assert [one for one in host.history if one.startswith("ln ")][-1] in {
+        "ln -sfnT /opt/kafka_2.13-4.2.1-acme3 /opt/kafka.kafka-rollout"
+    }
+
+
+@pytest.mark.parametrize(
+    "folder", ["/opt/kafka_2.13-4.2.12", "/opt/kafka_2.13-4.2.1-a/b", "/opt/kafka_2.13-4.2.1 -x", ""]
+)
+def test_no_right_leads_a_link_to_another_place(folder: str) -> None:
+    assert service_of(NODE).led_to(R421, folder) is None
 
 
 def test_a_unit_in_a_restart_loop_is_stopped_before_an_installation() -> None:

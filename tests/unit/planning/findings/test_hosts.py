@@ -9,6 +9,7 @@ import pytest
 
 from kafka_rollout.base.findings import Finding, Severity
 from kafka_rollout.model.host_state import (
+    Elsewhere,
     HostFacts,
     HostState,
     PlaceState,
@@ -39,6 +40,39 @@ def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> Non
     assert (
         host_problems(SEPARATE, catalogue(), {4: HEALTHY, 5: replace(HEALTHY, stop_timeout_s=math.inf)}, [R431]) == ()
     )
+
+
+@pytest.mark.parametrize(
+    ("folder_exists", "can_return", "severity", "says"),
+    [
+        (True, True, "info", "A rollback leads the link back to /opt/kafka_2.13-3.9.1-acme3"),
+        (False, True, "info", "A rollback leads the link back to /opt/kafka_2.13-3.9.1-acme3"),
+        (True, False, "warning", "and a rollback would lead the link there"),
+        (False, False, "blocker", "/opt/kafka_2.13-3.9.1, which does not exist, so a rollback would be refused"),
+    ],
+)
+def test_a_link_that_a_rollback_would_lead_elsewhere_is_found(
+    folder_exists: bool, can_return: bool, severity: str, says: str
+) -> None:
+    elsewhere = Elsewhere(
+        release=Release(3, 9, 1),
+        link="/opt/kafka_2.13-3.9.1-acme3",
+        folder="/opt/kafka_2.13-3.9.1",
+        folder_exists=folder_exists,
+        can_return=can_return,
+    )
+    host = replace(HEALTHY, elsewhere=elsewhere)
+    (found,) = host_problems(SEPARATE, catalogue(), {4: host}, [R431])
+    assert (found.code, found.severity.value) == ("LINK-ELSEWHERE", severity)
+    assert says in found.sentence
+    restart = replace(host, elsewhere=replace(elsewhere, release=R431))
+    assert host_problems(SEPARATE, catalogue(), {4: restart}, [R431]) == (), "a restart switches no link"
+
+
+def test_a_package_that_an_upgrade_of_the_host_can_replace_is_a_warning() -> None:
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, unheld=("kafka",))}, [R431])
+    assert (found.code, found.severity.value) == ("PACKAGE-NOT-HELD", "warning")
+    assert found.remedy.startswith("Run `apt-mark hold kafka` as root on host kafka-4.")
 
 
 def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:

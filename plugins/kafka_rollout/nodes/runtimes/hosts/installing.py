@@ -12,6 +12,7 @@ file is in /etc/systemd/system; then the runtime stops a process that the packag
 from __future__ import annotations
 
 import hashlib
+import posixpath
 import re
 import shlex
 from collections.abc import Callable, Collection, Iterable
@@ -20,6 +21,7 @@ from pathlib import Path
 
 from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
+from kafka_rollout.model.host_state import Elsewhere
 from kafka_rollout.model.node_log import hide_credentials
 from kafka_rollout.model.package_managers import Question, questions_of, remove_duplicates
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
@@ -190,6 +192,34 @@ def download(commands: HostCommands, node: NodeSpec, releases: Iterable[Release 
                     f"{done.problem}. The node was not stopped.",
                     remedy="Fix the command `download` of the inventory or the repository, then repeat the step.",
                 )
+
+
+def read_link(commands: HostCommands, node: NodeSpec) -> str:
+    """Return the absolute path to which the link of the release leads; empty without a link."""
+    service = service_of(node)
+    if service.package is not None:
+        return ""
+    target = commands.run(node, ["readlink", service.symlink]).out.strip()
+    return posixpath.join(posixpath.dirname(service.symlink), target).rstrip("/") if target else ""
+
+
+def read_elsewhere(commands: HostCommands, node: NodeSpec, release: Release) -> Elsewhere | None:
+    """Return where the link leads if not to the folder of its release, also through other links."""
+    service = service_of(node)
+    if service.package is not None:
+        return None
+    folder, target = service.folder(release), read_link(commands, node)
+    quoted = " ".join(map(shlex.quote, (target, folder)))
+    places = commands.run(node, f'for one in {quoted}; do echo "$(readlink -e "$one")"; done').out.splitlines()
+    if len(places) != 2 or not target or (target == folder or places[0] == places[1]):
+        return None  # START-PATH-UNKNOWN names a host that does not report it
+    return Elsewhere(
+        release=release,
+        link=target,
+        folder=folder,
+        folder_exists=places[1] != "",
+        can_return=service.led_to(release, target) is not None,
+    )
 
 
 def read_held(commands: HostCommands, node: NodeSpec) -> tuple[str, ...]:

@@ -16,7 +16,7 @@ from dataclasses import dataclass
 
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS, METADATA_LOG
 from kafka_rollout.model.package_managers import is_apt, names_of
-from kafka_rollout.model.topology import NodeSpec, ServiceSpec
+from kafka_rollout.model.topology import SUFFIX, NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.sudo_defaults import OWN_DEFAULTS, excess_defaults
 
 _ROOT = "root"
@@ -28,6 +28,7 @@ _PLACEHOLDERS = {
     "{pid}": "[0-9]+",
     "{release}": r"[0-9]+\.[0-9]+\.[0-9]+",
     "{version}": r"[0-9]+\.[0-9]+\.[0-9]+",
+    "{suffix}": SUFFIX,
     "{lines}": "[0-9]+",
     "{offset}": "[0-9]+",
     "{file}": rf"(meta\.properties|{_CHANGED})",
@@ -41,6 +42,7 @@ EXAMPLE = {
     "pid": 1,
     "release": "0.0.0",
     "version": "0.0.0",
+    "suffix": "",
     "lines": 40,
     "offset": 1,
     "file": f"{METADATA_LOG}/quorum-state",
@@ -135,7 +137,9 @@ class HostRights:
         self.kill = systemctl("kill it when an approver requests it", "kill", "--signal=SIGKILL")
         self.mask = systemctl("prevent its start while its package is installed", "mask", "--runtime")
         self.unmask = systemctl("permit its start after its package was installed", "unmask", "--runtime")
-        self.draft_link = HostRight(_ROOT, "ln", ("-sfnT", service.installation, link), "switch its release")
+        self.draft_link = HostRight(
+            _ROOT, "ln", ("-sfnT", service.installation + "{suffix}", link), "switch its release"
+        )
         self.switch_link = HostRight(_ROOT, "mv", ("-T", link, service.symlink), "switch its release")
         # Who can change the files that root writes, and the folders above them.
         paths = changed_paths(service)

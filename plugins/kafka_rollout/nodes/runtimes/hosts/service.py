@@ -59,7 +59,9 @@ from kafka_rollout.nodes.runtimes.hosts.installing import (
     install_package,
     installed_release,
     provide,
+    read_elsewhere,
     read_held,
+    read_link,
     remedy_of_duplicates,
     repair_package,
     why_unavailable,
@@ -164,6 +166,7 @@ class SshServiceRuntime(HostCommands):
             now=self.now,
             read_config=cache(lambda: self.config(node)),
             others=self._others_on_machine(node, unit.machine),
+            elsewhere=None if installed is None else read_elsewhere(self, node, installed),
         )
 
     def _others_on_machine(self, node: NodeSpec, machine: str) -> dict[int, ServiceSpec]:
@@ -195,7 +198,7 @@ class SshServiceRuntime(HostCommands):
         return why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
 
     def installation(self, node: NodeSpec) -> Installation:
-        return Installation(held=read_held(self, node))
+        return Installation(held=read_held(self, node), link=read_link(self, node))
 
     def bring(self, node: NodeSpec, release: Release, *, back: Release | None = None) -> None:
         if service_of(node).package is not None:
@@ -251,7 +254,7 @@ class SshServiceRuntime(HostCommands):
         release: Release,
         changes: Sequence[ConfigChange] = (),
         *,
-        restores: Installation | None = None,
+        held: Sequence[str] = (),
     ) -> None:
         """Change the planned lines of the configuration, then switch the symlink or install the package."""
         service = service_of(node)
@@ -285,11 +288,10 @@ class SshServiceRuntime(HostCommands):
                 )
             self.write_configuration(node, installed or release, release, before, after)
         if service.package is not None:
-            held = (restores or Installation()).held
             self._install_package(node, installed or release, release, after, held=held)
         elif installed != release:
             rights = rights_of(node)
-            self.change(node, rights.draft_link, release=release)
+            self.change(node, rights.draft_link, release=release, suffix="")
             self.change(node, rights.switch_link)
 
     def _install_package(

@@ -19,6 +19,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutE
 from kafka_rollout.model.host_state import (
     FIRST_WITH_FILTERS,
     SUDO_RS,
+    Elsewhere,
     HostFacts,
     HostPath,
     HostState,
@@ -217,11 +218,12 @@ def read_host(
     now: Callable[[], float],
     read_config: Callable[[], Mapping[str, str]],
     others: Mapping[int, ServiceSpec],
+    elsewhere: Elsewhere | None = None,
 ) -> HostState:
     """Return the state. `installed`: the release that the next start runs. `unavailable`: releases whose package cannot
     be installed. `libs`: the folders of releases. `now`: clock of this machine.
     `read_config`: reads the configuration of the node. `others`: the other
-    nodes on the machine, by id."""
+    nodes on the machine, by id. `elsewhere`: as in HostState."""
     service = service_of(node)
     folders = {release: service.folder(release) for release in releases}
     found = look(commands, node)
@@ -269,6 +271,7 @@ def read_host(
         releases=there | brought,
         unavailable=unavailable,
         brought=brought,
+        elsewhere=elsewhere,
         unheld=tuple(name for name in held_names(service) if held is not None and name not in held),
         lacks={release: folder.lacks for release, folder in libs.items() if release not in there | brought},
         repairs={release: folder.repair for release, folder in libs.items() if release not in there | brought},
