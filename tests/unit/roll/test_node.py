@@ -233,7 +233,7 @@ def test_a_start_before_this_run_s_stop_does_not_count(
     node.starts.append(StartRecord(release=R431, started_at=cluster.clock.now() - 3600, pid=node.pid + 1))
     assert last_started_release(ports, cluster.spec.node(NODE)) == R391
 
-    def break_off(*_: object) -> None:
+    def break_off(*_: object, **__: object) -> None:
         raise TransientError("the connection broke")
 
     with monkeypatch.context() as patch:
@@ -418,8 +418,8 @@ def test_a_process_that_a_package_started_before_a_kill_is_stopped_and_installed
     def seen(runtime: FakeRuntime, node: NodeSpec) -> ProcessState:
         return replace(process(runtime, node), is_unfinished=len(installs) == 1)
 
-    def package(runtime: FakeRuntime, node: NodeSpec, *given: Any) -> None:
-        install(runtime, node, *given)
+    def package(runtime: FakeRuntime, node: NodeSpec, *given: Any, **more: Any) -> None:
+        install(runtime, node, *given, **more)
         installs.append(node.node_id)
         if len(installs) == 1:
             cluster.start(node.node_id)  # by a script of the package, with its own configuration
