@@ -16,6 +16,7 @@ REMOVERS = {
     "base/system/own_folders.py",  # a marker with the inode, or a name that this project drew
     "run/store/artifacts.py",  # the same name in a remote store
     "nodes/runtimes/hosts/installing.py",  # on a host: the draft with the suffix of this project
+    "model/package_managers.py",  # on a host: the folder that mktemp made in the same line
 }
 KILLS = re.compile(r"\.kill\(|killpg\(|\.terminate\(|send_signal\(|os\.kill")
 KILLERS = {

@@ -63,7 +63,7 @@ _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
 
 @dataclass(frozen=True, slots=True)
-class Question:
+class PackageQuestion:
     """A command that shows whether a release is offered. It needs no right and changes nothing."""
 
     words: tuple[str, ...]
@@ -105,7 +105,7 @@ def download_of(install: Sequence[str]) -> tuple[str, ...]:
     return (*install, "--download-only" if read.program in _ZYPPER else _TEST)
 
 
-def questions_of(install: Sequence[str]) -> tuple[Question, ...]:
+def questions_of(install: Sequence[str]) -> tuple[PackageQuestion, ...]:
     """Return what must show that each package of a release is offered; empty if this is not known of the program."""
     read = _read(install)
     if read is None:
@@ -115,20 +115,20 @@ def questions_of(install: Sequence[str]) -> tuple[Question, ...]:
         if _VERSION not in package:
             continue
         if package.startswith("/"):
-            found.append(Question(("/usr/bin/test", "-f", package), ""))
+            found.append(PackageQuestion(("/usr/bin/test", "-f", package), ""))
             continue
         folder = install[read.number].rpartition("/")[0]
         before = tuple(install[: read.number])
         if read.program in _APT:
             words = (f"{folder}/apt-get", "download", "--print-uris", *read.chosen, package)
-            found.append(Question((*before, *words), r"^'\S+' \S+ \d+"))
+            found.append(PackageQuestion((*before, *words), r"^'\S+' \S+ \d+"))
         elif read.program in _ZYPPER:
             words = (f"{folder}/zypper", *read.before, "download", "--dry-run", *read.chosen, package)
-            found.append(Question((*before, *words), r"^Not downloading package|^\(\d+/\d+\) .*\.rpm"))
+            found.append(PackageQuestion((*before, *words), r"^Not downloading package|^\(\d+/\d+\) .*\.rpm"))
         else:
             available = "available" if read.program == "yum" else "--available"  # yum 3 has no --available
             words = (f"{folder}/{read.program}", "-q", "list", available, "--showduplicates", *read.chosen, package)
-            found.append(Question((*before, *words), r"(?i)^Available packages"))
+            found.append(PackageQuestion((*before, *words), r"(?i)^Available packages"))
     return tuple(found)
 
 

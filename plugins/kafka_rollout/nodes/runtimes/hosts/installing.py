@@ -23,7 +23,7 @@ from kafka_rollout.base.errors import FatalError, RefusedError, UserError
 from kafka_rollout.base.system.files import open_regular, reading
 from kafka_rollout.model.host_state import Elsewhere
 from kafka_rollout.model.node_log import hide_credentials
-from kafka_rollout.model.package_managers import Question, questions_of, remove_duplicates
+from kafka_rollout.model.package_managers import PackageQuestion, questions_of, remove_duplicates
 from kafka_rollout.model.topology import NodeSpec, PackageSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, rights_of, service_of, transfer_s, unusable
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, held_names
@@ -166,7 +166,7 @@ def why_unavailable(
                 "apache_releases in the inventory to the Apache release of its build."
             )
             continue
-        trial = (Question(package.check, ""),) if package.check else ()
+        trial = (PackageQuestion(package.check, ""),) if package.check else ()
         for question in (*trial, *questions_of(package.install)):
             words = [word.replace("{version}", version) for word in question.words]
             done = commands.run(node, words, within_s=package.timeout_s)
