@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import cast
@@ -14,7 +15,7 @@ from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
-from kafka_rollout.nodes.runtimes.hosts.unit_state import read_java_version, read_start
+from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, read_java_version, read_start, read_unit_options
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import SEPARATE, catalogue
@@ -213,3 +214,35 @@ def test_another_java_of_the_next_start_is_a_warning_with_both_paths() -> None:
     assert found.severity.value == "warning"
     assert "runs /usr/lib/jvm/17/bin/java, and its next start runs /usr/lib/jvm/11/bin/java" in found.sentence
     assert "also the older one" in found.remedy
+
+
+@pytest.mark.parametrize("clock", ["1700000000", "1700000000.0", ""])
+def test_a_host_whose_clock_prints_something_else_still_reports_the_files_of_its_unit(
+    tmp_path: Path, clock: str
+) -> None:
+    (tmp_path / "environment").write_text("JAVA_HOME=/opt/jdk\n")
+    show = (
+        f"case $* in *EnvironmentFiles*) echo '{tmp_path}/environment (ignore_errors=no)';; *MainPID*) echo $$;; esac"
+    )
+    line = f"systemctl() {{ {show}; }}; date() {{ echo '{clock}'; }}; {ARGUMENTS.format(unit='kafka')}"
+    done = subprocess.run(["sh", "-c", line], capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert "set JAVA_HOME=/opt/jdk" in done.stdout.splitlines()
+    commands = cast(HostCommands, _Printed(Done(0, done.stdout.encode(), "")))
+    assert read_unit_options(commands, Machine(tmp_path).node()).variables["JAVA_HOME"] == "/opt/jdk"
+
+
+def test_an_environment_that_was_printed_in_part_is_unknown(tmp_path: Path) -> None:
+    commands = cast(HostCommands, _Printed(Done(2, b"arg java\nenv LANG=C\n", "sh: 1: arithmetic expression")))
+    options = read_unit_options(commands, Machine(tmp_path).node())
+    assert not options.is_whole
+    assert options.unknown is not None
+    assert "arithmetic expression" in options.unknown.sentence
+
+
+@dataclass
+class _Printed:
+    done: Done
+
+    def run(self, node: object, command: object) -> Done:
+        return self.done

@@ -88,7 +88,7 @@ ARGUMENTS = (
     "LC_ALL=C systemctl show --property=ExecStart,ExecStartPre,ExecSearchPath {unit} | sed 's/^/show /'; "
     "pid=$(systemctl show --property=MainPID --value {unit}); "
     "tr '\\0' '\\n' 2>/dev/null </proc/$pid/cmdline | sed 's/^/arg /'; "
-    'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(($(date +%s) - $age))"; '
+    'age=$(ps -o etimes= -p "$pid" 2>/dev/null) && echo "started $(date +%s)" $age; '
     "LC_ALL=C systemctl show --property=EnvironmentFiles --value {unit} | "
     "sed 's/ (ignore_errors=[a-z]*) */\\n/g' | while read -r file; do "
     'if test -r "$file"; then sed "s/^/set /" "$file"; echo; echo "end $file"; '
@@ -597,8 +597,10 @@ def certain_options(
 def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
     """Return the arguments of the unit's process, its variables, and the words of KAFKA_*OPTS in them."""
     service = service_of(node)
-    lines = commands.run(node, ARGUMENTS.format(unit=service.unit)).out.split("\n")
-    started = next((int(line.split()[1]) for line in lines if line.startswith("started ")), None)
+    done = commands.run(node, ARGUMENTS.format(unit=service.unit))
+    lines = done.out.split("\n")
+    times = next((line.split()[1:] for line in lines if line.startswith("started ")), [])
+    started = int(times[0]) - sum(map(int, times[1:])) if times and all(map(str.isdigit, times)) else None
     unread = [line.split(" ", 2)[1:] for line in lines if line.startswith("unread ")]
     process = tuple(line.removeprefix("arg ") for line in lines if line.startswith("arg "))
     unknown: RolloutError | None = None
@@ -615,6 +617,12 @@ def read_unit_options(commands: HostCommands, node: NodeSpec) -> UnitOptions:
                 f"on host {service.host}, and no running process has read the file as it is now.",
                 remedy=f"Let the SSH user read {path}, or start the node with it.",
             )
+    if done.code != 0:  # a shell that gave up has printed a part
+        unknown = unusable(
+            done,
+            f"The environment of unit {service.unit} on host {service.host} cannot be read: {done.problem}.",
+            remedy="Correct on the host what this line names, then plan again.",
+        )
     if not process and not words and unknown is None:
         unknown = TransientError(
             f"The arguments of the process of unit {service.unit} on host {service.host} are unknown.",
