@@ -79,7 +79,7 @@ STAT = "stat --format=%f/%u/%U/%n"
 _STATUS = re.compile(r"([0-9a-f]{1,8})/([0-9]{1,10})/([^/]*)/(/.*)")
 OPENED = re.compile(r" -> (/\S+\.jar)$", re.MULTILINE)
 _OPEN = re.compile(r" -> (/.+)$", re.MULTILINE)
-# Also `all`: the environment of systemd itself, which each unit gets; `started`: of the process, epoch seconds; and
+# Also `all`: the environment of systemd itself, which each unit gets; `started`: now, age of the process (s); and
 # `unread`: time of the last change (epoch seconds, empty if unknown) and path of a file that exists, or can exist, and
 # cannot be read. A path with wildcards is not expanded.
 ARGUMENTS = (
