@@ -171,7 +171,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     pass_gates(ports, plan)
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
     for traffic, count in ((False, 0), (True, 1)):
-        with pytest.raises(RefusedError, match="not finalized"):  # nothing is rolled, and the task went as far as that
+        with pytest.raises(RefusedError, match="No level is raised"):  # the task went as far as that: no node is rolled
             task.act({**context_of(plan, {"traffic": traffic}), "task": task}, ports)
         assert len(started) == count
 
