@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import pytest
 from confluent_kafka import Consumer, TopicPartition
@@ -42,6 +42,8 @@ class World:
     patience_s: float
     use_group: Callable[[str], None]
     """Make a group exist, by a committed offset."""
+    show_environment: Callable[[], None] = lambda: None
+    """Let the SSH user read the environment of the units; else the options of a start are unknown in part."""
 
     def orders(self) -> tuple[PartitionState, ...]:
         return tuple(partition for partition in self.admin.partitions() if partition.topic == TOPIC)
@@ -85,8 +87,14 @@ def world(request: pytest.FixtureRequest) -> Iterator[World]:
     if request.param == "hosts":
         with open_testbeds(request.getfixturevalue("tmp_path_factory")) as make_bed:
             bed = make_bed(str(RELEASE))
+
+            def show_environment() -> None:
+                for host in bed.hosts:
+                    host.run("sh", "-c", "chmod o+x /etc/kafka && chmod o+r /etc/kafka/kafka.env")
+
             shell = SshShell(connect_as_user(bed.ssh_config))
-            yield from _real_world(bed.spec, SshServiceRuntime(bed.spec, shell, Release.parse))
+            for real_world in _real_world(bed.spec, SshServiceRuntime(bed.spec, shell, Release.parse)):
+                yield replace(real_world, show_environment=show_environment)
             shell.close()
         return
     make: MakeCluster = request.getfixturevalue("make_shared_cluster")

@@ -150,6 +150,7 @@ def test_a_text_of_a_file_that_means_what_the_process_uses_is_no_change(world: W
 
 def test_the_files_and_options_of_a_start_are_those_of_the_host(world: World) -> None:
     """Of a broker and of a controller: a file that exists nowhere, one that exists, a class that no jar has."""
+    world.show_environment()
     for node in (world.spec.brokers[0], world.spec.controllers[0]):
         assert world.runtime.jvm_problems(node, (RELEASE,)) == (), "it runs with these options"
         files = {"ssl.keystore.location": "/nowhere/node.p12", "ssl.truststore.location": "/etc/hostname"}
