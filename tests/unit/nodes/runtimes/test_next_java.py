@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -32,9 +33,11 @@ fi
 
 @dataclass
 class Machine(Host):
-    """`exe`: /proc/PID/exe of the process. `environment`: lines of the unit's environment, as ARGUMENTS prints them."""
+    """`exe`: /proc/PID/exe of the process. `fails`: it cannot be read. `environment`: lines of the unit's
+    environment, as ARGUMENTS prints them."""
 
     exe: str = ""
+    fails: bool = False
     environment: list[str] = field(default_factory=list)
 
     def __post_init__(self) -> None:
@@ -59,7 +62,7 @@ class Machine(Host):
             argv = self.command.replace("HOME", str(self.home))
             start = f"show ExecStart={{ path=/x ; argv[]={argv} ; ignore_errors=no ; pid=5 }}"
             return Done(0, "\n".join(["arg java", start, *self.environment, ""]).encode(), "")
-        of_test = f"sudo() {{ echo '{self.exe}'; }}; "
+        of_test = f"sudo() {{ echo '{self.exe}'; return {int(self.fails)}; }}; "
         of_test += "stat() { command stat \"$@\" | sed 's,^[0-9a-f]*/[0-9]*/[^/]*/,41ed/0/root/,'; }; "
         return super().run(node, of_test + line, text=text)
 
@@ -106,6 +109,18 @@ def test_a_newer_java_in_path_is_no_obstacle_while_the_process_runs_the_older_on
     machine.exe = machine.java("jdk-11", 11)
     machine.in_path(machine.java("jdk-17", 17))
     assert machine.version() == 17
+
+
+def test_a_process_that_has_ended_since_has_no_java_and_the_next_start_has(machine: Machine) -> None:
+    machine.exe = ""
+    java = machine.java("jdk-17", 17)
+    machine.in_path(java)
+    machine.fails = True
+    with subprocess.Popen(["true"]) as ended:
+        pass
+    assert machine.find(ended.pid) == NextJava(paths=(java,), why=machine.find(ended.pid).why)
+    with pytest.raises(AssertionError):  # of `expect`: a process that runs, and hides its program
+        machine.find(os.getpid())
 
 
 def test_a_java_that_an_update_has_removed_or_replaced_is_that_of_the_units_path(machine: Machine) -> None:

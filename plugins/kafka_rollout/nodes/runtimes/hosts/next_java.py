@@ -132,7 +132,8 @@ def _look(
     """Return the program of the process, the first Java of each list that exists, without links, and a folder before it
     that the SSH user cannot enter."""
     right = rights_of(node).find_java
-    parts = [] if pid is None else [f"exe=$({shlex.join(right.command(pid=pid))}) || exit", 'echo "exe 0 $exe"']
+    exe = f"exe=$({shlex.join(right.command(pid=pid))}) || ! test -d /proc/{pid} || exit"  # it can have ended since
+    parts = [] if pid is None else [exe, 'echo "exe 0 $exe"']
     for number, paths in enumerate(wanted.values()):
         words = " ".join(map(shlex.quote, paths))
         parts.append(
