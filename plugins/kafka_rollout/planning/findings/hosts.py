@@ -252,7 +252,7 @@ HOST_DISK_FULL = FindingCode(
 )
 HOST_READ_ONLY = FindingCode(
     "HOST-READ-ONLY",
-    BLOCKER,
+    (BLOCKER, WARNING),
     "A run cannot switch the release or write the configuration, because the file system is mounted read-only.",
     "Find the cause in `dmesg` (ext4 does it after an error of the disk), then mount it read-write.",
 )
@@ -411,6 +411,22 @@ def host_problems(
     )
 
 
+def _read_only(subject: str, node: NodeSpec, host: HostState) -> Finding:
+    fact = (
+        f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
+        "would be stopped, and not be changed"
+    )
+    of_package = node.service.release_parent if node.service is not None and node.service.package else ""
+    if {*host.read_only} <= {of_package}:
+        return HOST_READ_ONLY.found(
+            subject,
+            f"{fact}, unless the installation mounts it read-write itself.",
+            "Check that `install` does it, for example by DPkg::Pre-Invoke of apt. Otherwise mount it read-write.",
+            severity=WARNING,
+        )
+    return HOST_READ_ONLY.found(subject, f"{fact}.")
+
+
 def _elsewhere(subject: str, host: HostState, other: Elsewhere) -> Finding:
     fact = (
         f"{host.symlink} on host {host.name} leads to {other.link}. In the inventory, the folder of {other.release} is "
@@ -480,11 +496,7 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"{nodes(sorted(renamed))}, are one machine: boot id, machine id and host name are the same.",
         )
     if host.read_only:
-        yield HOST_READ_ONLY.found(
-            subject,
-            f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
-            "would be stopped, and not be changed.",
-        )
+        yield _read_only(subject, node, host)
     if host.unheld:
         yield PACKAGE_NOT_HELD.found(
             subject,

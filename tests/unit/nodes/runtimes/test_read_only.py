@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import subprocess
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import cast
 
 import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
+from kafka_rollout.base.findings import Finding
 from kafka_rollout.model.host_state import HostState
-from kafka_rollout.model.topology import ClusterSpec, NodeSpec, Role, ServiceSpec
+from kafka_rollout.model.topology import ClusterSpec, NodeSpec, PackageSpec, Role, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands, unusable
 from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import look
@@ -34,21 +35,41 @@ class Shell:
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
 
-@pytest.mark.parametrize("which", ["link", "releases", "etc"])
-def test_each_folder_in_which_a_run_writes_is_asked(tmp_path: Path, which: str) -> None:
+INSTALL = ("/usr/bin/dnf", "install", "-y", "kafka-{version}")
+
+
+@pytest.mark.parametrize(
+    ("which", "changes", "is_asked"),
+    [
+        ("link", {}, True),
+        ("etc", {}, True),
+        ("etc", {"managed_elsewhere": True}, False),
+        ("releases", {"archive": "/srv/kafka_2.13-{release}.tgz"}, True),
+        ("releases", {}, False),  # such as a file system of the network, with the releases of all hosts
+        ("jars", {"package": True}, True),
+        ("link", {"package": True}, False),
+    ],
+)
+def test_each_folder_in_which_a_run_writes_is_asked(
+    tmp_path: Path, which: str, changes: dict[str, object], is_asked: bool
+) -> None:
     service = ServiceSpec(
         host="kafka-1",
         symlink=f"{tmp_path}/link/kafka",
         installation=f"{tmp_path}/releases/kafka-{{release}}",
         configuration_file=f"{tmp_path}/etc/server.properties",
     )
+    package = (
+        {"package": PackageSpec(install=INSTALL, check=(), jars=f"{tmp_path}/jars")} if "package" in changes else {}
+    )
+    service = replace(service, **{**changes, **package})  # type: ignore[arg-type]
     node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
     found = look(cast(HostCommands, Shell(tmp_path / which)), node)
-    assert [line for line in found if line.startswith("ro ")] == [f"ro {tmp_path}/{which}"]
+    assert [line for line in found if line.startswith("ro ")] == ([f"ro {tmp_path}/{which}"] if is_asked else [])
 
 
-def test_a_read_only_folder_blocks() -> None:
-    node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=ServiceSpec(host="kafka-1"))
+def _found(service: ServiceSpec, *read_only: str) -> Finding:
+    node = NodeSpec(node_id=1, name="kafka-1", roles=frozenset({Role.BROKER}), service=service)
     host = HostState(
         name="kafka-1",
         unit="kafka.service",
@@ -57,12 +78,26 @@ def test_a_read_only_folder_blocks() -> None:
         releases=frozenset({R431}),
         symlink_can_switch=True,
         stop_timeout_s=300.0,
-        read_only=("/opt", "/etc/kafka"),
+        read_only=read_only,
     )
     cluster = ClusterSpec(name="far", runtime="ssh_service", nodes=(node,))
     (found,) = (one for one in host_problems(cluster, catalogue(), {1: host}, (R431,)) if one.code == "HOST-READ-ONLY")
+    return found
+
+
+def test_a_read_only_folder_blocks() -> None:
+    found = _found(ServiceSpec(host="kafka-1"), "/opt", "/etc/kafka")
     assert found.severity.value == "blocker"
     assert "of /opt and /etc/kafka on host kafka-1 is mounted read-only" in found.sentence
+
+
+def test_an_installation_can_mount_the_folder_of_its_package_read_write_itself() -> None:
+    jars = "/usr/share/java/kafka"
+    service = ServiceSpec(host="kafka-1", package=PackageSpec(install=INSTALL, check=(), jars=jars))
+    found = _found(service, jars)
+    assert found.severity.value == "warning"
+    assert "unless the installation mounts it read-write" in found.sentence
+    assert _found(service, jars, "/etc/kafka").severity.value == "blocker"
 
 
 @pytest.mark.parametrize("problem", ["Read-only file system", "No space left on device", "Disk quota exceeded"])

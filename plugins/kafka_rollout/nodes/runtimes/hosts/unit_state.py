@@ -424,12 +424,20 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
     version = "echo sudo $(sudo -V | head -n 1)"
     records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
-    written = dict.fromkeys((_parent(service.symlink), parent, _parent(service.configuration_file)))
     read_only = (
-        f"for folder in {' '.join(written)}; do options=$(findmnt --noheadings --output OPTIONS --target $folder | "
-        'tail -n 1); case ",$options," in *,ro,*) echo "ro $folder";; esac; done'
+        f"for folder in {' '.join(_written(service))}; do "
+        "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
+        'case ",$options," in *,ro,*) echo "ro $folder";; esac; done'
     )
     return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {read_only}").out.splitlines()
+
+
+def _written(service: ServiceSpec) -> tuple[str, ...]:
+    """Return the folders in which a run writes. Releases that are on the host already can be on a read-only one."""
+    folders = [] if service.package else [_parent(service.symlink)]
+    folders += [service.release_parent] if service.package or service.archive else []
+    folders += [] if service.managed_elsewhere else [_parent(service.configuration_file)]
+    return tuple(dict.fromkeys(folders))
 
 
 def parse_paths(text: str) -> tuple[HostPath, ...]:
