@@ -209,9 +209,11 @@ def read_elsewhere(commands: HostCommands, node: NodeSpec, release: Release) -> 
     if service.package is not None:
         return None
     folder, target = service.folder(release), read_link(commands, node)
+    if target in ("", folder):
+        return None
     quoted = " ".join(map(shlex.quote, (target, folder)))
     places = commands.run(node, f'for one in {quoted}; do echo "$(readlink -e "$one")"; done').out.splitlines()
-    if len(places) != 2 or not target or (target == folder or places[0] == places[1]):
+    if len(places) != 2 or places[0] == places[1]:
         return None  # START-PATH-UNKNOWN names a host that does not report it
     return Elsewhere(
         release=release,
