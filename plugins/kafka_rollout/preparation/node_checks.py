@@ -185,12 +185,16 @@ def java_versions(
     ports: ReadPorts, releases: Sequence[Release], nodes: Sequence[NodeSpec] | None = None
 ) -> dict[int, int]:
     """Return Java's feature version by node for its start on one of the releases; default: all nodes."""
-    versions = {}
-    for node in ports.cluster.nodes if nodes is None else nodes:
+    asked = ports.cluster.nodes if nodes is None else nodes
+
+    def read(node: NodeSpec) -> int | None:
         # Missing means unknown, which is a blocker of the plan, or not observable.
         with suppress(TransientError, UserError, NotObservableError):
-            versions[node.node_id] = ports.runtime.java_version(node, releases)
-    return versions
+            return ports.runtime.java_version(node, releases)
+        return None
+
+    versions = zip(asked, at_once(read, asked), strict=True)
+    return {node.node_id: version for node, version in versions if version is not None}
 
 
 def check_java(ports: ReadPorts, release: Release, configs: NodeConfigs) -> tuple[Finding, ...]:
