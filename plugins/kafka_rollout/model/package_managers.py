@@ -25,6 +25,7 @@ _PACKAGE_TOOLS = ("dpkg", "rpm")
 _TEST = "--setopt=tsflags=test"
 _DRY_RUNS = ("--dry-run", "--download-only")
 _APT_LOADS = (r"--download-only|-[a-z]*d[a-z]*", "--download-only"), (r"--reinstall", "--reinstall")
+_HELD = r"--allow-change-held-packages|apt::get::allow-change-held-packages=(true|1|yes)"
 # Of each program: an option → what the run cannot do without it.
 _NEEDS = {
     **dict.fromkeys(
@@ -180,6 +181,13 @@ def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:
     empty for another program."""
     number = _number_of(install, _DNF)
     return () if number is None else (install[number], "remove", "-y", "--duplicates")
+
+
+def replaces_held(install: Sequence[str]) -> bool:
+    """Return whether an installation replaces a package that is held. aptitude does it without an option."""
+    return _number_of(install, ("apt-get", "apt")) is None or any(
+        re.fullmatch(_HELD, word, re.IGNORECASE) for word in install
+    )
 
 
 def is_apt(install: Sequence[str]) -> bool:

@@ -25,6 +25,7 @@ from kafka_rollout.model.host_state import (
     can_change,
     how_to_install,
 )
+from kafka_rollout.model.package_managers import replaces_held
 from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec, ServiceSpec
@@ -235,8 +236,9 @@ PACKAGE_UNAVAILABLE = FindingCode(
     "PACKAGE-UNAVAILABLE",
     BLOCKER,
     "A host cannot install the package of a release of the path, or of the release that runs now.",
-    "Add the package to the repository of the host, refresh its list of packages (`apt-get update`), or correct "
-    "`package` in the inventory: `install` can also name files on the host (docs/packages.md).",
+    "Add the package to the repository of the host, refresh its list of packages (`apt-get update` as root, or `dnf "
+    "makecache --refresh` as the SSH user, who has a list of its own), or correct `package` in the inventory: "
+    "`install` can also name files on the host (docs/packages.md).",
 )
 PACKAGE_NOT_HELD = FindingCode(
     "PACKAGE-NOT-HELD",
@@ -411,6 +413,13 @@ def host_problems(
     )
 
 
+def _let_replace(node: NodeSpec) -> str:
+    package = node.service.package if node.service is not None else None
+    if package is None or replaces_held(package.install):
+        return ""
+    return "Add --allow-change-held-packages to `install` in the inventory, and print the sudoers file again. Then: "
+
+
 def _read_only(subject: str, node: NodeSpec, host: HostState) -> Finding:
     fact = (
         f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
@@ -502,8 +511,8 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             subject,
             f"{' and '.join(host.unheld)} on host {host.name} {'is' if len(host.unheld) == 1 else 'are'} not held, so "
             "an upgrade of the host's packages can install another release of Kafka, also during the run.",
-            f"Run `apt-mark hold {' '.join(host.unheld)}` as root on host {host.name}. A run replaces a held package, "
-            "and holds it again.",
+            f"{_let_replace(node)}Run `apt-mark hold {' '.join(host.unheld)}` as root on host {host.name}. A run "
+            "replaces a held package, and holds it again.",
         )
     if not host.symlink_can_switch:
         yield SYMLINK_IS_NO_LINK.found(

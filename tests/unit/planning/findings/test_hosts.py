@@ -19,7 +19,7 @@ from kafka_rollout.model.host_state import (
     StoppedUnit,
 )
 from kafka_rollout.model.plan import ConfigChange
-from kafka_rollout.model.topology import ClusterSpec, ServiceSpec
+from kafka_rollout.model.topology import ClusterSpec, PackageSpec, ServiceSpec
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
 from tests.unit.builders import R391, R431, SEPARATE, catalogue
@@ -73,6 +73,28 @@ def test_a_package_that_an_upgrade_of_the_host_can_replace_is_a_warning() -> Non
     (found,) = host_problems(SEPARATE, catalogue(), {4: replace(HEALTHY, unheld=("kafka",))}, [R431])
     assert (found.code, found.severity.value) == ("PACKAGE-NOT-HELD", "warning")
     assert found.remedy.startswith("Run `apt-mark hold kafka` as root on host kafka-4.")
+
+
+@pytest.mark.parametrize(
+    ("option", "adds"),
+    [
+        (("--yes",), True),
+        (("--allow-change-held-packages",), False),
+        (("-o", "APT::Get::allow-change-held-packages=true"), False),
+    ],
+)
+def test_a_held_package_needs_an_installation_that_can_replace_it(option: tuple[str, ...], adds: bool) -> None:
+    install = ("/usr/bin/apt-get", "install", *option, "kafka={version}")
+    node = SEPARATE.node(4)
+    service = ServiceSpec(host="kafka-4", package=PackageSpec(install=install, check=()))
+    nodes = tuple(replace(node, service=service) if one == node else one for one in SEPARATE.nodes)
+    hosts = {4: replace(HEALTHY, unheld=("kafka",))}
+    found = [
+        one
+        for one in host_problems(replace(SEPARATE, nodes=nodes), catalogue(), hosts, [R431])
+        if one.code == "PACKAGE-NOT-HELD"
+    ]
+    assert [one.remedy.startswith("Add --allow-change-held-packages to `install`") for one in found] == [adds]
 
 
 def test_an_archive_without_a_checksum_in_the_inventory_is_a_warning() -> None:
