@@ -43,12 +43,13 @@ class Machine:
             (self.home / folder).mkdir(parents=True)
         entry = "Package: kafka\nVersion: {}-1\nArchitecture: all\nMaintainer: k <k@example.com>\nDescription: Kafka\n"
         listed = "".join(f"{self.home}/{name}\n" for name in OLD_FILES)
-        self.write("dpkg/info/kafka.list", f"/.\n{listed}")
+        self.write("dpkg/info/kafka.list", f"/.\n{listed}/bin/env\n/lib/os-release\n")
         self.write(
             "dpkg/status", entry.format("3.9.1").replace("Architecture", "Status: install ok installed\nArchitecture")
         )
         for name in NEW_FILES:
             self.write(f"deb{self.home}/{name}")
+        self.write("deb/lib/os-release")
         self.write("deb/DEBIAN/control", entry.format("4.3.1"))
         package = self.home / "repository/kafka_4.3.1-1_all.deb"
         package.parent.mkdir()
@@ -157,6 +158,13 @@ def test_what_the_packages_of_both_releases_have_or_none_has_is_right(machine: M
 def test_what_only_a_file_of_the_package_names_is_replaced_with_it(machine: Machine) -> None:
     machine.write("lib/kafka.service", f"KAFKA_OPTS={machine.home}/{AGENT}")
     assert machine.findings(*OPTIONS[:1]) == []
+
+
+def test_a_path_in_usr_is_that_of_a_package_that_lists_it_without_usr(machine: Machine) -> None:
+    """Of the same file, systemd can name the path in /usr/lib, and a package the one in /lib, which is a link."""
+    (found,) = machine.findings("-javaagent:/usr/bin/env", "-javaagent:/usr/lib/os-release")
+    assert shown([found]) == [(SWITCHED[0], "warning")]
+    assert "reads /usr/bin/env (Java agent)" in found.sentence, "the next package has /lib/os-release"
 
 
 def test_what_no_file_names_is_a_warning_and_a_configuration_file_of_the_package_stays(machine: Machine) -> None:

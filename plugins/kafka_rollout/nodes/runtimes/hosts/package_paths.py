@@ -23,9 +23,12 @@ from kafka_rollout.releases.facts import Release
 _LEFT_OUT = frozenset({StartFileKind.CONFIGURATION, StartFileKind.IDENTITY, StartFileKind.LIBRARIES})
 _NAMES = frozenset({StartFileKind.UNIT, StartFileKind.PROGRAM})
 """Kinds of files that name others."""
+_IN_USR = ("/bin/", "/sbin/", "/lib")
+# A Debian package can list a file of /usr/lib in /lib, which is a link to it, and dpkg-query compares the names.
 # A configuration file of a Debian package stays where it is, also if another version of the package lacks it.
 _OWNERS = """\
-owner() {{ dpkg-query -S "$1" 2>/dev/null | sed -n '1s/: \\/.*//p'; \
+owner() {{ short=${{1#/usr}}; test "$short" -ef "$1" || short=$1; \
+dpkg-query -S "$1" "$short" 2>/dev/null | sed -n '1s/: \\/.*//p'; \
 of=$(rpm -qf --qf '%{{NAME}}\\n' -- "$1" 2>/dev/null) && echo "$of"; }}
 kept=$(dpkg-query -W -f '${{Conffiles}}\\n' {names} 2>/dev/null | sed -n 's/^ \\(\\/[^ ]*\\) .*/\\1/p')
 set -- {jars}/kafka_2.*.jar; echo "kafka" $(owner "$1"); number=0
@@ -137,4 +140,5 @@ def _read_files(commands: HostCommands, node: NodeSpec, package: PackageSpec, re
         return frozenset()
     printed = commands.run(node, line, within_s=package.timeout_s).out
     listed = frozenset("/" + path.removeprefix(".").strip("/") for path in printed.splitlines())
-    return listed if any(map(JAR.search, listed)) else frozenset()
+    in_usr = {f"/usr{path}" for path in listed if path.startswith(_IN_USR)}
+    return listed | in_usr if any(map(JAR.search, listed)) else frozenset()
