@@ -18,6 +18,7 @@ from kafka_rollout.gates.counters import ExpectedErrors, expected_errors
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef, join_of_nodes
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction
+from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, at_once, observe_some
@@ -27,6 +28,7 @@ from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
+from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, LogSeen, Started
 
 NODES = GateRef(kind=GateKind.NODES)
@@ -37,17 +39,19 @@ def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
     """Raise RefusedError unless the roll of this run is proved, and every node serves now as after its gate.
 
     `asks`: the approval that follows lists what is in doubt, and accepts it. A downgrade lowers levels before its roll,
-    and needs neither. Raises TransientError if the cluster does not respond.
+    and a change of levels alone asks for no log (feature_updates/open_gates.py): neither needs this. Raises
+    TransientError if the cluster does not respond.
     """
-    if run.plan.direction is not Direction.UPGRADE:
+    if run.plan.direction is not Direction.UPGRADE or run_of(run.history.events()) is RunOf.FEATURES:
         return
     refuse_unproved_roll(run)
     seen = _check_until_sure(run)
     if not seen.passes and not (asks and seen.doubts):
         raise RefusedError(
             f"No level is raised: {seen.waits_for}.",
-            remedy="Read the log of the node and correct the cause, then repeat the step. A restart of the node loads "
-            "everything again. What only a log is in doubt about, the approval to finalize lists and accepts.",
+            remedy="Read the log of the node and correct the cause. A restart of the node loads everything again. Then "
+            "clear approve_finalize with all downstream tasks, or repeat the command of the run with --as NAME: this "
+            "approval lists what only a log is in doubt about, and accepts it.",
         )
 
 

@@ -10,6 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.findings import Severity
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.feature_updates.levels import finalize
 from kafka_rollout.feature_updates.update import apply_features, plan_features
@@ -201,6 +202,16 @@ def test_a_change_of_features_alone_is_blocked_and_pinned_alike(
     pin_min_isr(Run(ports, plan))
     assert all(outcome.result.ok for outcome in apply_features(Run(ports, plan)))
     assert _of_orders(cluster) == {2}
+
+
+def test_a_change_of_features_alone_asks_for_no_log_that_its_approval_does_not_list(
+    ports: ClusterPorts, cluster: FakeCluster
+) -> None:
+    cluster.add_partition(GROUPS_TOPIC, 0, [12, 11])  # the log with its load was rotated long ago
+    plan = plan_features(ports, FeatureOrder(action=FeatureAction.UPGRADE_ALL), unsafe=False, pin=True)
+    _approve(ports)
+    pin_min_isr(Run(ports, plan))
+    assert all(outcome.result.ok for outcome in apply_features(Run(ports, plan)))
 
 
 def test_a_feature_that_is_at_1_already_changes_nothing(ports: ClusterPorts, cluster: FakeCluster) -> None:
