@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from threading import Lock
 
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
-from kafka_rollout.coordinator_logs.scan import ScanResult
+from kafka_rollout.coordinator_logs.scan import Damage, ScanResult
 from kafka_rollout.features.min_isr import MIN_ISR
 from kafka_rollout.features.registrations import drops_zero_ranges, renews_registrations
 from kafka_rollout.formats.log_types import RecordKind
@@ -221,6 +221,7 @@ class FakeCluster:
         self.hosts: dict[int, HostState] = {}
         self.small_scan: ScanResult | None = None  # None: the coordinator logs are too long for this process
         self.written_since: list[RecordKind] = []  # to the coordinator logs, after they were scanned
+        self.unread_replicas: list[Damage] = []  # of the coordinator logs
         self.group_records = GroupRecords(read_at=0.0, offsets=0)
         self.updates: list[tuple[dict[str, int], bool]] = []  # (targets, validate_only) that were accepted
         self.stops: list[int] = []

@@ -32,6 +32,7 @@ class FakeLogs:
             logs=tuple(replace(log, start=log.end, end=log.end + len(written)) for log in before.logs),
             classes=tuple(replace(c, first_offset=ends[c.topic, c.partition]) for c in written),
             sizes=(),
+            damage=tuple(self._cluster.unread_replicas),
         )
         return merge_scans(self._cluster.catalogue, before, tail)
 

@@ -7,9 +7,10 @@ during an open transaction (docs/scan.md).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
+from kafka_rollout.base.errors import TransientError
 from kafka_rollout.base.findings import (
     BLOCKER,
     INFO,
@@ -192,11 +193,8 @@ def _unread_remedy(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str:
     """Return the remedy of `_unread_sentence`, by its cause: files are replaced only if they are damaged."""
     places = {(one.topic, one.partition) for one in verdicts if one.verdict is LoadVerdict.UNKNOWN}
     damage = [place for place in scan.damage if (place.topic, place.partition) in places]
-    if replicas := sorted({place.replica for place in damage if place.is_replica}):
-        return (
-            f"Start {few(replicas)}, or repair its log directory, and wait until its replicas are in sync: each of "
-            "them can become the leader. Then scan again."
-        )
+    if any(place.is_replica for place in damage):
+        return f"{_start_replicas(damage)} Then scan again."
     if damage:
         return f"{_REPLACE_DAMAGED}."
     if _lacks_coordinator(scan, verdicts[0].topic):
@@ -209,6 +207,22 @@ def _unread_remedy(scan: ScanResult, verdicts: Sequence[ReleaseVerdict]) -> str:
 
 def _lacks_coordinator(scan: ScanResult, topic: str) -> bool:
     return scan.new_group_coordinator is None and topic == GROUPS_TOPIC
+
+
+def _start_replicas(damage: Iterable[Damage]) -> str:
+    return (
+        f"Start {few(sorted({place.replica for place in damage if place.is_replica}))}, or repair its log directory, "
+        "and wait until its replicas are in sync: each of them can become the leader."
+    )
+
+
+def refuse_unread_replicas(scan: ScanResult, release: Release) -> None:
+    """Raise TransientError if a replica that no broker returned leaves unknown whether the release can load a log."""
+    for verdicts in scan.by_topic(release).values():
+        places = {(one.topic, one.partition) for one in verdicts if one.verdict is LoadVerdict.UNKNOWN}
+        unread = [place for place in scan.damage if place.is_replica and (place.topic, place.partition) in places]
+        if unread and (sentence := _unread_sentence(scan, verdicts)):
+            raise TransientError(sentence, remedy=f"{_start_replicas(unread)} Then repeat the step.")
 
 
 def _unread_amounts(scan: ScanResult, places: Collection[tuple[str, int]], damage: Sequence[Damage]) -> Iterator[str]:

@@ -12,7 +12,13 @@ from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import Checked, Finding, Severity, Verdict, all_findings, find_new
-from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE, LOGS_CHECK, path_findings
+from kafka_rollout.coordinator_logs.findings import (
+    CLEANED_AT_GATE,
+    LOGS_CHECK,
+    LOGS_UNREADABLE,
+    path_findings,
+    refuse_unread_replicas,
+)
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.features.requests import range_findings
@@ -219,7 +225,8 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
     """Return findings of the current logs that the plan does not contain, except infos.
 
     A warning counts too, because the approver has not read it. If the gate of the groups waited for the log cleaner,
-    all logs are read again, because an incremental scan keeps records that were removed.
+    all logs are read again, because an incremental scan keeps records that were removed. Raises TransientError if
+    nothing is new but that a broker does not return its replica.
     """
     scanned = scan_before_roll(run.ports)
     if scanned is None:
@@ -234,6 +241,9 @@ def find_new_in_logs(run: Run, release_step: ReleaseStep) -> tuple[Finding, ...]
         replace(finding, remedy=f"{finding.remedy} Then start a new run, which plans from the current state.")
         for finding in find_new(shown, approved)
     )
+    if {finding.code for finding in new} == {LOGS_UNREADABLE.code}:
+        for release in run.plan.path[1:]:
+            refuse_unread_replicas(now, release)
     run.history.record(
         IncrementalScan(
             release_step=release_step.key,

@@ -10,6 +10,7 @@ from kafka_rollout.base.errors import RefusedError, RolloutError, TransientError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, all_findings, unknown_by
 from kafka_rollout.base.time_limits import SAFE_AGAIN_WITHIN_S, STOP_UNDER_WAY_S
 from kafka_rollout.control.holds import refuse_held, refuse_unproved_pause, refuse_unsafe_stop
+from kafka_rollout.coordinator_logs.findings import refuse_unread_replicas
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
@@ -369,6 +370,7 @@ def _refuse_unloadable(run: Run, release_step: ReleaseStep, closing: tuple[Closi
             reason = f": {first.first_failure.reason}" if first.first_failure is not None else ""
             why = f"it can no longer load {len(failing)} partition(s) of the logs; first {first.place}{reason}"
         else:
+            refuse_unread_replicas(scan, release_step.to_release)
             reason = "they were not read completely" if scan.damage else "the scan did not evaluate this release"
             why = f"it is unknown whether it can load the coordinator logs, because {reason}"
     sentence = f"A rollback to {release_step.to_release} is not possible: {why}."

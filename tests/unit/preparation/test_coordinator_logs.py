@@ -7,9 +7,10 @@ from pathlib import Path
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.coordinator_logs.findings import CLEANED_AT_GATE
+from kafka_rollout.coordinator_logs.replicas import unread_replica
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
@@ -86,6 +87,23 @@ def test_a_verdict_that_got_worse_since_stops_before_the_first_node(
         replace_node(
             NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
         )
+
+
+def test_a_replica_that_no_broker_returns_now_is_waited_for_and_voids_no_approval(
+    ports: ClusterPorts, world: FakeCluster
+) -> None:
+    plan = planned(ports, COMMITS)
+    at = NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, plan.release_steps[0].order[0].node_id))
+    world.unread_replicas = [unread_replica(OFFSETS, 0, 12)]
+    with pytest.raises(TransientError, match="1 replica could not be read") as waits:
+        replace_node(at)
+    assert "Start broker 12" in waits.value.remedy
+    assert world.stops == []
+    world.written_since.append(UNREADABLE)
+    found = {finding.code for finding in find_new_in_logs(at.run, at.release_step)}
+    assert "LOGS-NOT-LOADABLE" in found, "what was read decides"
+    world.unread_replicas, world.written_since = [], []
+    assert replace_node(at), "the approval still counts"
 
 
 def test_what_was_approved_with_the_plan_stops_nothing(ports: ClusterPorts, world: FakeCluster) -> None:

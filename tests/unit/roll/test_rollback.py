@@ -11,6 +11,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.coordinator_logs.replicas import unread_replica
 from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.verdicts import evaluate_records
 from kafka_rollout.formats.log_types import LogRange, RecordKind
@@ -35,7 +36,7 @@ from kafka_rollout.observation.run import Run
 from kafka_rollout.preparation.frozen_plan import SCAN_BEFORE_ROLL
 from kafka_rollout.procedure.kinds import build_report_of_run
 from kafka_rollout.roll.walk import roll_back, roll_release_steps
-from kafka_rollout.run.events import ApprovalOf, Decision, StepBegan, StepEnded
+from kafka_rollout.run.events import ApprovalOf, Decision, RollbackClosed, StepBegan, StepEnded, events_of
 from kafka_rollout.run.step_events import GatePassed
 from tests.acls import read_acl
 from tests.fakes.cluster import R340, R341, R391, R431, FakeCluster
@@ -206,6 +207,20 @@ def test_it_goes_all_the_way_when_nothing_was_written_that_closes_it(tmp_path: P
     cluster.written_since.append(COMMIT)
     assert roll_back(Run(ports, plan), QUICK)
     assert {node.running for node in cluster.nodes.values()} == {R340}
+
+
+def test_a_replica_that_no_broker_returns_now_is_waited_for_and_closes_nothing(tmp_path: Path) -> None:
+    cluster = FakeCluster(R340)
+    ports, plan = rolled(cluster, tmp_path)
+    cluster.unread_replicas = [unread_replica(COMMIT.topic, 0, 13)]
+    with pytest.raises(
+        TransientError, match=r"unknown whether 3\.4\.0 can load .*1 replica could not be read"
+    ) as waits:
+        roll_back(Run(ports, plan), QUICK)
+    assert "Start broker 13" in waits.value.remedy
+    assert not events_of(ports.run.events(), RollbackClosed)
+    cluster.unread_replicas = []
+    assert roll_back(Run(ports, plan), QUICK)
 
 
 def test_logs_that_nobody_scanned_close_it(tmp_path: Path) -> None:
