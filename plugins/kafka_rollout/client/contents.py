@@ -101,7 +101,7 @@ def read_inventory(
     read_at = time.time()
     topics, partitions, source = _topics(nodes, leaderless=leaderless)
     by_id = {target.node_id: target for target in live}
-    leaders = _Leaders(nodes=nodes, live=by_id, partitions=partitions, leaderless=leaderless)
+    leaders = PartitionLeaders(nodes=nodes, live=by_id, partitions=partitions, leaderless=leaderless)
     groups = _groups(nodes, live)
     unasked: dict[str, str] = {}
     subscriptions, listed = list_configured(nodes, live[0], unasked)
@@ -148,7 +148,7 @@ def _topics(
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class _Leaders:
+class PartitionLeaders:
     """The leaders of all partitions, which report their offsets."""
 
     nodes: ClusterConnections
@@ -162,14 +162,18 @@ class _Leaders:
 
         `topics` None: all.
         """
-        found: dict[str, int] = {}
-        for leader, led in self.partitions.items():
-            if leader not in self.live:
-                raise TransientError(f"Broker {leader}, which leads partitions, is not among the brokers that respond.")
+        if silent := sorted(self.partitions.keys() - self.live.keys()):
+            raise TransientError(f"Broker {silent[0]}, which leads partitions, is not among the brokers that respond.")
+
+        def ask(leader: Target) -> dict[str, int]:
+            led, found = self.partitions[leader.node_id], dict[str, int]()
             names = [(topic, number) for topic in led if topics is None or topic in topics for number in led[topic]]
             for begin in range(0, len(names), _PARTITIONS_AT_ONCE):
-                found |= self._ask(self.live[leader], names[begin : begin + _PARTITIONS_AT_ONCE], timestamp)
-        return dict(sorted(found.items()))
+                found |= self._ask(leader, names[begin : begin + _PARTITIONS_AT_ONCE], timestamp)
+            return found
+
+        of_each = self.nodes.from_each([self.live[leader] for leader in self.partitions], ask)
+        return dict(sorted(one for found in of_each for one in found.items()))
 
     def _ask(self, target: Target, names: Iterable[tuple[str, int]], timestamp: int) -> dict[str, int]:
         asked: defaultdict[str, list[int]] = defaultdict(list)
@@ -187,7 +191,9 @@ class _Leaders:
         return found
 
 
-def _kept(leaders: _Leaders, starts: Mapping[str, int], topics: ConfigTable, now: float) -> dict[str, KeptRecords]:
+def _kept(
+    leaders: PartitionLeaders, starts: Mapping[str, int], topics: ConfigTable, now: float
+) -> dict[str, KeptRecords]:
     """Return what retention keeps of each partition, where the settings show that. `now`: epoch seconds."""
     alike: defaultdict[tuple[Bound, int], set[str]] = defaultdict(set)
     for topic in topics.deviations:
