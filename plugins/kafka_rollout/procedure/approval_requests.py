@@ -278,12 +278,16 @@ def rollback_part(run: ReadRun) -> list[str]:
 
 def unlisted_of_rollback(run: ReadRun, text: str) -> tuple[str, ...]:
     """Return what a rollback could not compare now and the text of the request does not list."""
-    listed = set(text.splitlines())
-    return tuple(one for one in unread_of_rollback(run) if _line_of(one) not in listed)
+    return tuple(one for one in unread_of_rollback(run) if not is_listed(text, one))
 
 
 def _line_of(sentence: str) -> str:
     return f"- {escape_markdown(sentence)}"
+
+
+def is_listed(text: str, sentence: str) -> bool:
+    """Return whether a text that an approver read lists the sentence, in a line of its own."""
+    return _line_of(sentence) in text.splitlines()
 
 
 def kept_rollback_part(run: Run, request: str) -> list[str]:
@@ -498,17 +502,12 @@ def read_doubts(events: Events, what: ApprovalOf, text: str) -> tuple[str, ...]:
     """Return the doubts about the running nodes that an approval with this text accepts."""
     if what is not ApprovalOf.FINALIZE:
         return ()
-    return tuple(doubt for doubt in find_doubts_of_nodes(events) if lists_doubt(text, doubt))
+    return tuple(doubt for doubt in find_doubts_of_nodes(events) if is_listed(text, doubt))
 
 
 def doubts_part(doubts: Iterable[str]) -> str:
     """Return the Markdown list of doubts about logs of nodes that an answer accepts, a line for each."""
     return "\n".join(map(_line_of, doubts))
-
-
-def lists_doubt(text: str, doubt: str) -> bool:
-    """Return whether a text that an approver read lists the doubt."""
-    return doubts_part([doubt]) in text.splitlines()
 
 
 def heading(text: str) -> str:

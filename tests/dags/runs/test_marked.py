@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.procedure.approval_requests import lists_doubt
+from kafka_rollout.procedure.approval_requests import is_listed
 from kafka_rollout.run.events import Approval, ApprovalOf, events_of
 from kafka_rollout.run.step_events import Finalized
 from tests.dags.conftest import FakeRuns
@@ -60,5 +60,5 @@ def test_a_new_run_asks_about_what_the_gate_of_a_failed_run_waited_for(runs: Fak
     assert (state, runs.asked) == ("success", ["approve_finalize"]), states
     (given,) = (one for one in events_of(record.events(), Approval) if one.what is ApprovalOf.FINALIZE)
     assert any("the log does not show the load of __consumer_offsets-0" in doubt for doubt in given.doubts)
-    assert all(lists_doubt(runs.bodies["approve_finalize"], doubt) for doubt in given.doubts), "it was read"
+    assert all(is_listed(runs.bodies["approve_finalize"], doubt) for doubt in given.doubts), "it was read"
     assert events_of(record.events(), Finalized)

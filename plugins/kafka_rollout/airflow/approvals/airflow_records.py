@@ -32,7 +32,7 @@ from kafka_rollout.airflow.private_api import read_record
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.outside_text import escape_invisible
 from kafka_rollout.observation.cluster_ports import ClusterPorts
-from kafka_rollout.procedure.approval_requests import lists_doubt
+from kafka_rollout.procedure.approval_requests import is_listed
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -251,7 +251,7 @@ class AirflowRecords:
             raise self._refuted(approval, f"in Airflow, the answer of {user} names another request ({named})")
         if approval.text != asked.text:
             raise self._refuted(approval, f"Airflow showed {user} another text")
-        if unread := [doubt for doubt in approval.doubts if not lists_doubt(asked.text, doubt)]:
+        if unread := [doubt for doubt in approval.doubts if not is_listed(asked.text, doubt)]:
             raise self._refuted(approval, f"the text that Airflow showed {user} does not list: {'; '.join(unread)}")
 
     def _requests(self, approval: Approval, place: str, option: str) -> tuple[Asked, ...]:

@@ -36,7 +36,7 @@ from kafka_rollout.control.approval import accept_doubts, record_approval
 from kafka_rollout.control.lock import acquire_lock, shorten_lease
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
-from kafka_rollout.procedure.approval_requests import doubts_part, lists_doubt, rollback_part, unlisted_of_rollback
+from kafka_rollout.procedure.approval_requests import doubts_part, is_listed, rollback_part, unlisted_of_rollback
 from kafka_rollout.run.events import (
     OF_ROLLS,
     Approval,
@@ -319,7 +319,7 @@ def _shown_doubts(context: Context, ports: ClusterPorts, asked: Asked | None) ->
     later doubt was not read, and cannot be.
     """
     open_doubts = find_doubts(ports.run.events())
-    accepted = tuple(doubt for doubt in open_doubts if asked is not None and lists_doubt(asked.text, doubt))
+    accepted = tuple(doubt for doubt in open_doubts if asked is not None and is_listed(asked.text, doubt))
     if left := [doubt for doubt in open_doubts if doubt not in accepted]:
         context["task"].log.warning(
             "Not accepted, because the text of the request, which Airflow keeps, does not list it: %s. Retry the node, "
