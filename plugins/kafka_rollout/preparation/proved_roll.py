@@ -27,6 +27,7 @@ from kafka_rollout.observation.node_steps import check_coordinators, check_remot
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.run.batch_progress import describe_batch
+from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, LogSeen, Started
@@ -114,8 +115,10 @@ def read_broker_logs(ports: ClusterPorts) -> dict[int, SeenLog]:
     """Read on in the log of each broker; return node id → what it has shown. What another run of the cluster has seen
     of the same process counts, because its log can be rotated since.
     """
-    earlier = {event.node_id: event.seen for event in ports.run.events_of_other_runs(LogSeen)}
-    brokers = ports.cluster.brokers
+    brokers, own = ports.cluster.brokers, {event.node_id for event in events_of(ports.run.events(), LogSeen)}
+    # The histories of other runs are long.
+    others = () if own >= {node.node_id for node in brokers} else ports.run.events_of_other_runs(LogSeen)
+    earlier = {event.node_id: event.seen for event in others}
     found = zip(brokers, at_once(lambda node: read_broker_log(ports, node, earlier), brokers), strict=True)
     return {node.node_id: seen for node, seen in found if seen is not None}
 

@@ -127,6 +127,19 @@ def test_what_an_earlier_run_has_read_of_the_log_of_a_process_counts_after_its_r
         refuse_unproved_nodes(finalizing(tmp_path, cluster, "run-3"))
 
 
+def test_what_this_run_has_read_itself_is_not_searched_in_the_histories_of_others(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = finalizing(tmp_path)
+    refuse_unproved_nodes(run)
+
+    def search(*_: object) -> tuple[object, ...]:
+        raise AssertionError("the histories of all runs are read again")
+
+    monkeypatch.setattr(type(run.ports.run), "events_of_other_runs", search)
+    refuse_unproved_nodes(run)
+
+
 def test_a_run_that_leaves_the_levels_to_a_later_one_reads_the_logs_at_its_end(tmp_path: Path) -> None:
     """A later move of a leadership is loaded after the gate of the broker."""
     cluster = FakeCluster(R391)
