@@ -162,6 +162,14 @@ def newest_request(context: Context, ports: ClusterPorts) -> Asked | None:
     return asked[-1] if asked else None
 
 
+def shown_body(context: Context, ports: ClusterPorts) -> str:
+    """Return the body of the newest request of this task instance. A repeated request has it too: to build the text
+    again would fail while a node does not respond, and a rollback must stay possible.
+    """
+    asked = newest_request(context, ports)
+    return "" if asked is None else asked.text.partition("\n\n")[2]
+
+
 def is_answer(event: Mapping[str, Any]) -> bool:
     """Return whether an answer or its timeout resumed the task, and not a trigger."""
     return "chosen_options" in event or "error_type" in event

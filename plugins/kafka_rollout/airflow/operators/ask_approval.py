@@ -15,6 +15,7 @@ from kafka_rollout.airflow.approvals.asking import (
     keep_lock_while_asking,
     read_answer,
     recorded_with,
+    shown_body,
     why_ask_again,
 )
 from kafka_rollout.airflow.common.base import (
@@ -57,7 +58,7 @@ class ApprovalOperator(RolloutOperator):
                 "This run is a dry run and changes nothing. Start a new run without the dry run."
             )
         self.check(context, run)
-        self._ask(context, run)
+        self._ask(context, run, self.body(context, run))
 
     def answered(self, context: Context, event: dict[str, Any]) -> Any:
         """Record the answer. The task that acts compares it with Airflow's record."""
@@ -68,9 +69,8 @@ class ApprovalOperator(RolloutOperator):
             chosen = answer.decision.label
             if not answer.reason:
                 self.log.warning("%s chose '%s' without a reason: the request is repeated.", answer.by, chosen)
-                self._ask(context, run)
-            if why_ask_again(context, ports, answer):
-                self._ask(context, run)
+            if not answer.reason or why_ask_again(context, ports, answer):
+                self._ask(context, run, shown_body(context, ports))
             shorten_lease(ports, f"{self.what.noun(plan.direction)} to {plan.target}: {chosen}")
             given = recorded_with(context, ports, answer)
             rolls_back = answer.decision is Decision.ROLL_BACK
@@ -88,13 +88,13 @@ class ApprovalOperator(RolloutOperator):
         self.log.info("%s approved: %s", answer.by, answer.reason)
         return {"by": answer.by, "reason": answer.reason}
 
-    def _ask(self, context: Context, run: Run) -> NoReturn:
+    def _ask(self, context: Context, run: Run, body: str) -> NoReturn:
         subject = self.approval.subject(run.plan)
         timeout = keep_lock_while_asking(context, run.ports, f"waits for the approval: {subject}")
         question = Question(
             what=self.what,
             subject=subject,
-            body=self.body(context, run),
+            body=body,
             options=self.choices(run.plan),
             users=approvers(context, run.ports),
         )
