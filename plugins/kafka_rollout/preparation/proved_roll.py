@@ -12,9 +12,8 @@ from dataclasses import replace
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
-from kafka_rollout.control.approval import accepted_doubts
 from kafka_rollout.gates import node as node_gates
-from kafka_rollout.gates.counters import ExpectedErrors, expected_errors
+from kafka_rollout.gates.counters import ExpectedErrors
 from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef, join_of_nodes
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction
@@ -26,6 +25,7 @@ from kafka_rollout.observation.node_logs import read_broker_log
 from kafka_rollout.observation.node_steps import check_coordinators, check_remote_storage
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
+from kafka_rollout.preparation.metadata_errors import expected_of
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import events_of
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
@@ -96,18 +96,17 @@ def check_running_nodes(run: Run) -> GateCheck:
     """Check the conditions of the gates after a start on all nodes, of the processes that run now."""
     ports, plan = run.ports, run.plan
     state = observe_some(ports, ports.cluster.nodes, metrics=True)
-    logs, accepted = read_broker_logs(ports), accepted_doubts(run)
-    ignored = ExpectedErrors(settings=expected_errors(plan, plan.target), logs=logs, accepted=accepted)
+    expected = expected_of(run, plan.target, state, read_broker_logs(ports))
     subjects = {found.subject for found in plan.findings if found.code in LACKING_REPLICAS}
     conditions = node_gates.check_running(
         ports.cluster,
         state,
         plan.target,
         unchecked=plan.unchecked,
-        expected_errors=ignored,
+        expected_errors=expected,
         lagging=[one.topic for one in state.partitions if f"topic {one.topic}" in subjects],
     )
-    of_brokers = _check_brokers(run, state, ignored)
+    of_brokers = _check_brokers(run, state, expected)
     return GateCheck(gate=NODES.kind.value, at=ports.clock.now(), conditions=(*conditions, *of_brokers))
 
 
@@ -123,14 +122,14 @@ def read_broker_logs(ports: ClusterPorts) -> dict[int, SeenLog]:
     return {node.node_id: seen for node, seen in found if seen is not None}
 
 
-def _check_brokers(run: Run, state: ClusterState, ignored: ExpectedErrors) -> Iterable[GateCondition]:
+def _check_brokers(run: Run, state: ClusterState, expected: ExpectedErrors) -> Iterable[GateCondition]:
     ports, found = run.ports, dict[str, dict[int, GateCondition]]()
     coordinators = replace(state, partitions=tuple(p for p in state.partitions if p.topic in COORDINATOR_TOPICS))
 
     def check(node: NodeSpec) -> tuple[GateCondition, ...]:
-        log = ignored.logs.get(node.node_id)
+        log = expected.logs.get(node.node_id)
         before = _before_last_stop(run, node.node_id)
-        loaded = check_coordinators(ports, coordinators, node, before, log=log, accepted=ignored.accepted)
+        loaded = check_coordinators(ports, coordinators, node, before, log=log, accepted=expected.accepted)
         tiered = check_remote_storage(
             ports,
             state,
@@ -139,7 +138,7 @@ def _check_brokers(run: Run, state: ClusterState, ignored: ExpectedErrors) -> It
             config=ports.runtime.config(node),
             unchecked=run.plan.unchecked,
             log=log,
-            accepted=ignored.accepted,
+            accepted=expected.accepted,
         )
         return (loaded, *tiered)
 

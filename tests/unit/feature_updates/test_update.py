@@ -30,14 +30,15 @@ from kafka_rollout.features.requests import (
     parse_requests,
 )
 from kafka_rollout.model.plan import Direction, Plan
-from kafka_rollout.model.state import GroupState, NodeFeatures, NodeMetrics
+from kafka_rollout.model.state import GroupState, NodeFeatures
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R391, R431, FakeCluster
-from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports
+from tests.fakes.log_directories import JBOD, with_directories
+from tests.fakes.ports import FakeAdmin, fake_ports
 from tests.fakes.runtime import FakeRuntime
 
 R421 = Release(4, 2, 1)
@@ -440,28 +441,6 @@ def test_a_missing_right_ends_the_plan_with_its_name_and_changes_nothing(
     with pytest.raises(RefusedError, match="ALTER on CLUSTER"):
         plan_for(replace(ports, admin=Scripted(cluster, refuses)), up="streams.version:1")
     assert cluster.updates == []
-
-
-JBOD = (
-    "[2026-11-24 02:14:07,123] ERROR Encountered metadata publishing fault: Broker configuration does not support the "
-    "cluster MetadataVersion (org.apache.kafka.server.fault.LoggingFaultHandler)",
-    "java.lang.IllegalArgumentException: Multiple log directories (aka JBOD) are not supported in the current "
-    "MetadataVersion 3.6-IV2. Need 3.7-IV2 or higher",
-)
-
-
-def with_directories(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, errors: int) -> None:
-    """Brokers with two log directories at a level that does not support them; broker 12 counts errors."""
-    cluster.finalized = {"metadata.version": 14}
-    for fake in cluster.nodes.values():
-        fake.config["log.dirs"] = "/data/1,/data/2"
-    read = FakeMetrics.read
-
-    def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
-        counters = {"metadata_apply_errors": errors if node.node_id == 12 else 0, "metadata_load_errors": 0}
-        return replace(read(metrics, node), counters=counters)
-
-    monkeypatch.setattr(FakeMetrics, "read", with_counters)
 
 
 def test_brokers_with_several_log_directories_can_finalize_the_level_that_supports_them(

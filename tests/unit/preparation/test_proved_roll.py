@@ -24,6 +24,7 @@ from kafka_rollout.run.events import ApprovalOf, Decision
 from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.step_events import Started
 from tests.fakes.cluster import R391, R431, FakeCluster
+from tests.fakes.log_directories import JBOD, with_directories
 from tests.fakes.ports import fake_ports
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade
@@ -110,6 +111,18 @@ def test_a_node_that_does_not_serve_now_holds_the_levels(
     broken(cluster)
     with pytest.raises(RefusedError, match=names):
         refuse_unproved_nodes(run, asks=True)
+
+
+@pytest.mark.parametrize(("errors", "passes"), [(1, True), (2, False)])
+def test_the_error_that_plan_and_log_explain_holds_no_level(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: int, passes: bool
+) -> None:
+    """A broker with several log directories counts it at each start until this level is raised."""
+    cluster = FakeCluster(R431)
+    with_directories(cluster, monkeypatch, errors=errors)
+    cluster.nodes[12].log.extend(JBOD)
+    seen = check_running_nodes(finalizing(tmp_path, cluster))
+    assert seen.passes is passes, seen.waits_for
 
 
 def test_what_an_earlier_run_has_read_of_the_log_of_a_process_counts_after_its_rotation(tmp_path: Path) -> None:
