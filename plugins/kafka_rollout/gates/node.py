@@ -233,7 +233,8 @@ def deletions_seen(
     topics = f"delete.retention.ms of {count(len(missed), 'compacted topic')} with replicas on it"
     evidence = (
         f"{down}, longer than {topics}: {few(missed)}. It can have older values of keys that were deleted. To be sure, "
-        "stop it, move its folders of these partitions away, and start it: it copies them from the leaders"
+        "stop it, move its folders of those of these partitions away that another broker then leads, and start it: it "
+        "copies them from the leader"
     )
     return doubtful(name, evidence, [f"node {node_id} was down for longer than {topics}"], accepted)
 

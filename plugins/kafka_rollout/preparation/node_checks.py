@@ -14,6 +14,7 @@ from itertools import chain
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Checked, Finding, Severity, UnknownValue, Verdict, find_new, unknown, unknown_by
+from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.base.json_forms import from_json, to_json
 from kafka_rollout.base.wording import count, few
 from kafka_rollout.control.holds import find_outside
@@ -432,6 +433,8 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
         node.node_id: {**dynamic.all_brokers, **dynamic.brokers.get(node.node_id, {})} for node in run.cluster.brokers
     }
     unresolved = unresolved_dynamic_findings(dynamic)
+    files = {node.node_id: configs[node.node_id] for node in run.cluster.brokers if node.node_id in configs}
+    topics = {partition.topic for partition in observed.state.partitions}
     problems = {release: _dynamic_problems(run, release, planned[release], dynamic) for release in releases}
     found = [finding for release in releases for finding in _dynamic_findings(run, release, problems[release], dynamic)]
     run.history.attach(_CHECKED, {str(release): _dynamic_fingerprint(dynamic) for release in releases})
@@ -442,7 +445,7 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
             unless="" if releases else NO_RESTART,
         ),
         DYNAMIC_CONFIGURATION_CHECK.ran(
-            (*unresolved, *found, *(retention_findings(dynamic) if releases else ())),
+            (*unresolved, *found, *(retention_findings(dynamic, files, topics) if releases else ())),
             unless="" if releases or unresolved else NO_RESTART,
         ),
         _check_unclean_elections(run, observed.state.partitions, dynamic, planned),
@@ -475,7 +478,7 @@ def recheck_dynamic_configs(run: Run, release: Release, *, files: NodeConfigs | 
     found = (
         *_dynamic_findings(run, release, _dynamic_problems(run, release, planned[release], dynamic), dynamic),
         *advisory_findings(judge_advisories(topic_defects(run.ports.catalogue), run.plan.path, facts)),
-        *find_new(retention_findings(dynamic, stops=True), run.plan.findings),
+        *find_new(retention_findings(dynamic, known, COORDINATOR_TOPICS, stops=True), run.plan.findings),
     )
     is_whole = len(known) == len(run.cluster.brokers)
     if is_whole and not any(finding.severity is Severity.BLOCKER for finding in found):

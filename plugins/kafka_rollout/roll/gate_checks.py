@@ -56,7 +56,7 @@ from kafka_rollout.planning.findings.dynamic_configs import is_long_stop, retent
 from kafka_rollout.planning.findings.unreachable import IDLE_INTERVAL, writes_nothing_when_idle
 from kafka_rollout.planning.request import Request
 from kafka_rollout.preparation.metadata_errors import expected_of, read_logs
-from kafka_rollout.preparation.node_checks import observe_elections, read_dynamic
+from kafka_rollout.preparation.node_checks import observe_elections, read_dynamic, readable_configs
 from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
@@ -330,10 +330,13 @@ def _missed_deletions(
     down = down_s(run.history.events(), node.node_id)
     if not is_long_stop(down):
         return ()
-    here = {partition.topic for partition in state.partitions if node.node_id in partition.replicas}
+    # Without another replica, no cleaner ran.
+    here = {one.topic for one in state.partitions if node.node_id in one.replicas and len(one.replicas) > 1}
     dynamic = read_dynamic(run.ports)
     # What cannot be read is taken for a topic that keeps deletions for no time.
-    known = dict.fromkeys(here, 0) if isinstance(dynamic, Finding) else retention_of(dynamic)
+    known = dict.fromkeys(here, 0)
+    if not isinstance(dynamic, Finding):
+        known = retention_of(dynamic, readable_configs(run.ports, run.cluster.brokers)[0], here)
     kept = {topic: ms for topic, ms in known.items() if topic in here}
     return (node_gates.deletions_seen(node.node_id, down, kept, accepted),)
 

@@ -138,13 +138,18 @@ def test_a_node_that_was_down_for_longer_than_deletions_are_kept_needs_an_approv
 ) -> None:
     """Its replicas can have keys that were deleted meanwhile, and it would lead them."""
     cluster.add_partition("state", 0, [12, 11], min_isr=1)
-    cluster.dynamic_configs = DynamicConfigs(topics={"state": {"cleanup.policy": "compact"}, "events": {}})
+    compact = {"cleanup.policy": "compact"}
+    cluster.dynamic_configs = DynamicConfigs(topics={"state": compact, "alone": compact, "events": {}})
     step = in_step(ports, plan, RELEASE_STEP, 12)
     replace_node(NodeRun(Run(ports, plan), *step))
     gate = AFTER.resolve(plan, ports.cluster)
     wait_for_gate(Run(ports, plan), gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
     (started,) = events_of(ports.run.events(), Started)
     ports.run.record(replace(started, at=started.at + 25 * 3600))
+    cluster.add_partition("alone", 0, [12], min_isr=1)  # no other broker has cleaned it
+    before = ports.run.load_before_stop(RELEASE_STEP, 12)
+    assert before is not None
+    ports.run.save_before_stop(RELEASE_STEP, replace(before, in_isr=before.in_isr | {"alone-0"}), replace=True)
     held = check_gate(Run(ports, plan), gate)
     (condition,) = [one for one in held.conditions if not one.is_met]
     assert condition.doubts == (

@@ -241,3 +241,28 @@ def test_an_undo_ends_a_try_and_its_outage() -> None:
     (outage,) = RunView.of(recorded).outages
     assert (outage.began_at, outage.unserved_at, outage.served_at) == (10, 25, 30)
     assert len(RunView.of([*recorded, stopping(40)]).outages) == 2
+
+
+def passed(at: float) -> Event:
+    return GatePassed(at=at, ref=AFTER, gate="", message="")
+
+
+ALL_STOP = OfflineStopping(at=10, voters=(1, 2, 3), unwritable=(), sentence="")
+
+
+@pytest.mark.parametrize(
+    ("recorded", "seconds"),
+    [
+        ([stopping(10), started(40)], 30),
+        ([stopping(10), started(40), stopping(500), started(510)], 500),
+        ([stopping(10), started(40), passed(50), stopping(500), started(510)], 10),
+        ([stopping(10), started(40), passed(50), started(510)], 460),
+        ([stopping(10), started(40), passed(50)], 0),
+        ([stopping(10), started(40, node_id=1)], 0),
+        ([ALL_STOP, started(100, node_id=1), started(130)], 30),
+        ([ALL_STOP, started(100, node_id=1), passed(150), stopping(500), started(510)], 10),
+    ],
+    ids=["once", "hung", "twice", "crashed", "passed", "down", "stop of all", "after a stop of the controllers"],
+)
+def test_a_node_was_down_for_as_long_as_nothing_shows_that_it_served(recorded: list[Event], seconds: float) -> None:
+    assert nodes.down_s(recorded, 2) == seconds

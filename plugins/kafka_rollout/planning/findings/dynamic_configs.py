@@ -35,6 +35,7 @@ from kafka_rollout.model.configs import (
     ConfigKind,
     ConfigProblem,
     DynamicConfigs,
+    NodeConfigs,
     QuotaEntity,
     entity_name,
 )
@@ -231,30 +232,46 @@ def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: 
     )
 
 
+_OF_BROKERS = {POLICY: "log.cleanup.policy", DELETE_RETENTION: "log.cleaner.delete.retention.ms"}
+
+
 def is_long_stop(down_s: float) -> bool:
     """Return whether DELETE-RETENTION-SHORT of the plan does not name all topics whose deletions a stop can outlast."""
     return 1000 * down_s > LONGEST_STOP_MS
 
 
-def retention_of(dynamic: DynamicConfigs) -> dict[str, int]:
-    """Return delete.retention.ms of each topic that is compacted by its own cleanup.policy."""
-    found = {}
-    for name, own in dynamic.topics.items():
-        settings = {POLICY: own.get(POLICY, "delete")}
-        if own.get(DELETE_RETENTION, "").isdecimal():
-            settings[DELETE_RETENTION] = own[DELETE_RETENTION]
-        config = CleaningConfig.from_settings(settings)
-        if config.compacted:
-            found[name] = config.delete_retention_ms
+def retention_of(dynamic: DynamicConfigs, brokers: NodeConfigs, topics: Iterable[str]) -> dict[str, int]:
+    """Return delete.retention.ms of each compacted topic, the shortest of its possible leaders.
+
+    `brokers`: the files, as far as they are known. `topics`: names; those with settings of their own count too.
+    """
+    defaults = [
+        {name: of_broker[key] for name, key in _OF_BROKERS.items() if key in of_broker}
+        for node_id, file in brokers.items()
+        for of_broker in [{**file, **dynamic.all_brokers, **dynamic.brokers.get(node_id, {})}]
+    ]
+    found: dict[str, int] = {}
+    for topic in {*dynamic.topics, *topics}:
+        for default in defaults or [{}]:
+            settings = {POLICY: "delete", **default, **dynamic.topics.get(topic, {})}
+            known = {POLICY: settings[POLICY]}
+            if settings.get(DELETE_RETENTION, "").isdecimal():
+                known[DELETE_RETENTION] = settings[DELETE_RETENTION]
+            config = CleaningConfig.from_settings(known)
+            if config.compacted:
+                found[topic] = min(config.delete_retention_ms, found.get(topic, config.delete_retention_ms))
     return found
 
 
-def retention_findings(dynamic: DynamicConfigs, *, stops: bool = False) -> tuple[Finding, ...]:
+def retention_findings(
+    dynamic: DynamicConfigs, brokers: NodeConfigs, topics: Iterable[str], *, stops: bool = False
+) -> tuple[Finding, ...]:
     """Return the finding for topics of which a node that was down brings deleted keys back.
 
-    `stops`: only coordinator logs, as a blocker: the settings for faster cleaning, which must be restored.
+    `brokers`, `topics`: as for `retention_of`. `stops`: only coordinator logs, as a blocker: the settings for faster
+    cleaning, which must be restored.
     """
-    kept = retention_of(dynamic)
+    kept = retention_of(dynamic, brokers, topics)
     short = sorted(
         name for name, ms in kept.items() if ms < LONGEST_STOP_MS and (not stops or name in COORDINATOR_TOPICS)
     )
@@ -267,9 +284,10 @@ def retention_findings(dynamic: DynamicConfigs, *, stops: bool = False) -> tuple
             f"{DELETE_RETENTION} of {count(len(short), 'compacted topic')} is less than {LONGEST_STOP_MS} ({shown}). "
             "The log cleaner of a leader then removes a deletion that a stopped node has not read. This node keeps the "
             "older value of the key, and shows it when it leads.",
-            f"Restore {DELETE_RETENTION} (kafka-configs.sh --alter --entity-type topics --entity-name TOPIC "
-            f"--delete-config {DELETE_RETENTION}), or keep each node down for a shorter time. If a node was down for "
-            "longer, move its folders of these partitions away before its start: it copies them from the leader.",
+            f"Set {DELETE_RETENTION} of these topics to at least {LONGEST_STOP_MS} (kafka-configs.sh --alter "
+            f"--entity-type topics --entity-name TOPIC --add-config {DELETE_RETENTION}={LONGEST_STOP_MS}), or keep "
+            "each node down for a shorter time. If a node was down for longer, move its folders of those of these "
+            "partitions away that another broker leads, before its start: it copies them from the leader.",
             severity=BLOCKER if stops else WARNING,
             covers=short,
         ),

@@ -12,6 +12,7 @@ from kafka_rollout.run.events import Approval, Event, events_of, has, newest
 from kafka_rollout.run.step_events import (
     GateFailed,
     GatePassed,
+    OfflineStopping,
     PreparingStop,
     Rehearsed,
     Started,
@@ -77,11 +78,28 @@ def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int)
 
 
 def down_s(events: Sequence[Event], node_id: int) -> float:
-    """Return the seconds from the newest stop of the node to the start after it; 0 if the run has not done both."""
-    acts = [event for event in events if isinstance(event, Stopping | Started) and event.node_id == node_id]
-    stops = [event.at for event in acts if isinstance(event, Stopping)]
-    is_started = bool(acts) and isinstance(acts[-1], Started)
-    return acts[-1].at - stops[-1] if is_started and stops else 0.0
+    """Return the seconds before the newest start of the node for which nothing shows that it served; 0 if the run has
+    not started it since its gate passed.
+
+    A node that hangs after a start does not read either, so they begin with its first stop since its gate passed. After
+    a stop of all nodes they begin with the first start, because no log cleaner ran before.
+    """
+    began = ended = together = None
+    served, none_runs = True, False
+    for event in events:
+        match event:
+            case OfflineStopping():
+                none_runs = True
+            case GatePassed() if event.ref.kind is GateKind.AFTER_START and event.ref.node_id == node_id:
+                began, ended, served = event.at, None, True
+            case Stopping() if event.node_id == node_id:
+                began, served = event.at if served or began is None else began, False
+            case Started():
+                together, none_runs = event.at if none_runs else together, False
+                if event.node_id == node_id:
+                    ended, served = event.at, False
+    began = together if began is None else began
+    return 0.0 if began is None or ended is None else ended - began
 
 
 def last_act_at(events: Sequence[Event]) -> float:

@@ -19,6 +19,7 @@ from kafka_rollout.planning.findings.dynamic_configs import (
     find_dropped,
     find_removed_settings,
     retention_findings,
+    retention_of,
     unread_config_finding,
 )
 from kafka_rollout.releases.facts import Release
@@ -275,13 +276,23 @@ def test_a_topic_that_forgets_deletions_during_a_stop_is_named() -> None:
         "events": {**compact, "cleanup.policy": "delete"},
         "__consumer_offsets": {"cleanup.policy": "compact", "delete.retention.ms": "60000"},
     }
-    (found,) = retention_findings(DynamicConfigs(topics=topics))
+    (found,) = retention_findings(DynamicConfigs(topics=topics), {}, ())
     assert (found.code, found.severity, found.covers) == (
         "DELETE-RETENTION-SHORT",
         Severity.WARNING,
         ("__consumer_offsets", "state"),
     )
     assert "__consumer_offsets: 60000, state: 100" in found.sentence
-    (stops,) = retention_findings(DynamicConfigs(topics=topics), stops=True)
+    (stops,) = retention_findings(DynamicConfigs(topics=topics), {}, (), stops=True)
     assert (stops.severity, stops.covers) == (Severity.BLOCKER, ("__consumer_offsets",))
-    assert retention_findings(DynamicConfigs(topics={"state": compact}), stops=True) == ()
+    assert retention_findings(DynamicConfigs(topics={"state": compact}), {}, (), stops=True) == ()
+
+
+def test_topics_forget_deletions_by_the_values_of_the_broker_that_leads_them_too() -> None:
+    files = {4: {"log.cleanup.policy": "compact"}, 5: {"log.cleaner.delete.retention.ms": "60000"}}
+    own = DynamicConfigs(topics={"state": {"cleanup.policy": "compact"}})
+    assert retention_of(own, files, ["plain"]) == {"state": 60_000, "plain": 86_400_000}
+    (found,) = retention_findings(own, files, ["plain"])
+    assert found.covers == ("state",)
+    default = replace(own, all_brokers={"log.cleaner.delete.retention.ms": "7200000"}, brokers={4: {}})
+    assert retention_of(default, files, []) == {"state": 7_200_000}
