@@ -59,6 +59,10 @@ _BUILDER, _KAFKAS_BUILDER = (
     "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
 )
 _ANONYMOUS = "User:ANONYMOUS"
+_FOR_ALL = (
+    " Every client that connects to a controller without a login then has all rights: close its ports to clients."
+)
+_IN_CLEAR = " PLAIN sends the password, which SASL_PLAINTEXT does not encrypt."
 _UNTIL_THEN = "A controller reads them only when the quorum has a leader, so after a stop of all controllers"
 
 
@@ -183,9 +187,11 @@ def _login(config: Mapping[str, str], files: Mapping[int, Mapping[str, str]]) ->
             MECHANISM,
             f"The login of {{nodes}} to the other controllers uses {mechanism}, whose credentials and delegation "
             f"tokens are in the metadata. {_UNTIL_THEN} each refuses the votes of the others, and none is elected.",
-            f"Add PLAIN (with user_NAME lines in its JAAS configuration) to {listener.prefix}sasl.enabled.mechanisms, "
-            "or change the listener to SSL with ssl.client.auth=required, and restart the controllers one by one "
-            f"(kafka-rollout restart). Then set {MECHANISM} of all nodes to it, and restart them one by one again.",
+            f"Add PLAIN to {listener.prefix}sasl.enabled.mechanisms of the controllers, and "
+            f"{listener.prefix}plain.sasl.jaas.config to all nodes (on the controllers with user_NAME options). "
+            f"Restart the controllers one by one (kafka-rollout restart). Then set {MECHANISM}=PLAIN on all nodes, and "
+            "restart them one by one. Do not change the protocol of the listener instead: a restarted controller could "
+            f"not reach the others.{_IN_CLEAR if listener.protocol == 'SASL_PLAINTEXT' else ''}",
         )
     elif mechanism == "OAUTHBEARER":
         urls = sorted({listener.setting(mechanism, name) for name in _OAUTH_SERVERS} - {""})
@@ -242,7 +248,8 @@ def _rights(found: QuorumStart, granted: frozenset[str] | None) -> Iterator[tupl
                     f"{_SUPER_USERS}: {principal}",
                     f"{_SUPER_USERS} of {{nodes}} does not have {principal}, as which other controllers log in. Its "
                     f"rights are in the metadata. {_UNTIL_THEN} its votes are refused, and no leader is elected.",
-                    f"Add {principal} to {_SUPER_USERS} of all controllers, {_ONE_BY_ONE}",
+                    f"Add {principal} to {_SUPER_USERS} of all controllers, {_ONE_BY_ONE}"
+                    f"{_FOR_ALL if principal == _ANONYMOUS else ''}",
                 ),
             )
         if None in principals and (why := _why_not_super(config, supers, granted, found.not_granted)):

@@ -58,6 +58,11 @@ def test_scram_of_the_controllers_blocks_a_stop_of_all_of_them() -> None:
     assert found.sentence.startswith("The login of nodes 1, 2, 3 to the other controllers uses SCRAM-SHA-512")
     assert "Add PLAIN" in found.remedy
     assert "listener.name.controller.sasl.enabled.mechanisms" in found.remedy
+    # Controllers of two protocols do not reach each other, so no restart one by one leads from one to the other.
+    assert "Do not change the protocol" in found.remedy
+    assert "does not encrypt" in found.remedy
+    tls = {**SCRAM, "listener.security.protocol.map": "CONTROLLER:SASL_SSL,PLAINTEXT:PLAINTEXT"}
+    assert "does not encrypt" not in one(tls).remedy
     assert one(SCRAM, stops_all=False).severity is Severity.WARNING
 
 
@@ -78,6 +83,11 @@ def test_scram_of_the_controllers_blocks_a_stop_of_all_of_them() -> None:
 )
 def test_controllers_that_need_no_metadata_have_no_finding(config: dict[str, str]) -> None:
     assert find(config) == []
+
+
+def test_a_super_user_without_a_login_is_everyone() -> None:
+    assert "all rights" in one({**OPEN, **RIGHTS}).remedy
+    assert "all rights" not in one({**SASL, **RIGHTS}).remedy
 
 
 def test_one_controller_with_scram_is_named() -> None:
