@@ -51,7 +51,7 @@ EMPTY = {
     "observation/node_registrations.py:observe_registrations": "the metadata log is read then",
     "observation/node_registrations.py:read_registered": "the log of any controller is read then",
     "observation/node_steps.py:check_written_lines": "the file of the node counts, as its evidence says",
-    "observation/node_steps.py:coordinated_by": "the gate after the start then needs the load of every partition",
+    "observation/node_steps.py:_coordinated_by": "the gate after the start then needs the load of every partition",
     "observation/node_steps.py:running_release": "the record of the start counts, and none is a TransientError",
     "observation/outage.py:check_service": "no broker responds, so the outage goes on",
     "observation/planned_coordinators.py:planned_group_coordinator": "unknown; the running brokers are asked",

@@ -25,7 +25,7 @@ from kafka_rollout.control.approval import require_approval
 from kafka_rollout.control.holds import refuse_held
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.gates.gate import Gate, GateKind
-from kafka_rollout.gates.node import check_before_stop, state_before_stop
+from kafka_rollout.gates.node import check_before_stop
 from kafka_rollout.lowering.lowered_snapshot import (
     choose_once,
     host_of,
@@ -52,9 +52,9 @@ from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, at_
 from kafka_rollout.observation.each_node import on_each
 from kafka_rollout.observation.node_logs import read_last_error
 from kafka_rollout.observation.node_steps import (
-    coordinated_by,
     install_release,
     last_started_release,
+    observe_before_stop,
     offline_release_step,
     record_start,
     run_commands_before_stop,
@@ -326,9 +326,7 @@ def _record_before(run: Run, release_step: ReleaseStep) -> None:
         raise TransientError("The quorum's voters were not reported.", remedy="Nothing was stopped. Repeat the step.")
     refuse_unclean_in_outage(run, state)
     for node in ports.cluster.nodes:
-        coordinated = coordinated_by(ports, state, node)
-        release, now, installation = release_step.from_release, ports.clock.now(), ports.runtime.installation(node)
-        before = state_before_stop(state, node.node_id, release, now, coordinated, installation=installation)
+        before = observe_before_stop(NodeRun(run, release_step, node), state)
         ports.run.save_before_stop(release_step.key, before)
     voters = tuple(voter.replica_id for voter in state.quorum.voters)
     sentence = f"All nodes are requested to stop; the quorum's voters are {', '.join(map(str, voters))}."

@@ -12,6 +12,7 @@ from kafka_rollout.base.errors import NotObservableError, RefusedError, Transien
 from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
+from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.gates.remote_storage import check_remote_requests, check_tiered_storage, uses_tiered_storage
 from kafka_rollout.gates.written_lines import written_lines_condition
 from kafka_rollout.model.node_log import SeenLog
@@ -232,7 +233,19 @@ def later_release_steps(plan: Plan, release_step: ReleaseStep) -> tuple[ReleaseS
     return way[keys.index(release_step.key) :]
 
 
-def coordinated_by(ports: ReadPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
+def observe_before_stop(at: NodeRun, state: ClusterState) -> BeforeStop:
+    """Return the state to store before the node stops. `state`: observed now."""
+    return state_before_stop(
+        state,
+        at.node_id,
+        at.release_step.from_release,
+        at.ports.clock.now(),
+        _coordinated_by(at.ports, state, at.node),
+        installation=at.ports.runtime.installation(at.node),
+    )
+
+
+def _coordinated_by(ports: ReadPorts, state: ClusterState, node: NodeSpec) -> CoordinatorAnswers | None:
     """Return what a node coordinates before its stop; None for a node without a broker, or one that does not respond.
 
     Raises RefusedError for a missing right: the gate after the start needs it too.

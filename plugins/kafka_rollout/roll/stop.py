@@ -14,13 +14,17 @@ from kafka_rollout.coordinator_logs.findings import refuse_unread_replicas
 from kafka_rollout.feature_updates.levels import pending_changes
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.gates.gate import Gate, GateCheck, GateKind
-from kafka_rollout.gates.node import state_before_stop
 from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Lowering, ReleaseStep
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts, levels_now, observe, observe_some, until
-from kafka_rollout.observation.node_steps import coordinated_by, is_rollback_step, led_back, run_commands_before_stop
+from kafka_rollout.observation.node_steps import (
+    is_rollback_step,
+    led_back,
+    observe_before_stop,
+    run_commands_before_stop,
+)
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
 from kafka_rollout.planning.batches import split_batch
@@ -211,10 +215,7 @@ def refuse_unsafe_node_stop(at: NodeRun, seen: GateCheck) -> None:
 
 
 def _record_before_stop(at: NodeRun, state: ClusterState) -> None:
-    coordinated = coordinated_by(at.ports, state, at.node)
-    release, now = at.release_step.from_release, at.ports.clock.now()
-    installation = at.ports.runtime.installation(at.node)
-    seen = state_before_stop(state, at.node_id, release, now, coordinated, installation=installation)
+    seen = observe_before_stop(at, state)
     known = at.history.load_before_stop(at.key, at.node_id)
     if known is not None and stop_is_prepared(at.history.events(), at.key, at.node_id):
         seen = seen.joined(known)
