@@ -117,10 +117,10 @@ def test_killed_with_a_node_down_the_next_call_goes_on_there_and_waits_for_nothi
 ) -> None:
     install = FakeRuntime.install
 
-    def install_or_die(self: FakeRuntime, node: NodeSpec, *more: Any) -> None:
+    def install_or_die(self: FakeRuntime, node: NodeSpec, *more: Any, **options: Any) -> None:
         if len(world.stops) == 2:
             raise KilledError
-        install(self, node, *more)
+        install(self, node, *more, **options)
 
     monkeypatch.setattr(FakeRuntime, "install", install_or_die)
     with pytest.raises(KilledError):
