@@ -45,11 +45,11 @@ KILLED_WITH_A_NODE_DOWN = """
 import os, signal
 from kafka_rollout.nodes.runtimes.local_process import LocalProcessRuntime
 install, seen = LocalProcessRuntime.install, []
-def install_or_die(self, node, *more):
+def install_or_die(self, node, *more, **options):
     seen.append(node.node_id)
     if len(seen) == 2:
         os.kill(os.getpid(), signal.SIGKILL)
-    install(self, node, *more)
+    install(self, node, *more, **options)
 LocalProcessRuntime.install = install_or_die
 """
 
