@@ -305,7 +305,8 @@ class FakeHost:
         if line == "readlink /opt/kafka":
             return done_with(0, f"{self.link}\n", "")
         if match := re.fullmatch(r'for one in (\S+) (\S+); do echo "\$\(readlink -e "\$one"\)"; done', line):
-            known = {self.link, *(f"/opt/kafka_2.13-{release}" for release in self.releases)}
+            links = () if self.link.startswith("/gone/") else (self.link,)
+            known = {*links, *(f"/opt/kafka_2.13-{release}" for release in self.releases)}
             return done_with(0, "".join(f"{path if path in known else ''}\n" for path in match.groups()), "")
         if line == "apt-mark showhold":
             names = "".join(f"{name}\n" for name in self.held or ())

@@ -129,6 +129,7 @@ def test_a_shutdown_that_hangs_is_killed_only_when_an_approver_requests_it() -> 
         ("/opt/kafka_2.13-4.2.1-acme3", set(), (False, True)),
         ("/srv/kafka_2.13-4.2.1", {"4.2.1"}, (True, False)),
         ("/srv/kafka_2.13-4.2.1", set(), (False, False)),
+        ("/gone/kafka_2.13-4.2.1", set(), (False, False)),
     ],
 )
 def test_a_link_to_another_folder_than_that_of_its_release_is_seen(

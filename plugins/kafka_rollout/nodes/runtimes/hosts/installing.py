@@ -213,7 +213,7 @@ def read_elsewhere(commands: HostCommands, node: NodeSpec, release: Release) -> 
         return None
     quoted = " ".join(map(shlex.quote, (target, folder)))
     places = commands.run(node, f'for one in {quoted}; do echo "$(readlink -e "$one")"; done').out.splitlines()
-    if len(places) != 2 or places[0] == places[1]:
+    if len(places) != 2 or places[0] == places[1] != "":
         return None  # START-PATH-UNKNOWN names a host that does not report it
     return Elsewhere(
         release=release,
