@@ -59,6 +59,11 @@ _CHOOSES = {
     ),
     "zypper": r"-r|--repo|--from|-R|--root|-D|--reposd-dir|-C|--cache-dir|-c|--config|-p|--plus-repo|--plus-content",
 }
+# `apt-get download` looks for its packages in the current folder only, where it loads no complete one again.
+_KEPT = (
+    "kept=; eval \"$({config} shell kept Dir::Cache::Archives/d)\"; {named} | cut -d ' ' -f 2 | "
+    'while IFS= read -r one; do test ! -f "$kept$one" || ln -s "$kept$one" .; done; '
+)
 _VERSION = "{version}"
 _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
@@ -144,7 +149,7 @@ def names_of(install: Sequence[str]) -> tuple[str, ...]:
 
 def print_files(install: Sequence[str], version: str) -> str:
     """Return a line of a shell that prints the paths in the packages of a release, without rights; empty if none is
-    known (yum 3). What it downloads for that is removed."""
+    known (yum 3). apt loads a package for that, unless an installation has left it in its cache; it is removed."""
     read = _read(install)
     if read is None:
         return ""
@@ -159,7 +164,8 @@ def print_files(install: Sequence[str], version: str) -> str:
     folder, before = install[read.number].rpartition("/")[0], install[: read.number]
     if read.program in _APT:
         words = [*before, f"{folder}/apt-get", "download", "-qq", *read.chosen, *names]
-        load = f"{shlex.join(words)} >&2 && " if names else ""
+        named = shlex.join([*words, "--print-uris"])
+        load = f"{_KEPT.format(config=f'{folder}/apt-config', named=named)}{shlex.join(words)} >&2 && " if names else ""
         each = " ".join((*(["./*.deb"] if names else []), *map(shlex.quote, files)))
         show = f'for one in {each}; do dpkg-deb --fsys-tarfile "$one" | tar -t; done'
     elif read.program in _ZYPPER:

@@ -183,6 +183,18 @@ def test_without_a_list_of_the_next_release_it_is_unknown(machine: Machine) -> N
     assert shown(machine.findings(*OPTIONS, package=script)) == [UNKNOWN]
 
 
+def test_a_package_that_a_download_has_left_is_not_downloaded_again(machine: Machine) -> None:
+    name = "kafka_4.3.1-1_all.deb"
+    kept = machine.home / "cache/archives" / name
+    (machine.home / "repository" / name).rename(kept)
+    content = kept.read_bytes()
+    assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")] * 2
+    assert kept.read_bytes() == content
+    kept.write_bytes(content[:-1])  # not that of the repository
+    assert shown(machine.findings(*OPTIONS)) == [UNKNOWN]
+    assert kept.read_bytes() == content[:-1]
+
+
 def test_the_packages_of_an_installation_from_files_are_listed(machine: Machine) -> None:
     install = (*PACKAGE.install[:-1], f"{machine.home}/repository/kafka_{{version}}-1_all.deb")
     package = PackageSpec(install=install, check=trial_of(install), versions={"4.3.1": "4.3.1"})
