@@ -287,6 +287,28 @@ def test_a_package_that_left_the_repository_is_refused_before_the_stop_also_in_a
     runtime_on(host_with(available=("4.3.1",))).bring(NODE, R431)  # a rollback does not return
 
 
+def test_the_repository_is_asked_once_for_a_stop() -> None:
+    host = host_with()
+    runtime = runtime_on(host)
+    asked: list[str] = []
+    host.on_command = lambda line: asked.append(line) if "--print-uris" in line or "--simulate" in line else None
+
+    def bring() -> int:
+        asked.clear()
+        runtime.bring(NODE, R431, back=R421)
+        return len(asked)
+
+    runtime.host(NODE, [R431])
+    assert len(asked) == 4, "a trial and a question for each release"
+    assert bring() == 0
+    runtime.sleep(61)
+    assert bring() == 4
+    host.available = ()
+    assert set(runtime.host(NODE, [R431]).unavailable) == {R421, R431}
+    with pytest.raises(RefusedError, match="is not available"):
+        bring()
+
+
 def test_a_download_that_the_package_manager_leaves_out_has_failed() -> None:
     host = host_with(script="has no file")
     with pytest.raises(FatalError, match=r"Kafka 4\.3\.1 cannot be downloaded to host kafka-1: .+The node was not st"):

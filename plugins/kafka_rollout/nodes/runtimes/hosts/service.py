@@ -110,6 +110,7 @@ _FOLDER = re.compile(r"d/\d+/([^/]+)")
 _POLL_S = 0.3
 _START_S = 10.0
 _MACHINE_FRESH_S = 60.0  # a boot changes it
+_OFFER_FRESH_S = 60.0  # a repository can lose a package; a download follows
 
 
 def _unknown_artifacts(release: Release) -> frozenset[str]:
@@ -132,6 +133,8 @@ class SshServiceRuntime(HostCommands):
     uptimes: dict[str, tuple[float, int]] = field(default_factory=dict)
     machines: dict[str, tuple[float, str]] = field(default_factory=dict)
     """Host → when it was read, and UnitState.machine."""
+    offers: dict[tuple[int, Release], float] = field(default_factory=dict)
+    """Node id, and a release whose package can be installed there → when this was seen."""
     # (node, pid, start) → the version of the process, which cannot change.
     _loaded: dict[tuple[int, int, float | None], str] = field(default_factory=dict)
     # The same of processes that no unfinished installation has started.
@@ -194,8 +197,14 @@ class SshServiceRuntime(HostCommands):
         if service_of(node).package is None or {*releases} <= {installed}:
             return {}
         running = self.identify(self._loaded_version(node, unit))
-        asked = dict.fromkeys([*releases, *(one for one in (running, installed) if one is not None)])
-        return why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
+        return self._ask_packages(node, [*releases, *(one for one in (running, installed) if one is not None)])
+
+    def _ask_packages(self, node: NodeSpec, releases: Sequence[Release]) -> Mapping[Release, str]:
+        """Return the releases whose package cannot be installed, each with the reason as a sentence."""
+        asked, now = dict.fromkeys(releases), self.monotonic()
+        found = why_unavailable(self, node, asked, self.identify, self.cluster.apache_releases)
+        self.offers |= {(node.node_id, release): now if release not in found else float("-inf") for release in asked}
+        return found
 
     def installation(self, node: NodeSpec) -> Installation:
         return Installation(held=read_held(self, node), link=read_link(self, node))
@@ -205,8 +214,11 @@ class SshServiceRuntime(HostCommands):
             wanted = dict.fromkeys(one for one in (release, back) if one is not None)
             if set(wanted) == {self._read_unit(node)[1]}:
                 return
-            known = why_unavailable(self, node, wanted, self.identify, self.cluster.apache_releases)
-            for why in known.values():  # before the stop: the package can have left the repository since the plan
+            since = self.monotonic() - _OFFER_FRESH_S  # the check of the host has just asked, unless this is a rollback
+            old = [one for one in wanted if self.offers.get((node.node_id, one), float("-inf")) < since]
+            for why in self._ask_packages(
+                node, old
+            ).values():  # before the stop: the package can have left the repository since the plan
                 raise RefusedError(why, remedy="Make the package available to the host, then continue.")
             download(self, node, wanted)
             return
