@@ -9,6 +9,7 @@ from typing import Any
 
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.counters import COUNTERS
+from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.state import (
     ClusterState,
     NodeFeatures,
@@ -251,3 +252,17 @@ def observation(seen: ClusterState, **other: Any) -> PlanObservation:
         **other,
     }
     return PlanObservation(state=seen, **values)
+
+
+def host_state(**changes: Any) -> HostState:
+    """A host that is ready for 4.3.1."""
+    ready = HostState(
+        name="kafka-4",
+        unit="kafka.service",
+        symlink="/opt/kafka",
+        folders={R431: "/opt/kafka_2.13-4.3.1"},
+        releases=frozenset({R431}),
+        symlink_can_switch=True,
+        stop_timeout_s=300.0,
+    )
+    return replace(ready, **changes)

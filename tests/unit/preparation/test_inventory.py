@@ -8,7 +8,6 @@ from pathlib import Path
 import pytest
 
 from kafka_rollout.base.errors import NotObservableError
-from kafka_rollout.model.host_state import HostState
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight
 from kafka_rollout.preparation.node_checks import check_inventory, readiness
 from kafka_rollout.releases.facts import Release
@@ -16,18 +15,11 @@ from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import fake_ports, hidden_bench
 from tests.fakes.runtime import FakeRuntime
 from tests.plans import plan_upgrade
+from tests.unit.builders import host_state
 
 R391, R431 = Release(3, 9, 1), Release(4, 3, 1)
 NODE = 3
-HOST = HostState(
-    name="kafka-4",
-    unit="kafka.service",
-    symlink="/opt/kafka",
-    folders={R431: "/opt/kafka_2.13-4.3.1"},
-    releases=frozenset({R431}),
-    symlink_can_switch=True,
-    stop_timeout_s=5.0,
-)
+HOST = host_state(stop_timeout_s=5.0)
 
 
 def test_a_plan_has_the_findings_of_the_hosts(tmp_path: Path) -> None:

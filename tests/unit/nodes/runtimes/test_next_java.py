@@ -11,7 +11,6 @@ from typing import cast
 import pytest
 
 from kafka_rollout.base.errors import NotObservableError
-from kafka_rollout.model.host_state import HostState
 from kafka_rollout.nodes.runtimes.hosts.commands import HostCommands
 from kafka_rollout.nodes.runtimes.hosts.next_java import NextJava, find_next_java
 from kafka_rollout.nodes.runtimes.hosts.rights import HostRight
@@ -19,7 +18,7 @@ from kafka_rollout.nodes.runtimes.hosts.shells import Done
 from kafka_rollout.nodes.runtimes.hosts.unit_state import ARGUMENTS, read_java_version, read_start, read_unit_options
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
-from tests.unit.builders import SEPARATE, catalogue
+from tests.unit.builders import SEPARATE, catalogue, host_state
 from tests.unit.nodes.runtimes.test_option_sources import NEW, OLD, Host
 
 _FIND = """\
@@ -211,16 +210,7 @@ def test_a_unit_that_starts_java_itself_names_it(machine: Machine) -> None:
 
 
 def test_another_java_of_the_next_start_is_a_warning_with_both_paths() -> None:
-    host = HostState(
-        name="kafka-1",
-        unit="kafka.service",
-        symlink="/opt/kafka",
-        folders={NEW: "/opt/kafka_2.13-4.3.1"},
-        releases=frozenset({NEW}),
-        symlink_can_switch=True,
-        stop_timeout_s=300.0,
-        changed_java=("/usr/lib/jvm/17/bin/java", "/usr/lib/jvm/11/bin/java"),
-    )
+    host = host_state(changed_java=("/usr/lib/jvm/17/bin/java", "/usr/lib/jvm/11/bin/java"))
     (found,) = (
         one
         for one in host_problems(SEPARATE, catalogue(), {SEPARATE.nodes[0].node_id: host}, (NEW,))

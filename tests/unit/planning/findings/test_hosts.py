@@ -22,18 +22,9 @@ from kafka_rollout.model.plan import ConfigChange
 from kafka_rollout.model.topology import ClusterSpec, PackageSpec, ServiceSpec
 from kafka_rollout.planning.findings.hosts import host_problems
 from kafka_rollout.releases.facts import Release
-from tests.unit.builders import R391, R431, SEPARATE, catalogue
+from tests.unit.builders import R391, R431, SEPARATE, catalogue, host_state
 
-HEALTHY = HostState(
-    name="kafka-4",
-    unit="kafka.service",
-    symlink="/opt/kafka",
-    folders={R431: "/opt/kafka_2.13-4.3.1"},
-    releases=frozenset({R431}),
-    symlink_can_switch=True,
-    stop_timeout_s=300.0,
-    free_bytes=10**9,
-)
+HEALTHY = host_state(free_bytes=10**9)
 
 
 def test_a_host_that_is_ready_and_a_node_without_a_host_give_no_finding() -> None:
