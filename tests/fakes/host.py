@@ -74,6 +74,7 @@ class FakeHost:
     java: str = f"{JAVA}/bin/java"
     clock: float = 1_700_000_000.5
     home_is_writable: bool = True
+    mounted: str = "rw"  # empty: findmnt is missing
     uptime: int = 5000
     on_command: Callable[[str], None] = lambda line: None
     start: str = ""
@@ -271,10 +272,7 @@ class FakeHost:
         if (done := self._installation(line)) is not None:
             return done
         if line.startswith("if test -L "):
-            login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
-            free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
-            records = ["records"] if self.home_is_writable else []
-            return done_with(0, "\n".join([*([] if self.link_is_folder else ["link"]), *login, *free, *records]), "")
+            return self._look(line)
         if match := re.match(r"path=\$\(readlink -e (\S+)\) && test -f", line):
             path = match[1]
             chain = [path, *(str(folder) for folder in PurePosixPath(path).parents)]
@@ -299,6 +297,15 @@ class FakeHost:
             self.history.append(line)
             return done_with(1 if "fail" in line else 0, "", "no such backend")
         return done_with(0, "", "")
+
+    def _look(self, line: str) -> Done:
+        login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
+        free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
+        records = ["records"] if self.home_is_writable else []
+        (folders,) = re.findall(r"for folder in (.+?); do", line)
+        mounts = [f"{self.mounted} {folder}" for folder in folders.split() if self.mounted]
+        link = [] if self.link_is_folder else ["link"]
+        return done_with(0, "\n".join([*link, *login, *free, *records, *mounts]), "")
 
     def _installation(self, line: str) -> Done | None:
         """What the link and the package manager answer."""

@@ -191,6 +191,8 @@ class HostState:
     """False if a file or a folder has its name."""
     stop_timeout_s: float | None
     """Then the service manager kills a process that shuts down; infinity: never; None: unknown."""
+    installed: Release | None = None
+    """That of the next start; None: unknown."""
     brought: frozenset[Release] = frozenset()
     """Those of `releases` that the run puts there."""
     lacks: Mapping[Release, str] = field(default_factory=dict)

@@ -403,6 +403,7 @@ def host_problems(
         if (host := hosts.get(node.node_id)) is not None
         for finding in (
             *_problems(node, host, releases),
+            *_read_only(node, host, releases, changed[node.node_id]),
             *stop_findings(cluster, node, host),
             *_of_process(catalogue, node, host, releases),
             *_configuration_findings(node, host, changed[node.node_id]),
@@ -420,20 +421,33 @@ def _let_replace(node: NodeSpec) -> str:
     return "Add --allow-change-held-packages to `install` in the inventory, and print the sudoers file again. Then: "
 
 
-def _read_only(subject: str, node: NodeSpec, host: HostState) -> Finding:
-    fact = (
-        f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only. The node "
-        "would be stopped, and not be changed"
-    )
+def _read_only(
+    node: NodeSpec, host: HostState, releases: Sequence[Release], changed: Collection[str]
+) -> Iterable[Finding]:
+    """`changed`: keys of its file that a run can write."""
+    if not host.read_only:
+        return
+    subject = f"node {node.node_id}"
+    fact = f"The file system of {' and '.join(host.read_only)} on host {host.name} is mounted read-only."
     of_package = node.service.release_parent if node.service is not None and node.service.package else ""
-    if {*host.read_only} <= {of_package}:
-        return HOST_READ_ONLY.found(
+    if releases and {*releases} <= {host.installed} and not changed:
+        yield HOST_READ_ONLY.found(
             subject,
-            f"{fact}, unless the installation mounts it read-write itself.",
+            f"{fact} The next start of the node is on {host.installed} already, and a restart writes nothing there. A "
+            "change of the release would fail.",
+            "No action is needed for a restart if it must be read-only. Otherwise find the cause in `dmesg`.",
+            severity=WARNING,
+        )
+    elif {*host.read_only} <= {of_package}:
+        yield HOST_READ_ONLY.found(
+            subject,
+            f"{fact} The node would be stopped, and not be changed, unless the installation mounts it read-write "
+            "itself.",
             "Check that `install` does it, for example by DPkg::Pre-Invoke of apt. Otherwise mount it read-write.",
             severity=WARNING,
         )
-    return HOST_READ_ONLY.found(subject, f"{fact}.")
+    else:
+        yield HOST_READ_ONLY.found(subject, f"{fact} The node would be stopped, and not be changed.")
 
 
 def _elsewhere(subject: str, host: HostState, other: Elsewhere) -> Finding:
@@ -504,8 +518,6 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             f"Host {host.name} and {' and '.join(dict.fromkeys(renamed.values()))}, the host of "
             f"{nodes(sorted(renamed))}, are one machine: boot id, machine id and host name are the same.",
         )
-    if host.read_only:
-        yield _read_only(subject, node, host)
     if host.unheld:
         yield PACKAGE_NOT_HELD.found(
             subject,

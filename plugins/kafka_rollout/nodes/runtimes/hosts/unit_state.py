@@ -243,6 +243,7 @@ def read_host(
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
     )
+    unseen = [folder for folder in _written(service) if not {f"ro {folder}", f"rw {folder}"} & {*found}]
     held, held_problem = _read_held(commands, node)
     start = read_next_start(commands, node, releases or (None,), options)
     java = NextJava(paths=())
@@ -253,6 +254,7 @@ def read_host(
         "TimeoutStopSec of the unit": unit.stop_s is None,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
+        f"whether the file system of {' and '.join(unseen)} is mounted read-only (`findmnt`)": bool(unseen),
         f"which other units start through {service.symlink} (`systemctl show`)": link_users is None,
         **({} if denied else _unknown_paths(service, paths, seen.err)),
         f"where {', '.join(path for path, way in leads.items() if not way)} leads": not all(leads.values()),
@@ -266,6 +268,7 @@ def read_host(
     return HostState(
         name=service.host,
         unit=service.unit,
+        installed=installed,
         symlink=service.package.jars if service.package else service.symlink,
         folders=folders,
         releases=there | brought,
@@ -427,7 +430,7 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     read_only = (
         f"for folder in {' '.join(_written(service))}; do "
         "options=$(findmnt --noheadings --output OPTIONS --target $folder | tail -n 1); "
-        'case ",$options," in *,ro,*) echo "ro $folder";; esac; done'
+        'case ",$options," in *,ro,*) echo "ro $folder";; *,rw,*) echo "rw $folder";; esac; done'
     )
     return commands.run(node, f"{link}; {unpack}; {free}; {version}; {records}; {read_only}").out.splitlines()
 
