@@ -33,6 +33,15 @@ def read_views(
     topics = sorted(nodes.topics()[0]) if topic_settings else []
     listed = nodes.from_each(live, lambda broker: list_configured(nodes, broker, {})[1])
     of_groups = sorted({*groups, *(name for names in listed for name in names or ())})
+    known: dict[str, list[Mapping[str, str]]] = {}
+
+    def shared(kind: str, had: Mapping[str, str]) -> Mapping[str, str]:
+        """Return what an earlier broker has if it is the same: hundreds of brokers can have thousands of ACLs each."""
+        others = known.setdefault(kind, [])
+        found = next((one for one in others if one == had), had)
+        if found is had:
+            others.append(had)
+        return found
 
     def read(broker: Target) -> BrokerView:
         unasked: dict[str, str] = {}
@@ -57,7 +66,7 @@ def read_views(
         if topics:
             configured = read_configs(nodes, broker, ResourceType.TOPIC, topics, sorted(topic_settings))
             view["configuration of topic"] = _texts(configured)
-        return view
+        return {kind: shared(kind, had) for kind, had in view.items()}
 
     return {broker.node_id: view for broker, view in zip(live, nodes.from_each(live, read), strict=True)}
 
