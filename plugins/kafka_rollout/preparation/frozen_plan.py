@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import replace
+from functools import cache
 from typing import NoReturn
 
 from kafka_rollout.base.errors import RefusedError
@@ -23,6 +24,7 @@ from kafka_rollout.coordinator_logs.scan import ScanResult
 from kafka_rollout.coordinator_logs.tagged_fields import dropped_tag_findings
 from kafka_rollout.features.requests import range_findings
 from kafka_rollout.groups.findings import group_findings, leave_to_gate
+from kafka_rollout.model.configs import NodeConfigs
 from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
@@ -130,11 +132,12 @@ def recheck(
     if waits:
         unserved = leave_to_gate(unserved)
     host: tuple[Finding, ...] = ()
+    read_files = cache(lambda: node_configs(run.ports))
     if run.plan.release_steps:
         release, stops = (run.plan.target, None) if stop is None else (stop[0].to_release, stop[1])
-        host = recheck_agreement(run, state, release, stops)
+        host = recheck_agreement(run, state, release, stops, files=read_files())
     if stop is None and run.plan.lowering is not Lowering.ONLINE and not stop_has_begun(run.history.events()):
-        host = (*host, *_recheck_stop_of_all(run, state))
+        host = (*host, *_recheck_stop_of_all(run, state, read_files()))
     if stop is not None:
         host = (
             *host,
@@ -159,11 +162,11 @@ def recheck(
     return verdict
 
 
-def _recheck_stop_of_all(run: ReadRun, state: ClusterState) -> tuple[Finding, ...]:
+def _recheck_stop_of_all(run: ReadRun, state: ClusterState, files: NodeConfigs) -> tuple[Finding, ...]:
     """Check what the nodes that a live or offline downgrade stops together would read at their starts."""
     stopped = run.cluster.controllers if run.plan.lowering is Lowering.LIVE else run.cluster.nodes
     changes = judged(run.plan, [unapproved_changes(run, node, state) for node in stopped])
-    return (*recheck_quorum_start(run, node_configs(run.ports), state), *changes)
+    return (*recheck_quorum_start(run, files, state), *changes)
 
 
 def refuse_new_blockers(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -17,14 +17,17 @@ from kafka_rollout.model.acls import STANDARD_AUTHORIZER, Acl
 from kafka_rollout.model.configs import DynamicConfigs
 from kafka_rollout.model.plan import Lowering, Plan
 from kafka_rollout.model.run_of import RunOf
+from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ClusterPorts
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
+from kafka_rollout.preparation import frozen_plan
 from kafka_rollout.preparation.plan_making import plan_change
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R431, FakeCluster
 from tests.fakes.ports import FakeAdmin, fake_ports
+from tests.fakes.runtime import FakeRuntime
 from tests.integration.harness.faults.without_live import stage_no_live
 from tests.plans import plan_downgrade
 from tests.unit.fake_run import no_waiting
@@ -130,6 +133,20 @@ def test_a_file_that_was_changed_after_the_approval_stops_it_before_the_first_st
     with pytest.raises(RefusedError, match=r"QUORUM-CANNOT-START .* uses SCRAM-SHA-512"):
         STOPS[lowering](Run(ports, plan))
     assert world.stops == []
+
+
+def test_before_the_stop_of_all_controllers_the_file_of_a_broker_is_read_once(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    plan, read, config = planned(ports, monkeypatch, Lowering.LIVE), list[int](), FakeRuntime.config
+
+    def reads(runtime: FakeRuntime, node: NodeSpec) -> Mapping[str, str]:
+        read.append(node.node_id)
+        return config(runtime, node)
+
+    monkeypatch.setattr(FakeRuntime, "config", reads)
+    frozen_plan.recheck(Run(ports, plan))
+    assert sorted(node_id for node_id in read if node_id not in CONTROLLERS) == [11, 12, 13]
 
 
 @each_lowering
