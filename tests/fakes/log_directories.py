@@ -27,7 +27,8 @@ def with_directories(cluster: FakeCluster, monkeypatch: pytest.MonkeyPatch, *, e
     read = FakeMetrics.read
 
     def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
-        counters = {"metadata_apply_errors": errors if node.node_id == 12 else 0, "metadata_load_errors": 0}
+        none = dict.fromkeys(("metadata_load_errors", "metadata_errors", "offline_log_directories"), 0)
+        counters = {**none, "metadata_apply_errors": errors if node.node_id == 12 else 0}
         return replace(read(metrics, node), counters=counters)
 
     monkeypatch.setattr(FakeMetrics, "read", with_counters)

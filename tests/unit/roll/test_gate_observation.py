@@ -24,6 +24,7 @@ from kafka_rollout.roll.gate_checks import check_gate, check_gates, check_stop_i
 from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import ApprovalOf, Decision
 from tests.fakes.cluster import R431, FakeCluster
+from tests.fakes.log_directories import JBOD, with_directories
 from tests.fakes.ports import FakeAdmin, FakeMetrics, fake_ports, in_step
 from tests.plans import plan_upgrade
 
@@ -101,14 +102,6 @@ def test_metadata_that_one_node_could_not_apply_fails_the_gate_of_the_level(
     assert "node 12 reports metadata-apply-error-count 1" in failing[1][0]
 
 
-JBOD = (
-    "[2026-11-24 02:14:07,123] ERROR Encountered metadata publishing fault: Broker configuration does not support the "
-    "cluster MetadataVersion (org.apache.kafka.server.fault.LoggingFaultHandler)",
-    "java.lang.IllegalArgumentException: requirement failed: Multiple log directories (aka JBOD) are not supported in "
-    "the current MetadataVersion 3.6-IV2. Need 3.7-IV2 or higher",
-)
-
-
 @pytest.mark.parametrize(
     ("errors", "level", "lines"),
     [(1, 14, JBOD), (1, 30, JBOD), (2, 14, JBOD), (1, 14, ())],
@@ -118,19 +111,12 @@ def test_the_gates_accept_the_error_of_several_log_directories_alone(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, errors: int, level: int, lines: tuple[str, ...]
 ) -> None:
     """Brokers of 3.7.1 or later count it at each start below metadata.version 17: no repetition would end it."""
-    cluster = FakeCluster(finalized={"metadata.version": 14})
+    cluster = FakeCluster()
     ports = fake_ports(cluster, tmp_path)
-    for fake in cluster.nodes.values():
-        fake.config["log.dirs"] = "/data/1,/data/2"
+    with_directories(cluster, monkeypatch, errors=0)
     plan = plan_upgrade(ports, R431, finalize=True)
     record_approval(ports, ApprovalOf.ROLL, "alice", Decision.APPROVED, "planned maintenance")
-    read = FakeMetrics.read
-
-    def with_counters(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
-        counters = {"metadata_apply_errors": errors if node.node_id == 12 else 0, "metadata_load_errors": 0}
-        return replace(read(metrics, node), counters={**counters, "offline_log_directories": 0, "metadata_errors": 0})
-
-    monkeypatch.setattr(FakeMetrics, "read", with_counters)
+    with_directories(cluster, monkeypatch, errors=errors)
     replace_node(NodeRun(Run(ports, plan), *in_step(ports, plan, RELEASE_STEP, 12)))
     cluster.nodes[12].log.extend(lines)
     cluster.finalized = {"metadata.version": level}
