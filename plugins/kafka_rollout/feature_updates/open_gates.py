@@ -19,7 +19,8 @@ GATE_NOT_PASSED = FindingCode(
     "GATE-NOT-PASSED",
     BLOCKER,
     "A run started a node, and the gate of this process has not passed.",
-    "Continue that run until the gate passes, or restart the node with `kafka-rollout restart`, which has a gate too.",
+    "Continue that run, or its rollback, until the gate passes. Or restart the node with `kafka-rollout restart`, "
+    "which has a gate too.",
 )
 OPEN_GATES_CHECK = Check(
     "open-gates",

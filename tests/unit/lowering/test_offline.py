@@ -12,6 +12,7 @@ import pytest
 
 from kafka_rollout.base.errors import FatalError, RefusedError
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.feature_updates.open_gates import check_open_gates
 from kafka_rollout.gates.gate import GateKind, GatePolicy
 from kafka_rollout.lowering import offline
 from kafka_rollout.lowering.offline import undo_offline
@@ -284,7 +285,7 @@ def test_brokers_do_not_start_before_the_controllers_have_a_quorum_at_the_level(
 
 @pytest.mark.parametrize("steps", range(1, len(FORWARD)))
 def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at_the_old_level(
-    world: FakeCluster, ports: ClusterPorts, steps: int
+    world: FakeCluster, ports: ClusterPorts, tmp_path: Path, steps: int
 ) -> None:
     plan = approved(ports)
     go(ports, plan, FORWARD[:steps])
@@ -293,9 +294,12 @@ def test_taken_back_at_any_step_before_the_brokers_start_the_old_release_runs_at
     assert world.finalized[METADATA_VERSION] == 30
     assert world.replaced == {}
     assert undo_offline(Run(ports, plan)) == ()
-    roll = roll_of(Run(ports, plan), RollOf.OFFLINE_UNDO)
+    roll, others = roll_of(Run(ports, plan), RollOf.OFFLINE_UNDO), fake_ports(world, tmp_path, run_id="levels")
+    raised = replace(plan.feature_changes[0], current=29, target=30)
+    assert len(check_open_gates(others, [raised]).findings) == 6
     for batch in roll.batches:
         wait_until_back(roll, batch, GatePolicy(checks=1, interval_s=1, timeout_s=60), lambda *_: None)
+    assert check_open_gates(others, [raised]).findings == ()
     # Going forward again needs its own approval, and then begins again.
     with pytest.raises(RefusedError, match="superseded"):
         offline.stop_all(Run(ports, plan))
