@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates.counters import ExpectedErrors
@@ -37,18 +37,20 @@ _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
 
 def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
-    """Raise RefusedError unless the roll of this run is proved, and every node serves now as after its gate.
+    """Raise RefusedError unless the roll of this run is proved, and TransientError unless every node serves now as
+    after its gate.
 
-    `asks`: the approval that follows lists what is in doubt, and accepts it. A downgrade lowers levels before its roll,
-    and a change of levels alone asks for no log (feature_updates/open_gates.py): neither needs this. Raises
-    TransientError if the cluster does not respond.
+    `asks`: the approval that follows lists what is in doubt, and accepts it; else a log that alone is in doubt raises
+    RefusedError, because no later try reads another one. A downgrade lowers levels before its roll, and a change of
+    levels alone asks for no log (feature_updates/open_gates.py): neither needs this.
     """
     if run.plan.direction is not Direction.UPGRADE or run_of(run.history.events()) is RunOf.FEATURES:
         return
     refuse_unproved_roll(run)
     seen = _check_until_sure(run)
     if not seen.passes and not (asks and seen.doubts):
-        raise RefusedError(
+        kind = RefusedError if seen.doubts else TransientError
+        raise kind(
             f"No level is raised: {seen.waits_for}.",
             remedy="Read the log of the node and correct the cause. A restart of the node loads everything again. Then "
             "clear approve_finalize with all downstream tasks, or repeat the command of the run with --as NAME: this "

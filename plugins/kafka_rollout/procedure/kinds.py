@@ -18,6 +18,7 @@ from kafka_rollout.planning.request import Request
 from kafka_rollout.procedure import actions, approval_requests, conditions, parts
 from kafka_rollout.procedure.step import (
     CHANGES,
+    READS,
     READS_LOGS,
     ActStep,
     ApprovalStep,
@@ -87,6 +88,7 @@ FINALIZING = Section(
             doc="An approver approves the new levels. After this, a rollback is not possible: only a downgrade undoes "
             "them.",
             approval=approval_requests.FINALIZE,
+            limits=replace(READS, retries=20),  # nodes that catch up get about nine minutes
         ),
         parts.PIN_MIN_ISR,
         parts.FINALIZE,

@@ -316,6 +316,10 @@ class Runner:
                 self.answers.show(self.procedure.dry_run_body(self.call))
 
     def _act(self, task_id: str, step: Step, act: Act, *, changes: bool = False) -> None:
+        found = self._try(step, act, changes=changes)
+        self.results.setdefault(task_id, found)  # an action can have left more than its XCom
+
+    def _try(self, step: Step, act: Act, *, changes: bool = False) -> Any:
         """Try the action as often as its limits say; a run that does not wait tries once. Wait while it is held."""
         left = step.limits.retries if self.request.waits else 0
         while True:
@@ -323,9 +327,7 @@ class Runner:
                 if changes:
                     refuse_held(self.call.run)
                 with lock.keep_lock(self.ports):
-                    found = act(self.call)
-                self.results.setdefault(task_id, found)  # an action can have left more than its XCom
-                return
+                    return act(self.call)
             except HeldError as held:
                 if not self.request.waits:
                     raise
@@ -408,7 +410,7 @@ class Runner:
 
     def _approve(self, task_id: str, step: ApprovalStep) -> None:
         self._planned = True
-        if reason := step.approval.check(self.call):
+        if reason := self._try(step, step.approval.check):
             raise SkippedStepError(reason)
         of = step.approval.of
         body = step.approval.body(self.call)

@@ -10,7 +10,7 @@ from threading import Barrier
 
 import pytest
 
-from kafka_rollout.base.errors import RefusedError
+from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.model.topology import NodeSpec
@@ -103,13 +103,13 @@ def leave_isr(cluster: FakeCluster, broker: int) -> None:
     ],
     ids=["down", "out of sync"],
 )
-def test_a_node_that_does_not_serve_now_holds_the_levels(
+def test_a_node_that_does_not_serve_now_holds_the_levels_until_a_later_try(
     tmp_path: Path, broken: Callable[[FakeCluster], None], names: str
 ) -> None:
     cluster = FakeCluster(R431, finalized=R391_LEVELS)
     run = finalizing(tmp_path, cluster)
     broken(cluster)
-    with pytest.raises(RefusedError, match=names):
+    with pytest.raises(TransientError, match=names):
         refuse_unproved_nodes(run, asks=True)
 
 

@@ -10,7 +10,10 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError, TransientError, UserError
 from kafka_rollout.gates.gate import HELD_INTERVAL_S
+from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import FinalizePolicy, Request
+from kafka_rollout.preparation.proved_roll import refuse_unproved_nodes
+from kafka_rollout.procedure import approval_requests
 from kafka_rollout.procedure.kinds import UPGRADE
 from kafka_rollout.procedure.rehearsal import RehearsalServices, SaysLines
 from kafka_rollout.procedure.runner import Runner
@@ -272,3 +275,32 @@ def test_a_command_that_does_not_wait_is_refused_while_the_run_is_paused(tmp_pat
     with pytest.raises(TransientError, match="The next change cannot begin yet: no pause: paused by bob"):
         runner.run()
     assert not has(ports.run.events(), Finalizing)
+
+
+def test_the_check_before_the_approval_to_finalize_is_repeated_for_some_minutes(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In a large cluster some replica is out of sync for some seconds at many checks."""
+    ports, tried = fake_ports(FakeCluster(R391), tmp_path), list[float]()
+
+    def out_of_sync(run: Run, *, asks: bool) -> None:
+        tried.append(ports.clock.now())
+        if len(tried) <= 20:
+            raise TransientError("not in sync: orders-0")
+        refuse_unproved_nodes(run, asks=asks)
+
+    monkeypatch.setattr(approval_requests, "refuse_unproved_nodes", out_of_sync)
+    runner = Runner(
+        ports=ports,
+        procedure=UPGRADE,
+        request=Request(
+            target=R431, scan=False, rehearse=False, soak_s=0.0, checks=1, finalize=FinalizePolicy.AFTER_APPROVAL
+        ),
+        answers=Approver(Decision.APPROVED),
+        services=RehearsalServices(ports),
+        progress=SaysLines(lambda line: None),
+    )
+    with pytest.raises(RefusedError, match="finds no metadata snapshot"):  # after the levels were raised
+        runner.run()
+    assert len(tried) == 21
+    assert has(ports.run.events(), Finalizing)
