@@ -48,8 +48,8 @@ def read_views(
         subscriptions, _ = list_configured(nodes, broker, unasked)
         view: dict[str, Mapping[str, str]] = {}
         if "subscriptions" not in unasked:
-            known = read_configs(nodes, broker, ResourceType.CLIENT_METRICS, subscriptions)
-            view["client-metrics subscription"] = {name: str(known.get(name, {})) for name in subscriptions}
+            of_each = read_configs(nodes, broker, ResourceType.CLIENT_METRICS, subscriptions)
+            view["client-metrics subscription"] = _texts({name: of_each.get(name, {}) for name in subscriptions})
         of_group = read_group_configs(nodes, broker, of_groups, unasked)
         if "group_configs" not in unasked:
             view["configuration of group"] = _texts(of_group)
@@ -57,11 +57,10 @@ def read_views(
         if "scram" not in unasked:
             view["SCRAM user"] = _texts(scram)
         try:
-            acls = read_acls(nodes, broker)
-        except NotObservableError as error:
-            view["list of"] = {"the ACLs": error.sentence}
-        else:
-            view["ACL"] = {str(acl): "" for acl in acls or ()}
+            view["ACL"] = {str(acl): "" for acl in read_acls(nodes, broker) or ()}
+            view["readable list"] = {"of ACLs": ""}
+        except NotObservableError:  # the broker has an ACL that its release does not know
+            view["readable list"] = {}
         view["quota of"] = _texts({entity_name(name): values for name, values in read_quotas(nodes, broker).items()})
         if topics:
             configured = read_configs(nodes, broker, ResourceType.TOPIC, topics, sorted(topic_settings))
