@@ -197,7 +197,7 @@ def given_answer(option: str, *, who: str = "alice", request: str = "") -> dict[
 def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     """Answer every request as alice with the next of `asked.answers`, by default with Approve.
 
-    Triggers read the answers as Airflow's records.
+    Triggers read the answers as Airflow's records. A gate that waits for the batches before it gives way to them.
     """
     from kafka_rollout.airflow.approvals import airflow_records, asking
     from kafka_rollout.airflow.approvals.asking import frozen_hash, record_question, text_of
@@ -236,6 +236,8 @@ def answer_at_once(monkeypatch: pytest.MonkeyPatch, asked: Asked) -> None:
     trigger = airflow_records.AnswerTrigger
     monkeypatch.setattr(airflow_records, "AnswerTrigger", lambda **options: trigger(**{**options, "pause_s": 0.0}))
     monkeypatch.setattr(ReplaceOperator, "execute", begin_in_the_triggerer)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.pause", wait_for_turn)
+    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.begins", begin_to_wait)
 
 
 def begin_in_the_triggerer(task: Any, context: Any) -> Any:
@@ -279,8 +281,6 @@ def _stand_in(monkeypatch: pytest.MonkeyPatch, runs: FakeRuns) -> None:
         return runs.scanned
 
     monkeypatch.setattr(kafka_cluster, "open_cluster_ports", open_fake)
-    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.pause", wait_for_turn)
-    monkeypatch.setattr("kafka_rollout.airflow.gates.batch_trigger.BatchTrigger.begins", begin_to_wait)
     monkeypatch.setattr(features, "finalize", finalize_and_snapshot)
     answer_at_once(monkeypatch, runs)
     monkeypatch.setattr(spark_scan.SparkScanOperator, "scan", scan)
