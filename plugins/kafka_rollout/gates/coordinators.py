@@ -89,16 +89,18 @@ def coordinators_condition(
     counters: Mapping[str, float] | None = None,
     accepted: Mapping[str, str] | None = None,
     brokers: Sequence[int] = (),
+    shares: bool = True,
 ) -> GateCondition:
     """Return the condition that the node has loaded what it leads, and serves the ids that it knew before its stop.
 
     `seen`: the log of the node's process; None if the runtime cannot read it. `counters`: of the node's process, by
     name in COUNTERS. `accepted`: doubt → who accepted it. `brokers`: all of the cluster, for one acceptance of a layout
-    that no gate can read. Without the ids from before the stop, and without a log that would show an error, the load of
-    every partition with such an id must be shown. An id that is gone was deleted, expired, or is of no interest to the
-    release (KIP-915) if its partition has finished loading without an error.
+    that no gate can read. `shares`: whether the process has a share coordinator; else it loads nothing of share groups.
+    Without the ids from before the stop, and without a log that would show an error, the load of every partition with
+    such an id must be shown. An id that is gone was deleted, expired, or is of no interest to the release (KIP-915) if
+    its partition has finished loading without an error.
     """
-    led = led_partitions(partitions, node_id)
+    led = tuple(p for p in led_partitions(partitions, node_id) if shares or p.topic != SHARE_TOPIC)
     if not led:
         return GateCondition(name=CONDITION, is_met=True, evidence="leads no coordinator partition")
     # The log and the counters alone show the state of share groups' partitions.

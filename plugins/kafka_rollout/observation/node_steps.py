@@ -7,9 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import replace
 from enum import StrEnum
+from functools import partial
 
 from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError
-from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition
+from kafka_rollout.base.internal_topics import SHARE_TOPIC
+from kafka_rollout.gates.coordinators import CONDITION, CoordinatorAnswers, coordinators_condition, led_partitions
 from kafka_rollout.gates.counters import Unchecked
 from kafka_rollout.gates.gate import BeforeStop, GateCondition
 from kafka_rollout.gates.node import state_before_stop
@@ -22,7 +24,7 @@ from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.cluster_ports import ReadPorts
 from kafka_rollout.observation.node_registrations import registration_is_complete
 from kafka_rollout.observation.run import NodeRun, ReadRun, Run
-from kafka_rollout.releases.facts import Release
+from kafka_rollout.releases.facts import Release, starts_share_coordinator
 from kafka_rollout.run.events import Event
 from kafka_rollout.run.projections.nodes import is_in_node_step
 from kafka_rollout.run.step_events import PreparingStop, Started, Stopped, Stopping, StopPrepared
@@ -286,7 +288,22 @@ def check_coordinators(
         counters=counters,
         accepted=accepted,
         brokers=_brokers(ports),
+        shares=_has_share_coordinator(ports, state, node),
     )
+
+
+def _has_share_coordinator(ports: ReadPorts, state: ClusterState, node: NodeSpec) -> bool:
+    """Return whether the process can have one. The file is read only for a preview: of a host, by SSH."""
+    if not any(partition.topic == SHARE_TOPIC for partition in led_partitions(state.partitions, node.node_id)):
+        return True
+    observed = state.nodes.get(node.node_id)
+    release = None if observed is None else observed.release
+    if release is None or release not in ports.catalogue:
+        return True
+    try:
+        return starts_share_coordinator(ports.catalogue.get(release), partial(ports.runtime.config, node))
+    except NotObservableError:
+        return True
 
 
 def check_written_lines(

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from datetime import date
 from enum import StrEnum
 from typing import Any, Literal
 
 from kafka_rollout.base.errors import UserError
-from kafka_rollout.base.internal_topics import GROUPS_TOPIC
+from kafka_rollout.base.internal_topics import GROUPS_TOPIC, SHARE_TOPIC
 from kafka_rollout.releases.conditions import AdvisoryCondition
 
 REBALANCE_PROTOCOLS = "group.coordinator.rebalance.protocols"
@@ -424,6 +424,26 @@ def enables_new_group_coordinator(settings: Mapping[str, str]) -> bool:
     """
     protocols = {name.strip().lower() for name in settings.get(REBALANCE_PROTOCOLS, "").split(",")}
     return not protocols <= {"", "classic"} or settings.get(NEW_COORDINATOR, "").strip().lower() not in ("", "false")
+
+
+_ALWAYS_WITH_SHARE_COORDINATOR = Release(4, 1, 0)
+
+
+def starts_share_coordinator(facts: ReleaseFacts, settings: Callable[[], Mapping[str, str]]) -> bool:
+    """Return whether a broker of the release starts a share coordinator, which loads `__share_group_state`.
+
+    None before 4.0. In 4.0 it is a preview that `settings` (without defaults) enable (ShareGroupConfig of 4.0); a value
+    of a config provider counts as if it did. From 4.1 on every broker has one (BrokerServer.createShareCoordinator).
+    """
+    if SHARE_TOPIC not in facts.coordinator_logs:
+        return facts.is_unknown_log(SHARE_TOPIC)
+    if facts.release >= _ALWAYS_WITH_SHARE_COORDINATOR:
+        return True
+    read = settings()
+    protocols = {name.strip().lower() for name in read.get(REBALANCE_PROTOCOLS, "").split(",")}
+    return not protocols <= {"", "classic", "consumer", "streams"} or (
+        read.get("group.share.enable", "").strip().lower() not in ("", "false")
+    )
 
 
 def _with_new_group_coordinator(facts: ReleaseFacts) -> ReleaseFacts:

@@ -302,6 +302,8 @@ def test_share_groups_are_checked_by_log_and_counters_alone() -> None:
     assert not condition(STARTED).is_met
     assert not condition(STARTED, loaded, failed_4(f"{SHARE_TOPIC}-0")).is_met
     assert condition(STARTED, loaded, failed_4(f"{SHARE_TOPIC}-1")).is_met, "it does not lead this one"
+    without = coordinators_condition((*PARTITIONS, share), 4, ALL, BEFORE, seen_in(STARTED), shares=False)
+    assert without.is_met, "a release without a share coordinator loads none"
 
 
 def test_the_evidence_has_an_error_of_each_topic_whatever_the_log_s_order() -> None:
