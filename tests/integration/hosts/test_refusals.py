@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -53,10 +54,12 @@ def changed(host: Host, path: str, text: str) -> Iterator[None]:
         host.run("tee", path, text=before)
 
 
-def test_a_bed_that_is_ready_has_no_finding(shell: Shell) -> None:
+def test_a_bed_that_is_ready_says_what_its_user_cannot_read_and_nothing_else(shell: Shell) -> None:
     code, said = check(shell)
     assert code == 0, said
-    assert said.count("kafka.service") == 3
+    assert len(re.findall(r"10\.77\.0\.1\d kafka\.service \d+", said)) == 3
+    assert re.findall(r"(blocker|warning|info) ([A-Z-]{5,})", said) == [("info", "START-PATH-UNKNOWN")] * 2
+    assert "cannot read /etc/kafka/kafka.env" in said
 
 
 def test_a_short_stop_timeout_blocks_the_plan(shell: Shell, bed: Bed) -> None:
