@@ -224,7 +224,7 @@ def test_a_file_with_a_secret_must_be_private(tmp_path: Path, key: str) -> None:
         ("sasl.username=rollout\nsasl.password=x\n", "security settings that this tool cannot apply"),
         ("ssl.engine.factory.class=a.B\n", "a class in ssl.engine.factory.class that this tool cannot use. Remove it."),
         ("ssl.key.password=${file:/etc/secret:key}\n", "a reference to a config provider in ssl.key.password"),
-        ("security.protocol=SSL\nssl.truststore.location=/nowhere\n", "/nowhere cannot be read: No such file"),
+        ("security.protocol=SSL\nssl.truststore.location=/nowhere/ca\n", "/nowhere/ca cannot be read: No such file"),
         ("security.protocol=SSL\nssl.keystore.key=x\n", "ssl.keystore.certificate.chain and ssl.keystore.key belong"),
         ("sasl.login.callback.handler.class=a.Own\n", "a class in sasl.login.callback.handler.class"),
     ],
