@@ -111,7 +111,9 @@ def check_change(observed: PlanObservation, plan: Plan) -> Iterator[Checked]:
     )
     yield START_FILES_CHECK.ran(start_findings(observed.starts), unless=unless)
     yield BETWEEN_NODES_CHECK.ran(
-        planned_agreement_findings(cluster, state, (planned[release] for release in ahead), observed.directories),
+        planned_agreement_findings(
+            cluster, catalogue, state, {release: planned[release] for release in ahead}, observed.directories
+        ),
         unless=unless,
     )
     yield REMOTE_STORAGE_CHECK.ran(remote_storage_findings(cluster, configs, plan.target), unless=unless)

@@ -179,7 +179,10 @@ def recheck_agreement(
     }
     if stops is not None and stops.node_id in configs:
         directories[stops.node_id] = _directories(run.ports, stops, configs[stops.node_id])
-    return agreement_findings(NextStart(cluster=run.cluster, state=state, configs=configs, directories=directories))
+    facts = run.ports.catalogue.get(release) if release in run.ports.catalogue else None
+    return agreement_findings(
+        NextStart(cluster=run.cluster, state=state, configs=configs, directories=directories, facts=facts)
+    )
 
 
 def java_versions(

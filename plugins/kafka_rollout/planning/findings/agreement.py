@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 
 from kafka_rollout.base.findings import BLOCKER, WARNING, Check, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
@@ -30,8 +31,16 @@ from kafka_rollout.model.quorum_addresses import (
 )
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, Role
+from kafka_rollout.releases.facts import REBALANCE_PROTOCOLS, Catalogue, Release, ReleaseFacts
 
 _SUPER_USERS, _ALLOW_EVERYONE = AUTHORIZER_SETTINGS
+# Who a client is, by its certificate or ticket → what Kafka reads without a line.
+_PRINCIPALS = {
+    "principal.builder.class": "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+    "sasl.kerberos.principal.to.local.rules": "DEFAULT",
+    "ssl.principal.mapping.rules": "DEFAULT",
+}
+_TOKEN_KEYS = ("delegation.token.secret.key", "delegation.token.master.key")  # the first one counts
 QUORUM_VOTERS_MISSING = FindingCode(
     "QUORUM-VOTERS-MISSING",
     BLOCKER,
@@ -78,7 +87,19 @@ AUTHORIZERS_DIFFER = FindingCode(
     "What the authorizer decides by differs between the files of nodes. A blocker for a node without the authorizer "
     "that other nodes of its roles have.",
     f"Write the same {AUTHORIZER}, {' and '.join(AUTHORIZER_SETTINGS)} into the files of all nodes, and the same "
-    f"{EARLY_START} into those of nodes with the same roles.",
+    f"{EARLY_START}, {' and '.join(_PRINCIPALS)} into those of nodes with the same roles.",
+)
+TOKEN_KEYS_DIFFER = FindingCode(
+    "TOKEN-KEYS-DIFFER",
+    (BLOCKER, WARNING),
+    "The secret key of delegation tokens differs between the files of nodes. A warning if nodes have none.",
+    f"Write the same {_TOKEN_KEYS[0]} into the files of all brokers and controllers.",
+)
+GROUP_PROTOCOLS_DIFFER = FindingCode(
+    "GROUP-PROTOCOLS-DIFFER",
+    WARNING,
+    "The protocols of groups that coordinators serve differ between the files of brokers.",
+    f"Write the same {REBALANCE_PROTOCOLS} into the files of all brokers.",
 )
 NODE_DIFFERS = FindingCode(
     "NODE-DIFFERS",
@@ -117,6 +138,8 @@ BETWEEN_NODES_CHECK = Check(
         CONTROLLER_LISTENERS_DIFFER,
         INTER_BROKER_LISTENERS_DIFFER,
         AUTHORIZERS_DIFFER,
+        TOKEN_KEYS_DIFFER,
+        GROUP_PROTOCOLS_DIFFER,
         NODE_DIFFERS,
         CLUSTER_ID_DIFFERS,
         DIRECTORY_ID_TWICE,
@@ -138,6 +161,12 @@ class NextStart:
     """Of the running cluster."""
     configs: NodeConfigs
     directories: Directories = field(default_factory=dict)
+    facts: ReleaseFacts | None = None
+    """Of the release that the nodes start on; None if they are unknown."""
+
+    def has(self, setting: str) -> bool:
+        """Return whether the release reads a setting, also if that is unknown."""
+        return self.facts is None or setting in self.facts.config_names
 
 
 def agreement_findings(found: NextStart) -> tuple[Finding, ...]:
@@ -147,14 +176,24 @@ def agreement_findings(found: NextStart) -> tuple[Finding, ...]:
 
 
 def planned_agreement_findings(
-    cluster: ClusterSpec, state: ClusterState, planned: Iterable[NodeConfigs], directories: Directories
+    cluster: ClusterSpec,
+    catalogue: Catalogue,
+    state: ClusterState,
+    planned: Mapping[Release, NodeConfigs],
+    directories: Directories,
 ) -> tuple[Finding, ...]:
     """Return the findings for each of `planned`: the configuration of each node on each release ahead."""
     found = (
         finding
-        for configs in planned
+        for release, configs in planned.items()
         for finding in agreement_findings(
-            NextStart(cluster=cluster, state=state, configs=configs, directories=directories)
+            NextStart(
+                cluster=cluster,
+                state=state,
+                configs=configs,
+                directories=directories,
+                facts=catalogue.get(release) if release in catalogue else None,
+            )
         )
     )
     return tuple({finding.identity: finding for finding in found}.values())
@@ -382,6 +421,8 @@ def _authorizer_settings(found: NextStart) -> Iterator[Finding]:
     for same in dict.fromkeys(roles.values()):  # a node has the listeners of its roles
         alike = [node_id for node_id in having if roles.get(node_id) == same]
         yield from _differing(found, alike, EARLY_START, lambda text: _names(text, ","))
+        for name, default in _PRINCIPALS.items():
+            yield from _differing(found, alike, name, partial(_or_default, default))
 
 
 def _differing(
@@ -399,6 +440,54 @@ def _differing(
             f"{name} differs between the files of nodes ({listed}). After a restart, the answer to a request depends "
             "on the node that receives it.",
             severity=WARNING,
+        )
+
+
+def _or_default(default: str, text: str) -> str:
+    return text.strip() or default
+
+
+def _token_keys(found: NextStart) -> Iterator[Finding]:
+    """A broker accepts a token by a hash with its own key, and the active controller makes tokens with its own
+    (DelegationTokenManager, DelegationTokenControlManager). The keys are not shown."""
+    by_key: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, config in sorted(found.configs.items()):
+        lines = [config.get(name, "").strip() for name in _TOKEN_KEYS if found.has(name)]
+        key = next(filter(None, lines), "")
+        if not is_reference(key):
+            by_key[key].append(node_id)
+    without = by_key.pop("", [])
+    if len(by_key) > 1:
+        listed = "; ".join(nodes(ids) for ids in by_key.values())
+        yield TOKEN_KEYS_DIFFER.found(
+            _TOKEN_KEYS[0],
+            f"{_TOKEN_KEYS[0]} of these nodes differs: {listed}. After a restart, a broker refuses the delegation "
+            "tokens that a controller with another key has made, so their clients cannot log in there.",
+        )
+    if by_key and without:
+        yield TOKEN_KEYS_DIFFER.found(
+            f"{_TOKEN_KEYS[0]} of {nodes(without)}",
+            f"{nodes(without).capitalize()} {'has' if len(without) == 1 else 'have'} no {_TOKEN_KEYS[0]}, and other "
+            "nodes have one. After a restart, a broker without it refuses each delegation token, and a controller "
+            "without it makes none.",
+            severity=WARNING,
+        )
+
+
+def _group_protocols(found: NextStart) -> Iterator[Finding]:
+    """The coordinator of a group refuses members with another protocol (KafkaApis, GroupCoordinatorConfig)."""
+    default = "" if found.facts is None else found.facts.config_defaults.get(REBALANCE_PROTOCOLS, "")
+    by_value: defaultdict[frozenset[str], list[int]] = defaultdict(list)
+    for node in found.cluster.brokers if found.has(REBALANCE_PROTOCOLS) else ():
+        line = found.configs[node.node_id].get(REBALANCE_PROTOCOLS, default) if node.node_id in found.configs else None
+        if line is not None and not is_reference(line):
+            by_value[_names(line.lower(), ",")].append(node.node_id)
+    if len(by_value) > 1:
+        listed = "; ".join(f"{nodes(ids)}: {','.join(sorted(one)) or 'empty'}" for one, ids in by_value.items())
+        yield GROUP_PROTOCOLS_DIFFER.found(
+            REBALANCE_PROTOCOLS,
+            f"{REBALANCE_PROTOCOLS} differs between brokers ({listed}). After a restart, a group whose coordinator is "
+            "a broker without its protocol gets no assignment there.",
         )
 
 
@@ -488,6 +577,9 @@ BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
     _SUPER_USERS: _authorizer_settings,
     _ALLOW_EVERYONE: _authorizer_settings,
     EARLY_START: _authorizer_settings,
+    **dict.fromkeys(_PRINCIPALS, _authorizer_settings),
+    **dict.fromkeys(_TOKEN_KEYS, _token_keys),
+    REBALANCE_PROTOCOLS: _group_protocols,
     "listeners": _addresses,
     "cluster.id (meta.properties)": _cluster_ids,
     "directory.id (meta.properties)": _directory_ids,
@@ -495,6 +587,10 @@ BETWEEN_NODES: Mapping[str, Callable[[NextStart], Iterator[Finding]]] = {
 }
 """Setting, or value of meta.properties → the function that compares it between the nodes, or with the inventory."""
 PER_NODE: Mapping[str, str] = {
+    "delegation.token.expiry.check.interval.ms": "A time of the active controller.",
+    "delegation.token.expiry.time.ms": "A time of the active controller.",
+    "delegation.token.max.lifetime.ms": "A time of the active controller.",
+    "group.coordinator.new.enable": "Chooses the coordinator of one broker. What each one can load, a scan finds.",
     "listener.security.protocol.map": "Each node maps its own names. A wrong protocol fails at the first connection.",
     "sasl.mechanism.controller.protocol": "The client's choice. Whether controllers start with it has its own check.",
     "sasl.mechanism.inter.broker.protocol": "The client's choice among the mechanisms of the brokers.",

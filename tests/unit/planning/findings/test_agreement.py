@@ -15,6 +15,7 @@ from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec
 from kafka_rollout.planning.findings.agreement import BETWEEN_NODES, PER_NODE, NextStart, agreement_findings
 from kafka_rollout.releases.documents.catalogue import load_catalogue
+from kafka_rollout.releases.facts import Release
 from tests.fakes.cluster import INCLUDE
 from tests.unit.builders import cluster, dynamic, node_state, quorum, state
 
@@ -275,6 +276,13 @@ def test_an_authorizer_of_the_brokers_alone_is_a_warning_for_each_controller() -
         ("super.users", "User:a;User:b;User:mallory", " User:b ; User:a;"),
         ("allow.everyone.if.no.acl.found", "TRUE", "false"),
         ("early.start.listeners", "PLAINTEXT", ""),
+        ("ssl.principal.mapping.rules", "RULE:^CN=(.*?),.*$/$1/,DEFAULT", " DEFAULT"),
+        ("sasl.kerberos.principal.to.local.rules", "RULE:[1:$1]", "DEFAULT"),
+        (
+            "principal.builder.class",
+            "com.example.Builder",
+            "org.apache.kafka.common.security.authenticator.DefaultKafkaPrincipalBuilder",
+        ),
     ],
 )
 def test_what_the_authorizers_decide_by_is_compared_between_nodes(name: str, line: str, same: str) -> None:
@@ -292,6 +300,58 @@ def test_early_listeners_are_those_of_brokers_or_of_controllers() -> None:
 
 def test_without_an_authorizer_its_settings_have_no_meaning() -> None:
     assert _told(_configs(n4={"super.users": "User:a", "allow.everyone.if.no.acl.found": "true"})) == []
+
+
+KEY, OLD_KEY = "delegation.token.secret.key", "delegation.token.master.key"
+
+
+def _with_keys(**keys: str) -> dict[int, dict[str, str]]:
+    """`n3`: of node 3; the others have the key `one-secret`."""
+    return _configs(**{f"n{number}": {KEY: keys.get(f"n{number}", "one-secret")} for number in range(1, 6)})
+
+
+def test_a_broker_with_another_key_of_delegation_tokens_is_a_blocker_that_shows_no_key() -> None:
+    (found,) = _found(_with_keys(n5="other-secret"))
+    assert (found.code, found.severity, found.subject) == ("TOKEN-KEYS-DIFFER", Severity.BLOCKER, KEY)
+    assert "differs: nodes 1, 2, 3, 4; node 5" in found.sentence
+    assert "secret" not in str(found).replace(KEY, "")
+    assert _told(_with_keys(n5=" one-secret ")) == []
+    assert _told(_with_keys(n5="${file:/etc/kafka/secret:key}")) == [], "unknown"
+    assert _told(_configs()) == [], "tokens are not used"
+
+
+def test_a_node_without_the_key_of_delegation_tokens_is_a_warning() -> None:
+    (found,) = _found(_with_keys(n1="", n2=""))
+    assert (found.code, found.severity, found.subject) == (
+        "TOKEN-KEYS-DIFFER",
+        Severity.WARNING,
+        f"{KEY} of nodes 1, 2",
+    )
+    assert found.sentence.startswith(f"Nodes 1, 2 have no {KEY}, and other nodes have one.")
+
+
+def test_the_older_name_of_the_key_counts_on_a_release_that_has_it_and_without_the_newer_one() -> None:
+    releases = load_catalogue(INCLUDE)
+    before, after = (releases.get(Release.parse(one)) for one in ("3.9.1", "4.0.1"))
+    configs = _with_keys()
+    configs[4] = {**configs[4], KEY: "", OLD_KEY: "one-secret"}
+    configs[5] = {**configs[5], OLD_KEY: "other-secret"}
+    assert _told(configs, facts=before) == []
+    assert _told(configs, facts=after) == [("TOKEN-KEYS-DIFFER", f"{KEY} of node 4", Severity.WARNING)]
+    configs[4][OLD_KEY] = "third-secret"
+    assert _told(configs, facts=before) == [("TOKEN-KEYS-DIFFER", KEY, Severity.BLOCKER)]
+
+
+def test_brokers_serve_the_same_protocols_of_groups() -> None:
+    name, facts = "group.coordinator.rebalance.protocols", load_catalogue(INCLUDE).get(Release.parse("4.3.1"))
+    (found,) = _found(_configs(n5={name: "classic"}), facts=facts)
+    assert (found.code, found.severity, found.subject) == ("GROUP-PROTOCOLS-DIFFER", Severity.WARNING, name)
+    assert "node 4: classic,consumer,streams; node 5: classic" in found.sentence
+    assert _told(_configs(n5={name: "Streams, consumer,classic"}), facts=facts) == [], "the default"
+    assert _told(_configs(n1={name: "classic"}), facts=facts) == [], "a controller coordinates no groups"
+    assert _told(_configs(n5={name: "${env:X}"}), facts=facts) == []
+    older = load_catalogue(INCLUDE).get(Release.parse("3.6.2"))
+    assert _told(_configs(n5={name: "consumer"}), facts=older) == [], "no setting of this release"
 
 
 @pytest.mark.parametrize("written", ["04", "+4", " 4 "])
@@ -351,6 +411,10 @@ def test_every_setting_about_other_nodes_is_compared_or_has_a_reason_why_not(rel
     """A new release can bring one: its author decides here whether nodes must agree about it."""
     words = (
         "authorizer",
+        "delegation.token",
+        "group.coordinator.new",
+        "principal",
+        "rebalance.protocols",
         "controller.listener",
         "controller.quorum",
         "inter.broker",
