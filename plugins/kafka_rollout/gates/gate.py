@@ -110,7 +110,7 @@ class GateCheck:
     def doubts(self) -> tuple[str, ...]:
         """What an approver can accept so that the check passes; empty if something else is unmet too."""
         unmet = [condition for condition in self.conditions if not condition.is_met]
-        return tuple(one for c in unmet for one in c.doubts) if all(c.doubts for c in unmet) else ()
+        return tuple(dict.fromkeys(one for c in unmet for one in c.doubts)) if all(c.doubts for c in unmet) else ()
 
     @property
     def waits_for(self) -> str:

@@ -17,6 +17,7 @@ The invariants:
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 
 from kafka_rollout.base.wording import count, few, nodes
 from kafka_rollout.gates.coordinators import CoordinatorAnswers
@@ -54,6 +55,8 @@ from kafka_rollout.model.unclean_elections import ENABLE, UNKNOWN_ELECTIONS, Unc
 from kafka_rollout.releases.facts import Release
 
 NEW_PROCESS = "new process"  # name of the condition of a restart
+UNFENCED, IN_ISRS, LEADS = "unfenced", "in every ISR it was in", "leadership back"  # names of conditions of a broker
+CAUGHT_UP = "every broker is caught up"  # name of the condition that what brokers report is of now
 RESTART_LOOP_S = 60.0  # a process that its service manager restarted counts when it is older
 
 
@@ -218,15 +221,21 @@ def check_running(
     )
 
 
+def is_back_in_isrs(check: GateCheck) -> bool:
+    """Return whether a check after a start of a broker has seen it in the ISRs: it has read what it missed."""
+    met = {one.name for one in check.conditions if one.is_met}
+    return met >= {PROCESS, ANSWERS, UNFENCED, IN_ISRS, CAUGHT_UP}
+
+
 def deletions_seen(
     node_id: int, down_s: float, retention_ms: Mapping[str, int], accepted: Mapping[str, str]
 ) -> GateCondition:
-    """Return the condition that no log cleaner removed a tombstone while the node was down.
+    """Return the condition that no log cleaner removed a tombstone that the node had not read.
 
-    The node then keeps the older value of the key, and shows it when it leads. `retention_ms`: compacted topic with a
-    replica on the node → delete.retention.ms. `accepted`: as for `doubtful`.
+    The node then keeps the older value of the key, and shows it when it leads. `down_s`: until it was in the ISRs.
+    `retention_ms`: compacted topic with a replica on the node → delete.retention.ms. `accepted`: as for `doubtful`.
     """
-    name, down = "no deletion was missed", f"node {node_id} was down for {down_s / 60:.0f} min"
+    name, down = "no deletion was missed", f"node {node_id} was down or behind for {down_s / 60:.0f} min"
     missed = sorted(topic for topic, kept_ms in retention_ms.items() if kept_ms < 1000 * down_s)
     if not missed:
         return GateCondition(name=name, is_met=True, evidence=down)
@@ -236,7 +245,14 @@ def deletions_seen(
         "stop it, move its folders of those of these partitions away that another broker then leads, and start it: it "
         "copies them from the leader"
     )
-    return doubtful(name, evidence, [f"node {node_id} was down for longer than {topics}"], accepted)
+    return doubtful(name, evidence, [f"node {node_id} was down or behind for longer than {topics}"], accepted)
+
+
+def without_election(conditions: Iterable[GateCondition], doubts: tuple[str, ...]) -> Iterable[GateCondition]:
+    """Return the conditions of a broker that must not lead before an approver accepts these doubts."""
+    waits = "the run requests no election before an approver has accepted that deletions were missed"
+    for one in conditions:
+        yield replace(one, evidence=f"{one.evidence}; {waits}", doubts=doubts) if one.name == LEADS else one
 
 
 def find_lost_leaderships(state: ClusterState, node_id: int, before: BeforeStop | None) -> tuple[PartitionState, ...]:
@@ -469,16 +485,15 @@ def _serving(cluster: ClusterSpec, state: ClusterState, restarting: Collection[i
 
 def _brokers_caught_up(state: ClusterState, brokers: Sequence[NodeSpec]) -> GateCondition:
     """A broker that is cut off from the controllers still answers, with old registrations, leaders and ISRs."""
-    name = "every broker is caught up"
     if state.quorum is None:
-        return GateCondition(name=name, is_met=False, evidence="the quorum is unknown")
+        return GateCondition(name=CAUGHT_UP, is_met=False, evidence="the quorum is unknown")
     behind = []
     for broker in brokers:
         is_met, evidence = check_current(state.quorum, broker.node_id, state.nodes.get(broker.node_id))
         if not is_met:
             behind.append(f"broker {broker.node_id}: {evidence}")
     applied = f"fetched and applied the metadata of controller {state.quorum.leader_id}"
-    return none_left(name, behind, met=f"{count(len(brokers), 'broker')} {applied}")
+    return none_left(CAUGHT_UP, behind, met=f"{count(len(brokers), 'broker')} {applied}")
 
 
 def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> GateCondition:
@@ -488,7 +503,7 @@ def _registered(state: ClusterState, node: NodeSpec, seen: SeenLog | None) -> Ga
     unfenced = node_id in registered.unfenced
     status = "registered and unfenced" if unfenced else ("fenced" if known else "not registered, or fenced")
     refusal = f"; its log shows: {seen.refusal}" if seen is not None and seen.refusal and not unfenced else ""
-    return GateCondition(name="unfenced", is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
+    return GateCondition(name=UNFENCED, is_met=unfenced, evidence=f"broker {node_id} is {status}{refusal}")
 
 
 def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
@@ -497,7 +512,7 @@ def _in_isrs(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> 
     expected = [p for p in state.partitions if node_id in p.replicas and (before is None or p.name in before.in_isr)]
     missing = [p.name for p in expected if node_id not in p.isr]
     unmet = f"not yet in {count(len(missing), 'ISR')} of {len(expected)}: {few(missing)}"
-    return none_left("in every ISR it was in", missing, unmet=unmet, met=f"in all {len(expected)}")
+    return none_left(IN_ISRS, missing, unmet=unmet, met=f"in all {len(expected)}")
 
 
 def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> GateCondition:
@@ -506,4 +521,4 @@ def _leads(state: ClusterState, node: NodeSpec, before: BeforeStop | None) -> Ga
     elsewhere = [p.name for p in own if p.leader != node_id]
     unmet = f"{count(len(elsewhere), 'partition')} of {len(own)} led by another node: {few(elsewhere)}"
     met = f"leads all {len(own)} that it led as preferred leader"
-    return none_left("leadership back", elsewhere, unmet=unmet, met=met)
+    return none_left(LEADS, elsewhere, unmet=unmet, met=met)

@@ -60,7 +60,7 @@ from kafka_rollout.preparation.node_checks import observe_elections, read_dynami
 from kafka_rollout.preparation.proved_roll import check_running_nodes
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.roll.metadata_logs import check_metadata_logs
-from kafka_rollout.run.projections.nodes import down_s
+from kafka_rollout.run.projections.nodes import behind_s
 from kafka_rollout.run.projections.observations import finalization, last_failing_offset
 from kafka_rollout.run.projections.offline import describe_lost_disk, describe_unreached
 from kafka_rollout.run.step_events import GateChecked, GateFailed, GatePassed
@@ -299,6 +299,9 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
     if process.pid is None or process.restarts:
         seen = _with_last_error(run, node, seen)
     elsewhere = node_gates.find_lost_leaderships(state, node.node_id, before)
+    missed = _missed_deletions(run, node, state, accepted) if node_gates.is_back_in_isrs(seen) else ()
+    if elsewhere and (doubts := tuple(doubt for one in missed for doubt in one.doubts)):
+        return replace(seen, conditions=(*node_gates.without_election(seen.conditions, doubts), *missed))
     if not elsewhere:
         if not (seen.passes and node.is_broker):
             return seen
@@ -313,7 +316,6 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
             log=log,
             accepted=accepted,
         )
-        missed = _missed_deletions(run, node, state, accepted)
         return replace(seen, conditions=(*seen.conditions, loaded, *tiered, *missed))
     asked = f"preferred leaders of {len(elsewhere)} partitions"
     try:
@@ -326,9 +328,11 @@ def _is_back(run: Run, gate: Gate) -> GateCheck:
 def _missed_deletions(
     run: ReadRun, node: NodeSpec, state: ClusterState, accepted: Mapping[str, str]
 ) -> tuple[GateCondition, ...]:
-    """Return the condition about deletions if the node was down for longer than any approver of a plan expects."""
-    down = down_s(run.history.events(), node.node_id)
-    if not is_long_stop(down):
+    """Return the condition about deletions if the node was down or behind for longer than any approver of a plan
+    expects. `state`: in which it is in the ISRs.
+    """
+    behind = behind_s(run.history.events(), node.node_id, state.observed_at)
+    if not is_long_stop(behind):
         return ()
     # Without another replica, no cleaner ran.
     here = {one.topic for one in state.partitions if node.node_id in one.replicas and len(one.replicas) > 1}
@@ -338,7 +342,7 @@ def _missed_deletions(
     if not isinstance(dynamic, Finding):
         known = retention_of(dynamic, readable_configs(run.ports, run.cluster.brokers)[0], here)
     kept = {topic: ms for topic, ms in known.items() if topic in here}
-    return (node_gates.deletions_seen(node.node_id, down, kept, accepted),)
+    return (node_gates.deletions_seen(node.node_id, behind, kept, accepted),)
 
 
 def _with_last_error(run: ReadRun, node: NodeSpec, seen: GateCheck) -> GateCheck:

@@ -21,7 +21,7 @@ from kafka_rollout.roll.node import replace_node
 from kafka_rollout.run.events import Approval, ApprovalOf, ApprovalRefuted, events_of
 from kafka_rollout.run.projections.approvals import find_doubts
 from kafka_rollout.run.projections.nodes import gate_is_passed
-from kafka_rollout.run.step_events import GateChecked, Started
+from kafka_rollout.run.step_events import GateChecked, Started, Stopping
 from tests.fakes.cluster import FakeCluster
 from tests.fakes.ports import gate_of, in_step
 
@@ -143,19 +143,29 @@ def test_a_node_that_was_down_for_longer_than_deletions_are_kept_needs_an_approv
     step = in_step(ports, plan, RELEASE_STEP, 12)
     replace_node(NodeRun(Run(ports, plan), *step))
     gate = AFTER.resolve(plan, ports.cluster)
-    wait_for_gate(Run(ports, plan), gate, GatePolicy(checks=1, interval_s=1, timeout_s=60))
-    (started,) = events_of(ports.run.events(), Started)
-    ports.run.record(replace(started, at=started.at + 25 * 3600))
+    cluster.nodes[12].behind = 10_000  # its start is of now, and it reads for 25 hours
+    assert "not yet in" in check_gate(Run(ports, plan), gate).waits_for
     cluster.add_partition("alone", 0, [12], min_isr=1)  # no other broker has cleaned it
     before = ports.run.load_before_stop(RELEASE_STEP, 12)
     assert before is not None
     ports.run.save_before_stop(RELEASE_STEP, replace(before, in_isr=before.in_isr | {"alone-0"}), replace=True)
+    ports.clock.sleep(25 * 3600)
+    cluster.nodes[12].behind = 1
+    cluster.advance()
     held = check_gate(Run(ports, plan), gate)
-    (condition,) = [one for one in held.conditions if not one.is_met]
-    assert condition.doubts == (
-        "node 12 was down for longer than delete.retention.ms of 1 compacted topic with replicas on it",
+    assert cluster.topics["orders-1"].leader != 12, "as the leader it would show deleted keys"
+    assert {one.name for one in held.conditions if not one.is_met} == {"no deletion was missed", "leadership back"}
+    assert held.doubts == (
+        "node 12 was down or behind for longer than delete.retention.ms of 1 compacted topic with replicas on it",
     )
-    assert "compacted topic with replicas on it: state. It can have older values" in condition.evidence
+    assert "compacted topic with replicas on it: state. It can have older values" in held.waits_for
+    # A restart does not bring the deletions back.
+    ports.run.record(Stopping(node_id=12, release_step=RELEASE_STEP))
+    ports.run.record(Started(node_id=12, release_step=RELEASE_STEP, release=plan.target, pid=None, seconds=0.0))
+    assert check_gate(Run(ports, plan), gate).doubts == held.doubts
+    accept_doubts(ports, held.doubts, "alice", "No key was deleted.", text=f"- {held.doubts[0]}")
+    wait_for_gate(Run(ports, plan), gate, GatePolicy(checks=2, interval_s=1, timeout_s=60))
+    assert cluster.topics["orders-1"].leader == 12
 
 
 def test_a_refused_registration_is_quoted(ports: ClusterPorts, cluster: FakeCluster, plan: Plan) -> None:

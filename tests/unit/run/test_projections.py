@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from kafka_rollout.gates.gate import GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.gate import ANSWERS, PROCESS, GateCheck, GateCondition, GateKind, GateRef
+from kafka_rollout.gates.node import CAUGHT_UP, IN_ISRS, UNFENCED
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.releases.facts import Release
 from kafka_rollout.run.events import (
@@ -247,22 +249,50 @@ def passed(at: float) -> Event:
     return GatePassed(at=at, ref=AFTER, gate="", message="")
 
 
+def seen_in(at: float, *, in_isrs: bool) -> Event:
+    met = [PROCESS, ANSWERS, UNFENCED, CAUGHT_UP]
+    conditions = [GateCondition(name=name, is_met=True, evidence="") for name in met]
+    conditions.append(GateCondition(name=IN_ISRS, is_met=in_isrs, evidence=""))
+    return GateChecked(at=at, ref=AFTER, check=GateCheck(gate="after node 2", at=at, conditions=tuple(conditions)))
+
+
+BEHIND, IN_SYNC = partial(seen_in, in_isrs=False), partial(seen_in, in_isrs=True)
 ALL_STOP = OfflineStopping(at=10, voters=(1, 2, 3), unwritable=(), sentence="")
 
 
 @pytest.mark.parametrize(
     ("recorded", "seconds"),
     [
-        ([stopping(10), started(40)], 30),
-        ([stopping(10), started(40), stopping(500), started(510)], 500),
-        ([stopping(10), started(40), passed(50), stopping(500), started(510)], 10),
-        ([stopping(10), started(40), passed(50), started(510)], 460),
-        ([stopping(10), started(40), passed(50)], 0),
-        ([stopping(10), started(40, node_id=1)], 0),
-        ([ALL_STOP, started(100, node_id=1), started(130)], 30),
-        ([ALL_STOP, started(100, node_id=1), passed(150), stopping(500), started(510)], 10),
+        ([stopping(10), started(40)], 990),
+        ([stopping(10), started(40), BEHIND(50)], 990),
+        ([stopping(10), started(40), BEHIND(50), IN_SYNC(700), IN_SYNC(760)], 690),
+        ([stopping(10), started(40), IN_SYNC(700), stopping(710), started(720), IN_SYNC(730)], 690),
+        ([stopping(10), started(40), IN_SYNC(700), BEHIND(710)], 690),
+        ([stopping(10), started(40), IN_SYNC(100), BEHIND(110)], 900),
+        ([stopping(10), started(40), stopping(500), started(510), IN_SYNC(520)], 510),
+        ([stopping(10), started(40), IN_SYNC(45), passed(50), stopping(500), started(510), IN_SYNC(520)], 20),
+        ([stopping(10), started(40), IN_SYNC(45), passed(50), started(510), IN_SYNC(520)], 470),
+        ([stopping(10), started(40), IN_SYNC(700), passed(750)], 0),
+        ([stopping(10, node_id=1), started(40, node_id=1)], 0),
+        ([ALL_STOP, started(100, node_id=1), started(130), IN_SYNC(160)], 60),
+        ([ALL_STOP, started(100, node_id=1), passed(150), stopping(500), started(510), IN_SYNC(520)], 20),
     ],
-    ids=["once", "hung", "twice", "crashed", "passed", "down", "stop of all", "after a stop of the controllers"],
+    ids=[
+        "now",
+        "catches up",
+        "once",
+        "restarted after a long time",
+        "behind again",
+        "behind again for a long time",
+        "hung",
+        "twice",
+        "crashed",
+        "passed",
+        "another node",
+        "stop of all",
+        "after a stop of the controllers",
+    ],
 )
-def test_a_node_was_down_for_as_long_as_nothing_shows_that_it_served(recorded: list[Event], seconds: float) -> None:
-    assert nodes.down_s(recorded, 2) == seconds
+def test_a_broker_is_behind_until_a_check_has_seen_it_in_the_isrs(recorded: list[Event], seconds: float) -> None:
+    """A start alone shows nothing: the cleaner of a leader can still remove tombstones that it has not read."""
+    assert nodes.behind_s(recorded, 2, now=1000) == seconds

@@ -235,9 +235,12 @@ def tiered_storage_findings(path: Sequence[Release], release: Release, dynamic: 
 _OF_BROKERS = {POLICY: "log.cleanup.policy", DELETE_RETENTION: "log.cleaner.delete.retention.ms"}
 
 
-def is_long_stop(down_s: float) -> bool:
-    """Return whether DELETE-RETENTION-SHORT of the plan does not name all topics whose deletions a stop can outlast."""
-    return 1000 * down_s > LONGEST_STOP_MS
+def is_long_stop(behind_s: float) -> bool:
+    """Return whether DELETE-RETENTION-SHORT of the plan does not name all topics whose deletions a stop can outlast.
+
+    `behind_s`: seconds from the stop until the node has read again what it missed.
+    """
+    return 1000 * behind_s > LONGEST_STOP_MS
 
 
 def retention_of(dynamic: DynamicConfigs, brokers: NodeConfigs, topics: Iterable[str]) -> dict[str, int]:

@@ -7,9 +7,11 @@ from dataclasses import replace
 from statistics import median
 
 from kafka_rollout.gates.gate import GateKind, GateRef
+from kafka_rollout.gates.node import is_back_in_isrs
 from kafka_rollout.planning.batches import NODE_S
 from kafka_rollout.run.events import Approval, Event, events_of, has, newest
 from kafka_rollout.run.step_events import (
+    GateChecked,
     GateFailed,
     GatePassed,
     OfflineStopping,
@@ -77,29 +79,40 @@ def stop_is_unfinished(events: Sequence[Event], release_step: str, node_id: int)
     return isinstance(last_act_on_node(events, release_step, node_id), Stopping)
 
 
-def down_s(events: Sequence[Event], node_id: int) -> float:
-    """Return the seconds before the newest start of the node for which nothing shows that it served; 0 if the run has
-    not started it since its gate passed.
+def behind_s(events: Sequence[Event], node_id: int, now: float) -> float:
+    """Return the longest time in seconds, since its gate passed, in which nothing shows that the broker had read what
+    others have; 0 if the run has not acted on it since. `now`: epoch seconds, if it has read it now.
 
-    A node that hangs after a start does not read either, so they begin with its first stop since its gate passed. After
-    a stop of all nodes they begin with the first start, because no log cleaner ran before.
+    It begins with the first stop after the broker served: a node that hangs after a start does not read either. It ends
+    where a check has seen the broker in the ISRs, because until then the log cleaner of a leader can remove what it has
+    not read. After a stop of all nodes it begins with the first start, because no log cleaner ran before.
     """
-    began = ended = together = None
-    served, none_runs = True, False
+    since = together = None
+    is_behind = none_runs = False
+    longest = 0.0
     for event in events:
         match event:
             case OfflineStopping():
                 none_runs = True
-            case GatePassed() if event.ref.kind is GateKind.AFTER_START and event.ref.node_id == node_id:
-                began, ended, served = event.at, None, True
+            case GatePassed() if _is_after_start(event.ref, node_id):
+                longest, since, is_behind = 0.0, event.at, False
+            case GateChecked() if _is_after_start(event.ref, node_id):
+                if not is_back_in_isrs(event.check):
+                    is_behind = True
+                    continue
+                longest = max(longest, event.at - since) if is_behind and since is not None else longest
+                since, is_behind = event.at, False
             case Stopping() if event.node_id == node_id:
-                began, served = event.at if served or began is None else began, False
+                since, is_behind = event.at if not is_behind or since is None else since, True
             case Started():
                 together, none_runs = event.at if none_runs else together, False
                 if event.node_id == node_id:
-                    ended, served = event.at, False
-    began = together if began is None else began
-    return 0.0 if began is None or ended is None else ended - began
+                    since, is_behind = together if since is None else since, True
+    return max(longest, now - since) if is_behind and since is not None else longest
+
+
+def _is_after_start(ref: GateRef, node_id: int) -> bool:
+    return ref.kind is GateKind.AFTER_START and ref.node_id == node_id
 
 
 def last_act_at(events: Sequence[Event]) -> float:
