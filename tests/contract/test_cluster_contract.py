@@ -153,6 +153,7 @@ def test_the_files_and_options_of_a_start_are_those_of_the_host(world: World) ->
     world.show_environment()
     for node in (world.spec.brokers[0], world.spec.controllers[0]):
         assert world.runtime.jvm_problems(node, (RELEASE,)) == (), "it runs with these options"
+        assert world.runtime.unresolved_names(node, ["localhost", "kafka.invalid"]) == ("kafka.invalid",)
         files = {"ssl.keystore.location": "/nowhere/node.p12", "ssl.truststore.location": "/etc/hostname"}
         absent, present = world.runtime.named_files(node, files) or ()
         assert [(one.setting, one.path) for one in (absent, present)] == list(files.items())

@@ -180,6 +180,7 @@ class FakeCluster:
         self.certificates: dict[int, tuple[ListenerCertificate, ...]] = {}
         self.certificate_addresses: dict[int, tuple[str, ...]] = {}
         self.jvm_problems: dict[int, tuple[str, ...]] = {}
+        self.unresolved: dict[int, tuple[str, ...]] = {}
         self.log_folders: dict[int, tuple[str, ...]] = {}
         self.dynamic_configs = DynamicConfigs()
         self.inherit_min_isr: set[str] = set()  # topics without their own min.insync.replicas

@@ -128,6 +128,11 @@ class FakeRuntime:
         self._refuse_unreachable(node)
         return self._cluster.jvm_problems.get(node.node_id, ())
 
+    def unresolved_names(self, node: NodeSpec, names: Sequence[str]) -> tuple[str, ...]:
+        self._refuse_unreachable(node)
+        unresolved = self._cluster.unresolved.get(node.node_id, ())
+        return tuple(name for name in names if name in unresolved or name.endswith(".invalid"))
+
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
         present = self._cluster.present_files
         return tuple(

@@ -261,6 +261,10 @@ class NodeQueries(Protocol):
         """Why the node's own Java refuses the options of a start on one of the releases, in its words; empty: it
         accepts them. Raises TransientError, UserError or NotObservableError if that is unknown."""
 
+    def unresolved_names(self, node: NodeSpec, names: Sequence[str]) -> tuple[str, ...]:
+        """Those of some host names that the node's host cannot resolve now. Raises TransientError, RefusedError or
+        NotObservableError if that is unknown."""
+
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...] | None:
         """The state of the files (setting → path) that a configuration names; None if the runtime sees no files."""
 

@@ -98,7 +98,14 @@ from kafka_rollout.planning.findings.unclean_elections import (
     unclean_election_findings,
     unknown_unclean_elections,
 )
-from kafka_rollout.planning.findings.unreachable import THROTTLES_CHECK, quota_findings, throttle_findings
+from kafka_rollout.planning.findings.unreachable import (
+    IP_QUOTAS_CHECK,
+    THROTTLES_CHECK,
+    ip_quota_findings,
+    names_in_quotas,
+    quota_findings,
+    throttle_findings,
+)
 from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.plan_checks import NO_RESTART
 from kafka_rollout.preparation.listener_certificates import check_certificates
@@ -429,6 +436,7 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
             DYNAMIC_CONFIGURATION_CHECK.ran([dynamic]),
             UNCLEAN_CHECK.ran(unknown=unread),
             THROTTLES_CHECK.ran(unknown=unread),
+            IP_QUOTAS_CHECK.ran(unknown=unread),
         )
     releases = run.plan.path[1:]
     planned = planned_configs(run.plan.path, configs, run.plan.config_changes)
@@ -456,6 +464,33 @@ def check_dynamic_configs(run: Run, observed: PlanObservation) -> tuple[Checked,
             (*throttle_findings(run.cluster, dynamic), *quota_findings(run.cluster, configs, dynamic)),
             unless="" if releases else NO_RESTART,
         ),
+        _check_names_in_quotas(run, dynamic),
+    )
+
+
+def _check_names_in_quotas(run: Run, dynamic: DynamicConfigs) -> Checked:
+    restarted = {one.node_id for step in run.plan.release_steps for one in step.order}
+    names = names_in_quotas(dynamic)
+    chosen = [node for node in run.cluster.nodes if node.node_id in restarted and names]
+
+    def ask(node: NodeSpec) -> tuple[str, ...] | RolloutError:
+        try:
+            return run.ports.runtime.unresolved_names(node, names)
+        except RolloutError as error:
+            return error
+
+    answers = dict(zip([node.node_id for node in chosen], at_once(ask, chosen), strict=True))
+    return IP_QUOTAS_CHECK.ran(
+        ip_quota_findings(
+            run.cluster, {node_id: found for node_id, found in answers.items() if isinstance(found, tuple)}
+        ),
+        unless="" if restarted else NO_RESTART,
+        unknown=[
+            one
+            for node_id, error in answers.items()
+            if isinstance(error, RolloutError)
+            for one in unknown_by(error, f"node {node_id}", f"Whether node {node_id} resolves {few(names)} is unknown")
+        ],
     )
 
 

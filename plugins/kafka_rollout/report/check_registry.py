@@ -93,7 +93,7 @@ from kafka_rollout.planning.findings.runs_in_progress import (
 )
 from kafka_rollout.planning.findings.starts import START_FILES_CHECK
 from kafka_rollout.planning.findings.unclean_elections import UNCLEAN_CHECK
-from kafka_rollout.planning.findings.unreachable import SNAPSHOT_CHECK, THROTTLES_CHECK
+from kafka_rollout.planning.findings.unreachable import IP_QUOTAS_CHECK, SNAPSHOT_CHECK, THROTTLES_CHECK
 from kafka_rollout.planning.findings.zookeeper import ZOOKEEPER_CHECK
 from kafka_rollout.planning.observation import PlanObservation
 from kafka_rollout.planning.plan_checks import NO_RESTART, examined_text, nodes_text, unknown_responses, unknown_values
@@ -151,6 +151,7 @@ CHECKS: tuple[Check, ...] = (
     BETWEEN_NODES_CHECK,
     QUORUM_START_CHECK,
     THROTTLES_CHECK,
+    IP_QUOTAS_CHECK,
     SNAPSHOT_CHECK,
     JAVA_CHECK,
     SHUTDOWN_CHECK,

@@ -71,6 +71,18 @@ def test_a_remedy_that_is_taken_back_during_the_run_is_found_before_a_node_stops
     assert cluster.stops == [2]
 
 
+def test_a_plan_asks_the_host_of_each_node_for_the_names_in_quotas(tmp_path: Path) -> None:
+    cluster = FakeCluster(R391)
+    cluster.dynamic_configs = DynamicConfigs(quotas={(("ip", "app.example"),): {"connection_creation_rate": 5.0}})
+    assert "IP-QUOTA-UNRESOLVED" not in [
+        one.code for one in plan_upgrade(fake_ports(cluster, tmp_path), R431, finalize=False).findings
+    ]
+    cluster.unresolved[2] = ("app.example",)
+    plan = plan_upgrade(fake_ports(cluster, tmp_path / "other"), R431, finalize=False)
+    (found,) = (one for one in plan.blockers if one.code == "IP-QUOTA-UNRESOLVED")
+    assert "that node 2 cannot resolve" in found.sentence
+
+
 @pytest.mark.parametrize("approved", [False, True])
 def test_no_node_stops_with_settings_for_faster_cleaning_that_no_approver_has_read(
     tmp_path: Path, *, approved: bool

@@ -22,6 +22,7 @@ import fcntl
 import os
 import shutil
 import signal
+import socket
 import time
 import zipfile
 from collections.abc import Iterator, Mapping, Sequence
@@ -296,6 +297,9 @@ class LocalProcessRuntime:
         why = refused_options(java_binary(), self._options(node))
         return (why,) if why else ()
 
+    def unresolved_names(self, node: NodeSpec, names: Sequence[str]) -> tuple[str, ...]:
+        return tuple(name for name in names if not _can_resolve(name))
+
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
         return tuple(_named_file(setting, path, _home(node) / path) for setting, path in files.items())
 
@@ -395,6 +399,14 @@ def _named_file(setting: str, path: str, here: Path) -> NamedFile:
 def _jars_of(part: Path) -> Iterator[Path]:
     """Yield the jars of an entry of a class path."""
     yield from part.parent.glob("*.jar") if part.name == "*" else (part,)
+
+
+def _can_resolve(name: str) -> bool:
+    try:
+        socket.getaddrinfo(name, None)
+    except (socket.gaierror, UnicodeError):
+        return False
+    return True
 
 
 def _has_class(jar: Path, name: str) -> bool:

@@ -53,6 +53,9 @@ class NoRuntime:
     def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
         self._not_observable(node, "command line")
 
+    def unresolved_names(self, node: NodeSpec, names: Sequence[str]) -> tuple[str, ...]:
+        self._not_observable(node, "host")
+
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         """Without the values of secrets, which brokers do not report. A node that does not respond hides it."""
         try:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import shlex
 from collections import defaultdict
 from collections.abc import Collection, Iterable, Iterator, Mapping
+from ipaddress import ip_address
 
 from kafka_rollout.base.findings import BLOCKER, INFO, WARNING, Check, CheckOf, Examined, Finding, FindingCode, Need
 from kafka_rollout.base.wording import count, few, nodes
@@ -32,6 +34,21 @@ THROTTLES_CHECK = Check(
     needs=(Need.SETTINGS, Need.BROKER_CONFIGS),
     examines=Examined.DYNAMIC,
 )
+IP_QUOTA_UNRESOLVED = FindingCode(
+    "IP-QUOTA-UNRESOLVED",
+    BLOCKER,
+    "A quota of connections names a host that a node cannot resolve. At its start, the node applies neither this quota "
+    "nor those after it, and reports an error, with which its gate does not pass.",
+)
+IP_QUOTAS_CHECK = Check(
+    "ip-quotas",
+    "Host names in quotas of connections",
+    "upgrade.md#configuration-in-the-metadata",
+    (IP_QUOTA_UNRESOLVED,),
+    of=(CheckOf.UPGRADE, CheckOf.DOWNGRADE, CheckOf.RESTART),
+    needs=(Need.SETTINGS,),
+    examines=Examined.DYNAMIC,
+)
 SNAPSHOT_NOT_EXPECTED = FindingCode(
     "SNAPSHOT-NOT-EXPECTED",
     (BLOCKER, WARNING, INFO),
@@ -51,6 +68,7 @@ _IDLE_DEFAULT_MS = 500
 _HALVES = ("leader", "follower")
 _UNLIMITED = (1 << 63) - 1
 _REQUEST_TIME = "request_percentage"
+_CONNECTIONS = "connection_creation_rate"
 
 
 def throttle_findings(cluster: ClusterSpec, dynamic: DynamicConfigs) -> Iterator[Finding]:
@@ -138,6 +156,41 @@ def quota_findings(cluster: ClusterSpec, configs: NodeConfigs, dynamic: DynamicC
                 f"If the brokers use this user: kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} "
                 f"--alter {_entity_options(entity)} --delete-config {_REQUEST_TIME}.",
             )
+
+
+def names_in_quotas(dynamic: DynamicConfigs) -> tuple[str, ...]:
+    """Return the host names that quotas of IP addresses have instead of one: Kafka accepts what a controller resolves
+    (ClientQuotaControlManager), and each node resolves it at its start (ClientQuotaMetadataManager)."""
+    named = [dict(entity).get("ip") for entity in dynamic.quotas]
+    return tuple(sorted({name for name in named if name and not _is_address(name)}))
+
+
+def _is_address(text: str) -> bool:
+    try:
+        ip_address(text.strip("[]"))
+    except ValueError:
+        return False
+    return True
+
+
+def ip_quota_findings(cluster: ClusterSpec, unresolved: Mapping[int, Iterable[str]]) -> Iterator[Finding]:
+    """Yield the quotas whose host name nodes cannot resolve. `unresolved`: node id → these names."""
+    by_name: defaultdict[str, list[int]] = defaultdict(list)
+    for node_id, names in sorted(unresolved.items()):
+        for name in names:
+            by_name[name].append(node_id)
+    script = f"kafka-configs.sh --bootstrap-server {cluster.bootstrap_servers} --alter --entity-type ips"
+    for name, ids in sorted(by_name.items()):
+        yield IP_QUOTA_UNRESOLVED.found(
+            f"ip {name}",
+            f"The quota {_CONNECTIONS} of ip {name} has a host name that {nodes(ids)} cannot resolve. At its start, "
+            "a node applies neither this quota nor others after it, and metadata-apply-error-count (of a controller: "
+            "metadata-error-count) rises, with which its gate does not pass.",
+            f"Let the hosts of {nodes(ids)} resolve {name}, for example by a line in /etc/hosts. Then set the quota "
+            f"for the address instead: `{script} --entity-name ADDRESS --add-config {_CONNECTIONS}=RATE`, and "
+            f"`{script} --entity-name {shlex.quote(name)} --delete-config {_CONNECTIONS}`, for which the active "
+            "controller and the machine of the command must resolve the name.",
+        )
 
 
 _Entity = frozenset[tuple[str, str | None]]

@@ -10,7 +10,13 @@ from kafka_rollout.base.findings import Severity
 from kafka_rollout.model.configs import DynamicConfigs, QuotaEntity
 from kafka_rollout.model.plan import Plan
 from kafka_rollout.model.run_of import RunOf
-from kafka_rollout.planning.findings.unreachable import quota_findings, snapshot_findings, throttle_findings
+from kafka_rollout.planning.findings.unreachable import (
+    ip_quota_findings,
+    names_in_quotas,
+    quota_findings,
+    snapshot_findings,
+    throttle_findings,
+)
 from kafka_rollout.planning.plans import make_plan
 from kafka_rollout.planning.request import Request
 from tests.unit.builders import R391, R431, SEPARATE, observation, state
@@ -44,6 +50,20 @@ def test_a_throttle_that_was_left_behind_is_named_with_rate_topics_and_command()
 )
 def test_half_a_throttle_limits_nothing(dynamic: DynamicConfigs) -> None:
     assert list(throttle_findings(SEPARATE, dynamic)) == []
+
+
+def test_a_host_name_in_a_quota_of_connections_is_named_with_the_nodes_that_cannot_resolve_it() -> None:
+    entities = ("10.0.0.1", "::1", "[fe80::1]", None, "app.example", "b.example")
+    quotas: dict[QuotaEntity, dict[str, float]] = {
+        (("ip", one),): {"connection_creation_rate": 5.0} for one in entities
+    }
+    dynamic = DynamicConfigs(quotas={**quotas, (("user", "alice"),): {"request_percentage": 1.0}})
+    assert names_in_quotas(dynamic) == ("app.example", "b.example")
+    assert list(ip_quota_findings(SEPARATE, {4: (), 5: ()})) == []
+    (found,) = ip_quota_findings(SEPARATE, {1: ("app.example",), 4: (), 5: ("app.example",)})
+    assert (found.code, found.subject, found.severity) == ("IP-QUOTA-UNRESOLVED", "ip app.example", Severity.BLOCKER)
+    assert "a host name that nodes 1, 5 cannot resolve" in found.sentence
+    assert "--entity-type ips --entity-name app.example --delete-config connection_creation_rate`" in found.remedy
 
 
 def test_a_quota_of_request_time_on_a_super_user_is_named() -> None:

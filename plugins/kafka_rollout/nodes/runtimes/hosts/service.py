@@ -73,6 +73,7 @@ from kafka_rollout.nodes.runtimes.hosts.logs import (
     read_journal_on,
     read_own_lines,
 )
+from kafka_rollout.nodes.runtimes.hosts.names import find_unresolved
 from kafka_rollout.nodes.runtimes.hosts.next_java import find_next_java
 from kafka_rollout.nodes.runtimes.hosts.release_folders import (
     ArtifactsOf,
@@ -402,6 +403,9 @@ class SshServiceRuntime(HostCommands):
 
     def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
         return find_jvm_problems(self, node, self.unit(node), releases)
+
+    def unresolved_names(self, node: NodeSpec, names: Sequence[str]) -> tuple[str, ...]:
+        return find_unresolved(self, node, names)
 
     def named_files(self, node: NodeSpec, files: Mapping[str, str]) -> tuple[NamedFile, ...]:
         return read_named_files(self, node, files)
