@@ -111,10 +111,11 @@ def test_a_process_that_has_read_its_file_uses_every_line_of_it(world: World) ->
     """Of brokers and of controllers alone: no line is shown as a change that a restart brings into effect."""
     ids = {node.node_id for node in world.spec.nodes}
     started = {node.node_id: world.runtime.process(node).started_at for node in world.spec.nodes}
+    configs = {node.node_id: world.runtime.config(node) for node in world.spec.nodes}
     seen = SinceStart(
-        configs={node.node_id: world.runtime.config(node) for node in world.spec.nodes},
+        configs=configs,
         in_use={node.node_id: world.admin.settings_in_use(node) for node in world.spec.nodes},
-        files={node.node_id: world.runtime.start_files(node) for node in world.spec.nodes},
+        files={node.node_id: world.runtime.start_files(node, configs[node.node_id]) for node in world.spec.nodes},
         started_at={node_id: at for node_id, at in started.items() if at is not None},
     )
     assert seen.started_at.keys() == ids

@@ -147,7 +147,7 @@ class FakeRuntime:
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return dict(self._cluster.nodes[node.node_id].config)
 
-    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+    def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
         return self._cluster.nodes[node.node_id].start_files
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:

@@ -11,7 +11,7 @@ from itertools import count
 from typing import Any, Protocol, TypeVar, cast
 
 from kafka_rollout.base.clock import Clock
-from kafka_rollout.base.errors import NotObservableError, RefusedError, TransientError, UserError
+from kafka_rollout.base.errors import NotObservableError, RefusedError, RolloutError, TransientError, UserError
 from kafka_rollout.base.findings import Need
 from kafka_rollout.metadata_log.losses import Loss, with_paths
 from kafka_rollout.metadata_log.record_types import MetadataRegistrations
@@ -424,6 +424,25 @@ def at_once(act: Callable[[_Item], _T], items: Iterable[_Item], *, most: int = A
     """Act on some items in parallel, at most `most` at a time; return the results. Raise the first error at the end."""
     with ThreadPoolExecutor(max_workers=most, thread_name_prefix="steps") as pool:
         return list(pool.map(act, items))
+
+
+def once_per_node(read: Callable[[NodeSpec], _T]) -> Callable[[NodeSpec], _T]:
+    """Return `read` that asks each node once: a repeated call has the same result, or raises the same error."""
+    answers: dict[int, _T] = {}
+    errors: dict[int, RolloutError] = {}
+
+    def ask(node: NodeSpec) -> _T:
+        if node.node_id in errors:
+            raise errors[node.node_id]
+        if node.node_id not in answers:
+            try:
+                answers[node.node_id] = read(node)
+            except RolloutError as error:
+                errors[node.node_id] = error
+                raise
+        return answers[node.node_id]
+
+    return ask
 
 
 def until(

@@ -253,9 +253,9 @@ class NodeQueries(Protocol):
         only a script of another release has are left out. Raises TransientError if unknown."""
 
     def config(self, node: NodeSpec) -> Mapping[str, str]: ...
-    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+    def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
         """The files that the next start of the same release reads, with the times of their last changes; empty if the
-        runtime sees no files."""
+        runtime sees no files. `config`: of the node."""
 
     def jvm_problems(self, node: NodeSpec, releases: Sequence[Release]) -> tuple[str, ...]:
         """Why the node's own Java refuses the options of a start on one of the releases, in its words; empty: it

@@ -29,7 +29,7 @@ from kafka_rollout.model.plan import Direction, Lowering, Plan, ReleaseStep
 from kafka_rollout.model.rights import right_findings
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.model.topology import ClusterSpec, NodeSpec
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, once_per_node
 from kafka_rollout.observation.planned_coordinators import planned_group_coordinator
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.findings.cluster_state import check_cluster
@@ -141,9 +141,15 @@ def recheck(
     if stop is not None:
         host = (
             *host,
-            *host_findings(run, *stop),
-            *recheck_dynamic_configs(run, stop[0].to_release),
-            *judged(run.plan, [unapproved_changes(run, stop[1], state), check_log_folders_again(run.ports, *stop)]),
+            *host_findings(run, *stop, read_files()),
+            *recheck_dynamic_configs(run, stop[0].to_release, files=read_files()),
+            *judged(
+                run.plan,
+                [
+                    unapproved_changes(run, [stop[1]], state, read_files()),
+                    check_log_folders_again(run.ports, *stop, read_files()),
+                ],
+            ),
         )
     found = (
         *all_findings(now),
@@ -165,8 +171,9 @@ def recheck(
 def _recheck_stop_of_all(run: ReadRun, state: ClusterState, files: NodeConfigs) -> tuple[Finding, ...]:
     """Check what the nodes that a live or offline downgrade stops together would read at their starts."""
     stopped = run.cluster.controllers if run.plan.lowering is Lowering.LIVE else run.cluster.nodes
-    changes = judged(run.plan, [unapproved_changes(run, node, state) for node in stopped])
-    return (*recheck_quorum_start(run, files, state), *changes)
+    in_use = once_per_node(run.ports.admin.settings_in_use)
+    changes = judged(run.plan, [unapproved_changes(run, stopped, state, files, in_use)])
+    return (*recheck_quorum_start(run, files, state, in_use), *changes)
 
 
 def refuse_new_blockers(

@@ -277,11 +277,17 @@ def check_log_folders(ports: ReadPorts, path: Sequence[Release], configs: NodeCo
     return LOG_FOLDERS_CHECK.ran(found, unknown=unread)
 
 
-def check_log_folders_again(ports: ReadPorts, step: ReleaseStep, node: NodeSpec) -> Checked:
-    """Read them before a stop: a topic that was deleted while a broker was down leaves one."""
+def check_log_folders_again(ports: ReadPorts, step: ReleaseStep, node: NodeSpec, files: NodeConfigs) -> Checked:
+    """Read them before a stop: a topic that was deleted while a broker was down leaves one. `files`: of nodes, as they
+    were just read; that of another node is read here."""
     is_asked = node.is_broker and can_refuse_folders(step.from_release, [step.to_release])
-    configs = {node.node_id: ports.runtime.config(node)} if is_asked else {}
+    configs = {node.node_id: _file_of(ports, node, files)} if is_asked else {}
     return check_log_folders(ports, (step.from_release, step.to_release), configs)
+
+
+def _file_of(ports: ReadPorts, node: NodeSpec, files: NodeConfigs) -> Mapping[str, str]:
+    found = files.get(node.node_id)
+    return ports.runtime.config(node) if found is None else found
 
 
 def check_jvm(
@@ -378,11 +384,12 @@ def check_new_settings(run: ReadRun, configs: Mapping[int, Mapping[str, str]], f
     )
 
 
-def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec) -> tuple[Finding, ...]:
-    """Return the findings that prevent `node` from starting on the release of the release step, by its current host."""
+def host_findings(run: ReadRun, release_step: ReleaseStep, node: NodeSpec, files: NodeConfigs) -> tuple[Finding, ...]:
+    """Return the findings that prevent `node` from starting on the release of the release step, by its current host.
+    `files`: as in `check_log_folders_again`."""
     release = release_step.to_release
     alone = replace(run.cluster, nodes=(node,))
-    config = run.ports.runtime.config(node)
+    config = _file_of(run.ports, node, files)
     checked = effective_config(node.node_id, config, run.plan.config_changes, release)
     java = java_versions(run.ports, (release,), (node,))
     starts = ObservedStarts()

@@ -19,7 +19,7 @@ from kafka_rollout.gates.remote_storage import tiered_brokers
 from kafka_rollout.model.plan import Direction, Plan, RunTerms
 from kafka_rollout.model.run_of import RunOf
 from kafka_rollout.model.state import ClusterState
-from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, read_registrations
+from kafka_rollout.observation.cluster_ports import ClusterPorts, ReadPorts, observe, once_per_node, read_registrations
 from kafka_rollout.observation.node_registrations import observe_registrations
 from kafka_rollout.observation.run import ReadRun, Run
 from kafka_rollout.planning.batches import WINDOWS_CHECK, expected_s, window_findings
@@ -136,8 +136,9 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
     ahead = run.plan.path[1:]
     planned = planned_configs(run.plan.path, observed.configs, run.plan.config_changes)
     finalizes = request.finalizes(rolls=run.plan.changes_release)
+    in_use = once_per_node(run.ports.admin.settings_in_use)
     return (
-        check_pending(run, observed.configs, observed.state),
+        check_pending(run, observed.configs, observed.state, in_use),
         SNAPSHOT_CHECK.ran(
             snapshot_findings(run.cluster, run.plan, planned, finalizes=finalizes),
             unless=""
@@ -145,7 +146,7 @@ def check_files(run: Run, observed: PlanObservation, request: Request) -> tuple[
             else "No level is changed.",
         ),
         check_hosts(run.ports, ahead, changes=run.plan.config_changes),
-        check_quorum_start(run, observed.configs, observed.state),
+        check_quorum_start(run, observed.configs, observed.state, in_use),
         check_log_folders(run.ports, run.plan.path, observed.configs),
         check_jvm(run.ports, ahead, observed.configs, run.plan.config_changes),
         check_certificates(run.ports, observed.configs, lasts_s=_expected_s(run.plan)),

@@ -24,18 +24,19 @@ from kafka_rollout.planning.findings.quorum_start import (
     needs_acls,
     quorum_start_findings,
 )
+from kafka_rollout.preparation.changes_on_disk import InUse
 from kafka_rollout.preparation.unknowns import judged
 
 _DYNAMIC = (ConfigSource.NODE, ConfigSource.ALL_BROKERS)
 
 
-def check_quorum_start(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> Checked:
+def check_quorum_start(run: ReadRun, configs: NodeConfigs, state: ClusterState, in_use: InUse) -> Checked:
     """Check each start at which all controllers can be down. `configs`: the current configuration by node."""
     stops_all = run.plan.lowering is not Lowering.ONLINE
     first = QuorumStart(cluster=run.cluster, state=state, configs=configs)
     if len(first.voters) < 2:
         return QUORUM_START_CHECK.ran(unless=ONE_VOTER)
-    dynamic, unread = _dynamic_values(run, first) if stops_all else ({}, ())
+    dynamic, unread = _dynamic_values(run, first, in_use) if stops_all else ({}, ())
     planned = planned_configs(run.plan.path, configs, run.plan.config_changes)
     # A live downgrade starts the controllers with their files of now, and so does the undo of an offline one.
     ahead = () if run.plan.lowering is Lowering.LIVE else (planned[release] for release in run.plan.path[1:])
@@ -47,12 +48,12 @@ def check_quorum_start(run: ReadRun, configs: NodeConfigs, state: ClusterState) 
     return QUORUM_START_CHECK.ran(unique.values(), unknown=unread)
 
 
-def recheck_quorum_start(run: ReadRun, configs: NodeConfigs, state: ClusterState) -> tuple[Finding, ...]:
+def recheck_quorum_start(run: ReadRun, configs: NodeConfigs, state: ClusterState, in_use: InUse) -> tuple[Finding, ...]:
     """Return what the approvers have not read, as blockers: right before all controllers stop, a doubt is one too.
 
     Raises TransientError for a value that cannot be read now.
     """
-    found = judged(run.plan, [check_quorum_start(run, configs, state)])
+    found = judged(run.plan, [check_quorum_start(run, configs, state, in_use)])
     return tuple(
         replace(finding, severity=Severity.BLOCKER) if finding in new else finding
         for new in [find_new(found, run.plan.findings)]
@@ -70,13 +71,15 @@ def _with_acls(run: ReadRun, starts: list[QuorumStart]) -> list[QuorumStart]:
     return [replace(one, granted=allowed_as_node(acls)) for one in starts]
 
 
-def _dynamic_values(run: ReadRun, start: QuorumStart) -> tuple[Mapping[int, tuple[str, ...]], tuple[UnknownValue, ...]]:
+def _dynamic_values(
+    run: ReadRun, start: QuorumStart, in_use: InUse
+) -> tuple[Mapping[int, tuple[str, ...]], tuple[UnknownValue, ...]]:
     """Return controller → settings of its listeners that the metadata overrides. A hidden value is not compared."""
     chosen = [node for node in run.cluster.controllers if node.node_id in start.files]
 
     def read(node: NodeSpec) -> tuple[str, ...] | tuple[UnknownValue, ...]:
         try:
-            used = run.ports.admin.settings_in_use(node)
+            used = in_use(node)
         except RolloutError as error:
             subject = f"values in use of node {node.node_id}"
             return unknown_by(error, subject, f"The {subject} are unknown")

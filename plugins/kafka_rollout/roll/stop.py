@@ -257,7 +257,7 @@ def _refuse_disagreement(at: NodeRun) -> None:
     state = observe(at.ports)
     files, unread = readable_configs(at.ports, [node for node in at.ports.cluster.nodes if node != at.node])
     files[at.node_id] = at.ports.runtime.config(at.node)  # the others can be lost, but not the host of this one
-    compared = [compare() for compare in _compare_node(at.run, at.release_step, at.node, state)]
+    compared = [compare() for compare in _compare_node(at.run, at.release_step, at.node, state, files)]
     found = (
         *recheck_agreement(at.run, state, at.release_step.to_release, at.node, files=files),
         *all_findings(compared),
@@ -280,11 +280,11 @@ def _compare_metadata(run: ReadRun, release_step: ReleaseStep, files: NodeConfig
 
 
 def _compare_node(
-    run: ReadRun, release_step: ReleaseStep, node: NodeSpec, state: ClusterState
+    run: ReadRun, release_step: ReleaseStep, node: NodeSpec, state: ClusterState, files: NodeConfigs
 ) -> tuple[Callable[[], Checked], ...]:
     """Return what a rollback compares of a node, as far as it can."""
-    return partial(unapproved_changes, run, node, state), partial(
-        check_log_folders_again, run.ports, release_step, node
+    return partial(unapproved_changes, run, [node], state, files), partial(
+        check_log_folders_again, run.ports, release_step, node, files
     )
 
 
@@ -312,7 +312,7 @@ def unread_of_rollback(run: ReadRun) -> tuple[str, ...]:
         state = observe(run.ports)
         for step in steps:
             for node_id in dict.fromkeys(each.node_id for each in stopped if each.release_step == step.key):
-                comparisons += _compare_node(run, step.reversed(), run.cluster.node(node_id), state)
+                comparisons += _compare_node(run, step.reversed(), run.cluster.node(node_id), state, files)
     except RolloutError as error:
         found += unknown_by(error, "rollback")
     for compare in comparisons:

@@ -76,9 +76,9 @@ def test_a_file_that_changed_since_the_plan_is_asked_again_before_the_stop(tmp_p
     ports = fake_ports(cluster, tmp_path)
     plan = plan_upgrade(ports, R411, finalize=False)
     node = ports.cluster.brokers[0]
-    assert CODE not in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node)}
+    assert CODE not in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node, {})}
     cluster.nodes[node.node_id].config.update(OAUTH)
-    assert CODE in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node)}
+    assert CODE in {one.code for one in host_findings(Run(ports, plan), plan.release_steps[0], node, {})}
 
 
 def test_a_new_setting_of_a_used_area_is_explained_in_the_plan(tmp_path: Path) -> None:

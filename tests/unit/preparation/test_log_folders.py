@@ -89,7 +89,7 @@ def test_no_file_is_read_for_a_release_that_starts_with_each_folder(
     ports = fake_ports(FakeCluster(R391), tmp_path)
     step = plan_upgrade(ports, R431, finalize=False).release_steps[0]
     monkeypatch.setattr(FakeRuntime, "config", lambda *_: pytest.fail("It is read at each stop."))
-    assert check_log_folders_again(ports, step, ports.cluster.node(12)).not_applicable
+    assert check_log_folders_again(ports, step, ports.cluster.node(12), {}).not_applicable
 
 
 def test_the_approver_of_a_rollback_reads_that_folders_are_unknown(

@@ -10,7 +10,7 @@ import pytest
 
 from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.base.findings import CheckOf, Severity
-from kafka_rollout.model.configs import HIDDEN
+from kafka_rollout.model.configs import HIDDEN, DynamicConfigs
 from kafka_rollout.model.host_state import (
     DirectoryFormat,
     DirectoryIdentity,
@@ -68,7 +68,7 @@ def test_directories_are_checked_with_the_format_that_the_runtime_reads(
     assert [start.formats for start in cluster.checked_starts] == [expected] * len(ports.cluster.nodes)
     (release_step,) = plan.release_steps
     ports.run.save_fingerprints({})  # before a stop, a configuration that changed is checked again
-    host_findings(Run(ports, plan), release_step, ports.cluster.nodes[0])
+    host_findings(Run(ports, plan), release_step, ports.cluster.nodes[0], {})
     assert [start.formats for start in cluster.checked_starts] == [expected] * (len(ports.cluster.nodes) + 1)
 
 
@@ -87,12 +87,12 @@ def test_an_oauth_url_that_the_jvm_does_not_allow_blocks_the_plan_and_the_stop(
     assert plan.blockers == ()
     (release_step,) = plan.release_steps
     node = ports.cluster.nodes[0]
-    assert host_findings(Run(ports, plan), release_step, node) == ()
+    assert host_findings(Run(ports, plan), release_step, node, {}) == ()
     cluster.nodes[node.node_id].jvm_arguments = arguments
     (found,) = plan_upgrade(ports, R431, finalize=False).blockers
     assert (found.code, found.subject) == ("JVM-PROPERTY-MISSING", f"node {node.node_id}, release 4.3.1")
     assert allowed in found.remedy
-    assert [one.code for one in host_findings(Run(ports, plan), release_step, node)] == ["JVM-PROPERTY-MISSING"]
+    assert [one.code for one in host_findings(Run(ports, plan), release_step, node, {})] == ["JVM-PROPERTY-MISSING"]
 
 
 @pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.RESTART])
@@ -135,6 +135,22 @@ def test_a_file_that_disagrees_with_the_others_blocks_the_check_the_plan_and_eve
     ]
 
 
+def test_before_a_stop_each_file_is_read_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    cluster = FakeCluster(R391)
+    ports = fake_ports(cluster, tmp_path)
+    plan = plan_change(ports, Request(target=R381, scan=False), RunOf.DOWNGRADE)
+    cluster.dynamic_configs = DynamicConfigs(topics={"orders": {"retention.ms": "1000"}})  # changed since the plan
+    read, config = list[int](), FakeRuntime.config
+
+    def reads(runtime: FakeRuntime, node: NodeSpec) -> Mapping[str, str]:
+        read.append(node.node_id)
+        return config(runtime, node)
+
+    monkeypatch.setattr(FakeRuntime, "config", reads)
+    refuse_new_blockers(Run(ports, plan), (plan.release_steps[0], ports.cluster.node(12)))
+    assert sorted(read) == sorted(node.node_id for node in ports.cluster.nodes)
+
+
 @pytest.mark.parametrize("run_of", [RunOf.UPGRADE, RunOf.DOWNGRADE, RunOf.RESTART])
 def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into_effect_unapproved(
     tmp_path: Path, run_of: RunOf
@@ -160,14 +176,14 @@ def test_a_changed_line_is_in_every_plan_and_a_dangerous_one_is_not_brought_into
     ]
     release_step = plan.release_steps[0]
     stop = release_step, ports.cluster.node(12)
-    assert unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings == ()
+    assert unapproved_changes(Run(ports, plan), [stop[1]], observe(ports), {}).findings == ()
     for value in ("60001", "1"):
         change(12, log_retention_ms=value, num_io_threads="32")
-        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings
+        (one,) = unapproved_changes(Run(ports, plan), [stop[1]], observe(ports), {}).findings
         assert (one.code, one.severity) == ("FILE-CHANGES-DATA", Severity.BLOCKER)
     for line in ({"allow_everyone_if_no_acl_found": "true"}, {"ssl_client_auth": "requested"}):
         change(12, log_retention_ms="60000", **line)
-        (one,) = unapproved_changes(Run(ports, plan), stop[1], observe(ports)).findings
+        (one,) = unapproved_changes(Run(ports, plan), [stop[1]], observe(ports), {}).findings
         assert (one.code, one.severity) == ("FILE-CHANGES-ACCESS", Severity.BLOCKER)
     change(12, log_retention_ms="1")
     with pytest.raises(RefusedError, match=r"FILE-CHANGES-DATA log\.retention\.ms=1 of node 12"):
@@ -194,7 +210,7 @@ def test_a_file_that_is_written_again_with_its_approved_content_needs_no_new_app
     def changes(at: float, **changed: str) -> list[tuple[str, str]]:
         fake.config = {**lines, **{name.replace("_", "."): line for name, line in changed.items()}}
         fake.start_files = (StartFile(path="/etc/kafka/x", kind=StartFileKind.CONFIGURATION, changed_at=at),)
-        found = unapproved_changes(Run(ports, plan), ports.cluster.node(12), observe(ports))
+        found = unapproved_changes(Run(ports, plan), [ports.cluster.node(12)], observe(ports), {})
         return [one.identity for one in found.findings]
 
     fake.start_files = (

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections import defaultdict
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from threading import Barrier
 from typing import Any
 
 import pytest
@@ -135,18 +137,37 @@ def test_a_file_that_was_changed_after_the_approval_stops_it_before_the_first_st
     assert world.stops == []
 
 
-def test_before_the_stop_of_all_controllers_the_file_of_a_broker_is_read_once(
-    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch
+@each_lowering
+def test_before_a_stop_of_all_each_node_is_asked_once_and_at_the_same_time(
+    world: FakeCluster, ports: ClusterPorts, monkeypatch: pytest.MonkeyPatch, lowering: Lowering
 ) -> None:
-    plan, read, config = planned(ports, monkeypatch, Lowering.LIVE), list[int](), FakeRuntime.config
+    run = Run(ports, planned(ports, monkeypatch, lowering))
+    asked: defaultdict[str, list[int]] = defaultdict(list)
+    together = Barrier(2, timeout=10)
 
-    def reads(runtime: FakeRuntime, node: NodeSpec) -> Mapping[str, str]:
-        read.append(node.node_id)
-        return config(runtime, node)
+    def watch(of: Any, name: str, *, waits: bool = False) -> None:
+        read = getattr(of, name)
 
-    monkeypatch.setattr(FakeRuntime, "config", reads)
-    frozen_plan.recheck(Run(ports, plan))
-    assert sorted(node_id for node_id in read if node_id not in CONTROLLERS) == [11, 12, 13]
+        def reads(self: Any, node: NodeSpec, *others: Any) -> Any:
+            if not others or name == "start_files":
+                asked[name].append(node.node_id)
+                if waits and len(asked[name]) <= 2:
+                    together.wait()
+            return read(self, node, *others)
+
+        monkeypatch.setattr(of, name, reads)
+
+    watch(FakeRuntime, "config")
+    watch(FakeAdmin, "settings_in_use", waits=True)
+    watch(FakeRuntime, "start_files", waits=True)
+    frozen_plan.recheck(run)
+    everybody = [node.node_id for node in ports.cluster.nodes]
+    stopped = everybody if lowering is Lowering.OFFLINE else sorted(CONTROLLERS)
+    assert {name: sorted(found) for name, found in asked.items()} == {
+        "config": sorted(everybody),
+        "settings_in_use": sorted(stopped),
+        "start_files": sorted(stopped),
+    }
 
 
 @each_lowering

@@ -134,7 +134,7 @@ def test_a_node_that_does_not_report_its_values_has_not_no_changes(
     stop = run.plan.release_steps[0], ports.cluster.node(12)
     assert recheck(run, stop).ok
     monkeypatch.setattr(FakeAdmin, "settings_in_use", fails(TransientError("Node 12 does not respond.")))
-    found = unapproved_changes(run, stop[1], observe(ports))
+    found = unapproved_changes(run, [stop[1]], observe(ports), {})
     assert [(one.subject, one.kind) for one in found.unknown] == [("values in use of node 12", UnknownKind.FAILED)]
     with pytest.raises(TransientError, match="Node 12 does not respond"):
         recheck(run, stop)

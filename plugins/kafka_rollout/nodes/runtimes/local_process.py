@@ -315,11 +315,11 @@ class LocalProcessRuntime:
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return server_properties.parse(_read_config(_home(node), node))
 
-    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
+    def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
         """Without jars, which come from the cache."""
         home = _home(node)
         named = [(StartFileKind.CONFIGURATION, "server.properties"), (StartFileKind.JVM, "jvm.options")]
-        named += all_start_files(self.config(node), self._options(node))
+        named += all_start_files(config, self._options(node))
         found = []
         for kind, name in dict.fromkeys(named):
             with suppress(FileNotFoundError):

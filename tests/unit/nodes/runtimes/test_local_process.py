@@ -152,7 +152,9 @@ def test_the_files_of_the_next_start_have_the_times_of_their_inodes(runtime: Loc
     for name in ("jvm.options", "data/meta.properties"):
         (home / name).write_text("-Xmx1g\n")
         os.utime(home / name, (1, 1))  # a copy that keeps its times
-    found = {Path(file.path).relative_to(home).as_posix(): file for file in runtime.start_files(node)}
+    found = {
+        Path(file.path).relative_to(home).as_posix(): file for file in runtime.start_files(node, runtime.config(node))
+    }
     assert {name: file.kind.value for name, file in found.items()} == {
         "server.properties": "server.properties",
         "jvm.options": "options of the JVM",

@@ -293,7 +293,8 @@ def test_the_files_of_the_next_start_are_those_that_unit_process_and_configurati
     )
     host = FakeHost(start=start, changed=changed)
     host.files[CONFIGURATION] = config
-    found = {file.path: (file.kind, file.changed_at) for file in runtime_on(host).start_files(NODE)}
+    runtime = runtime_on(host)
+    found = {file.path: (file.kind, file.changed_at) for file in runtime.start_files(NODE, runtime.config(NODE))}
     kinds = StartFileKind
     assert found == {
         "/etc/kafka/server.properties": (kinds.CONFIGURATION, 200.0),

@@ -416,8 +416,8 @@ class SshServiceRuntime(HostCommands):
     def config(self, node: NodeSpec) -> Mapping[str, str]:
         return {**server_properties.parse(self._configuration(node)), **read_overrides(self, node)}
 
-    def start_files(self, node: NodeSpec) -> tuple[StartFile, ...]:
-        return read_start_files(self, node, self.config(node))
+    def start_files(self, node: NodeSpec, config: Mapping[str, str]) -> tuple[StartFile, ...]:
+        return read_start_files(self, node, config)
 
     def checkpoints(self, node: NodeSpec) -> tuple[CheckpointFile, ...]:
         directory = self.metadata_log_dir(node)
