@@ -195,6 +195,7 @@ class FakeCluster:
         self.formats: dict[str, DirectoryFormat] | None = None
         self.unreadable: set[tuple[int, Release]] = set()  # metadata logs that a release could not replay
         self.lost_in_the_roll: set[str] = set()  # topics that are gone from the inventory
+        self.log_starts: dict[str, int] = {}  # of partitions that do not begin at 0
         self.acls: set[Acl] = set()
         self.views: dict[int, BrokerView] = {}  # what a broker has beside the others
         self.acls_problem = ""  # why no broker can list the ACLs

@@ -24,9 +24,10 @@ from kafka_rollout.gates.gate import Gate, GateKind, GateRef
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import ConfigSource, DynamicConfigs, Setting, SettingValues
-from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.contents import ClusterInventory, LogStarts
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.plan import Plan, ReleaseStep, Undo
+from kafka_rollout.model.retention import Bound, KeptRecords, retention_of
 from kafka_rollout.model.rights import MissingRight, Right
 from kafka_rollout.model.state import (
     UNKNOWN_MIN_ISR,
@@ -236,8 +237,18 @@ class FakeAdmin:
             if partition.topic not in gone:
                 topic = topics.setdefault(partition.topic, {"id": partition.topic, "replicas": []})
                 topic["replicas"] = [*cast("list[object]", topic["replicas"]), sorted(partition.replicas)]
+        effective = world.effective()
+        starts = {one.name: world.log_starts.get(one.name, 0) for one in world.topics.values()}
+        bounds = {name: retention_of(effective.topics.settings(name)) for name in topics}
+        never = {name for name, one in bounds.items() if one is not None and one.bound is Bound.START}
         return ClusterInventory(
             topics=topics,
+            starts=starts,
+            kept={
+                one.name: KeptRecords(start=starts[one.name], from_offset=starts[one.name])
+                for one in world.topics.values()
+                if kept and one.topic in never
+            },
             ends={partition.name: 10 + world.rounds for partition in world.topics.values()},
             groups={
                 group.group_id: {"type": group.type, "offsets": {}}
@@ -250,7 +261,19 @@ class FakeAdmin:
             quotas={},
             unasked={},
             group_configs=world.group_configs,
-            effective=world.effective(),
+            effective=effective,
+        )
+
+    def log_starts(self, brokers: Collection[int], above: Mapping[str, int]) -> LogStarts:
+        now, settings = self.inventory(), self._cluster.effective().topics
+        led = {one.name for one in self._cluster.topics.values() if one.leader in brokers}
+        starts = {name: now.starts[name] for name in led & above.keys() if now.starts[name] > above[name]}
+        names = {name.rpartition("-")[0] for name in starts}
+        return LogStarts(
+            read_at=self._cluster.clock.now(),
+            starts=starts,
+            ids={name: now.topics[name]["id"] for name in names},
+            retention={name: retention_of(settings.settings(name)) for name in names},
         )
 
     def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:

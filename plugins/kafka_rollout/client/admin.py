@@ -33,6 +33,7 @@ from kafka_rollout.client.contents import (
     read_acls,
     read_dynamic_configs,
     read_inventory,
+    read_log_starts,
     read_node_config,
     read_setting,
     read_settings,
@@ -60,7 +61,7 @@ from kafka_rollout.gates.coordinators import CoordinatorAnswers
 from kafka_rollout.model.acls import Acl
 from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import DynamicConfigs, Setting, SettingValues
-from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.contents import ClusterInventory, LogStarts
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.quorum_addresses import Address, parse_address
 from kafka_rollout.model.rights import ALTER_CLUSTER, PINNING, READING, MissingRight, Right
@@ -304,6 +305,9 @@ class KafkaAdmin:
     ) -> ClusterInventory:
         """The contents of the cluster; raises TransientError while a leader or a coordinator does not respond."""
         return read_inventory(*self._current(), configured_groups, leaderless=leaderless, kept=kept)
+
+    def log_starts(self, brokers: Collection[int], above: Mapping[str, int]) -> LogStarts:
+        return read_log_starts(*self._current(), brokers, above)
 
     def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:
         return read_views(*self._current(), groups=groups, topic_settings=topic_settings)

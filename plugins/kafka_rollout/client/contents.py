@@ -53,8 +53,8 @@ from kafka_rollout.model.configs import (
     SettingValues,
     entity_name,
 )
-from kafka_rollout.model.contents import ClusterInventory
-from kafka_rollout.model.retention import Bound, KeptRecords, retention_of
+from kafka_rollout.model.contents import ClusterInventory, LogStarts
+from kafka_rollout.model.retention import NAMES, Bound, KeptRecords, retention_of
 from kafka_rollout.model.state import UNKNOWN_MIN_ISR
 from kafka_rollout.releases.facts import GROUP_VERSION
 
@@ -218,6 +218,30 @@ def _kept(
             case _:
                 assert_never(bound)
     return dict(sorted(kept.items()))
+
+
+def read_log_starts(
+    nodes: ClusterConnections, live: Sequence[Target], brokers: Collection[int], above: Mapping[str, int]
+) -> LogStarts:
+    """As `ClusterQueries.log_starts`; raises as `read_inventory`."""
+    read_at = time.time()
+    topics, partitions, source = _topics(nodes, leaderless=True)
+    led = {
+        broker: {topic: [one for one in numbers if f"{topic}-{one}" in above] for topic, numbers in of_broker.items()}
+        for broker, of_broker in partitions.items()
+        if broker in brokers
+    }
+    by_id = {target.node_id: target for target in live}
+    leaders = PartitionLeaders(nodes=nodes, live=by_id, partitions=led, leaderless=True)
+    moved = {name: start for name, start in leaders.offsets(EARLIEST).items() if start > above[name]}
+    names = sorted({name.rpartition("-")[0] for name in moved})
+    settings = read_effective(nodes, source, ResourceType.TOPIC, names, NAMES) if names else {}
+    return LogStarts(
+        read_at=read_at,
+        starts=moved,
+        ids={name: topics[name]["id"] for name in names},
+        retention={name: retention_of(settings.get(name, {})) for name in names},
+    )
 
 
 def _groups(nodes: ClusterConnections, live: Sequence[Target]) -> dict[str, dict[str, Any]]:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import Any
@@ -21,7 +21,7 @@ from kafka_rollout.model.configs import (
     Why,
     compare_effective,
 )
-from kafka_rollout.model.retention import KeptRecords, Retention, is_purged, retention_of
+from kafka_rollout.model.retention import KeptRecords, Retention, is_purged, purging_groups, retention_of
 
 NEW_SETTING = "new setting"
 _SHOWN_RESOURCES = 20
@@ -373,15 +373,62 @@ def _starts(before: ClusterInventory, after: ClusterInventory) -> Iterable[Diffe
 
     Who consumes such a partition from its begin misses records, and brokers delete the remote segments below.
     """
-    topics = _kept_topics(before, after)
     offsets = {name: group["offsets"] for name, group in after.groups.items()}
+    starts = {name: start for name, start in after.starts.items() if not is_purged(name, start, offsets)}
+    ids = {name: topic["id"] for name, topic in after.topics.items()}
+    return _moved(before, starts, ids, after.read_at, lambda topic: _retention(after, topic))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LogStarts:
+    """Log starts that are above the offsets that were asked for."""
+
+    read_at: float
+    """Epoch seconds."""
+    starts: Mapping[str, int]
+    """Log start offset of each of these partitions."""
+    ids: Mapping[str, str]
+    """Of their topics."""
+    retention: Mapping[str, Retention | None]
+    """Of their topics, now."""
+
+
+def comparable_starts(before: ClusterInventory, now: float) -> dict[str, int]:
+    """Return partition → offset above which nothing explains its log start. `now`: epoch seconds.
+
+    Without the partitions from which a client of a known group removes records as it reads them.
+    """
+    return {
+        name: kept.from_offset
+        for name, kept in before.kept.items()
+        if (kept.until is None or now < kept.until) and purging_groups(name, before.groups) == ()
+    }
+
+
+def unexplained_starts(before: ClusterInventory, now: LogStarts) -> tuple[Difference, ...]:
+    """Return the log starts that neither retention nor a change of its settings explains. DeleteRecords of a client
+    is none of both: from outside it looks like a loss.
+    """
+    return tuple(
+        one for one in _moved(before, now.starts, now.ids, now.read_at, now.retention.get) if not one.by_clients
+    )
+
+
+def _moved(
+    before: ClusterInventory,
+    starts: Mapping[str, int],
+    ids: Mapping[str, str],
+    read_at: float,
+    retention: Callable[[str], Retention | None],
+) -> Iterable[Difference]:
+    """`retention`: of a topic, now."""
     for partition, kept in before.kept.items():
-        topic, start = partition.rpartition("-")[0], after.starts.get(partition)
-        if topic not in topics or start is None or start <= kept.from_offset:
+        topic, start = partition.rpartition("-")[0], starts.get(partition)
+        if start is None or start <= kept.from_offset or (kept.until is not None and read_at >= kept.until):
             continue
-        if (kept.until is not None and after.read_at >= kept.until) or is_purged(partition, start, offsets):
+        if topic not in before.topics or ids.get(topic) != before.topics[topic]["id"]:
             continue
-        first, last = (_retention(one, topic) for one in (before, after))
+        first, last = _retention(before, topic), retention(topic)
         changed = "" if first == last else f", now {last}"
         sentence = (
             f"{partition} began at offset {kept.start} and now begins at {start}. Its retention ({first}{changed}) "

@@ -5,7 +5,7 @@ Only a lower bound is known from outside. It is evidence: a log start above it w
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
@@ -16,6 +16,8 @@ _POLICY, _MS, _BYTES = "cleanup.policy", "retention.ms", "retention.bytes"
 _TIERED, _LOCAL_MS = "remote.storage.enable", "local.retention.ms"
 _LIKE_RETENTION = "-2"  # local.retention.ms: as retention.ms
 _REPARTITION = "-repartition"
+NAMES = (_POLICY, _MS, _BYTES, _TIERED, _LOCAL_MS)
+"""The settings of a topic from which `retention_of` reads."""
 
 
 class Bound(StrEnum):
@@ -95,13 +97,20 @@ def retention_of(settings: Mapping[str, Setting]) -> Retention | None:
 def is_purged(partition: str, start: int, groups: Mapping[str, Mapping[str, int]]) -> bool:
     """Return whether a client removes records of this partition by DeleteRecords up to an offset, as it always does.
 
+    `groups`: group → partition → committed offset.
+    """
+    purges = purging_groups(partition, groups)
+    return purges is None or any(start <= groups[group].get(partition, -1) for group in purges)
+
+
+def purging_groups(partition: str, groups: Iterable[str]) -> tuple[str, ...] | None:
+    """Return the groups whose clients remove what they have read of this partition by DeleteRecords; None: its
+    coordinator does.
+
     Kafka Streams removes what it has read of a repartition topic (`repartition.purge.interval.ms`), whose name begins
     with the application id, its group. The share coordinator removes what its log repeats (ShareCoordinatorService).
-    `groups`: group → partition → committed offset.
     """
     topic = partition.rpartition("-")[0]
     if topic == SHARE_TOPIC:
-        return True
-    return topic.endswith(_REPARTITION) and any(
-        topic.startswith(f"{group}-") and start <= offsets.get(partition, -1) for group, offsets in groups.items()
-    )
+        return None
+    return tuple(one for one in groups if topic.startswith(f"{one}-")) if topic.endswith(_REPARTITION) else ()

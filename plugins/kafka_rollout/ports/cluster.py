@@ -25,7 +25,7 @@ from kafka_rollout.metadata_log.trim import TrimResult
 from kafka_rollout.model.acls import Acl, AclDifferences
 from kafka_rollout.model.broker_views import BrokerView
 from kafka_rollout.model.configs import ConfigProblem, DynamicConfigs, Setting, SettingValues
-from kafka_rollout.model.contents import ClusterInventory
+from kafka_rollout.model.contents import ClusterInventory, LogStarts
 from kafka_rollout.model.host_state import DirectoryFormat, HostState, Installation, StartFile, StartRecord
 from kafka_rollout.model.listeners import ListenerCertificate
 from kafka_rollout.model.node_log import LogPart
@@ -101,6 +101,9 @@ class ClusterQueries(Protocol):
         quotas. `configured_groups`: ids to query if groups with their own configuration cannot be listed. `leaderless`:
         leave out offsets of partitions that have no leader or no high watermark; else they raise TransientError.
         `kept`: also what retention keeps (ClusterInventory.kept)."""
+
+    def log_starts(self, brokers: Collection[int], above: Mapping[str, int]) -> LogStarts:
+        """The log starts above these offsets (by partition), of the partitions that these brokers lead."""
 
     def views(self, *, groups: Collection[str], topic_settings: Collection[str]) -> Mapping[int, BrokerView]:
         """Broker id → what this broker has of the metadata that clients set. `groups`: ids to query in addition to

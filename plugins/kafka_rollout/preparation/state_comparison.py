@@ -39,7 +39,7 @@ from kafka_rollout.run.projections.runs import has_acted
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, ContentsTaken
 from kafka_rollout.run.view import RunView
 
-BEFORE = "state/before.json"
+BEFORE, CONTENTS_BEFORE = "state/before.json", "inventory/before.json"
 COMPARED = {ComparedAfter.ROLL: "state/after-roll.json", ComparedAfter.LEVELS: "state/after-levels.json"}
 STATE_LOST = Difference(
     kind="state before the run",
@@ -67,6 +67,12 @@ def record_state(ports: ClusterPorts) -> ClusterInventory:
     ports.run.attach(BEFORE, inventory)
     ports.run.record(ContentsTaken(counts=inventory.counts))
     return inventory
+
+
+def load_state_before(ports: ReadPorts) -> ClusterInventory | None:
+    """Return the state, or the contents, before the first change of the run; None if none is stored."""
+    kept = (ports.run.attachment(name, ClusterInventory) for name in (BEFORE, CONTENTS_BEFORE))
+    return next((one for one in kept if one is not None), None)
 
 
 def compare_with_state(run: Run, after: ComparedAfter) -> tuple[Difference, ...]:
@@ -184,7 +190,6 @@ def refuse_unaccepted_differences(run: Run) -> None:
         )
 
 
-CONTENTS_BEFORE = "inventory/before.json"
 CONTENTS_COMPARED = "inventory/compared.json"
 
 

@@ -10,7 +10,13 @@ from confluent_kafka import OFFSET_END, Producer, TopicPartition
 from confluent_kafka.admin import AdminClient, NewTopic
 
 from kafka_rollout.client.admin import KafkaAdmin
-from kafka_rollout.model.contents import ClusterInventory, compare_inventories
+from kafka_rollout.model.contents import (
+    ClusterInventory,
+    Difference,
+    comparable_starts,
+    compare_inventories,
+    unexplained_starts,
+)
 from kafka_rollout.releases.jars.cache import ReleaseCache
 from tests.integration.conftest import MakeCluster
 from tests.integration.harness.tiered.storage import tiered_config
@@ -67,6 +73,13 @@ def test_a_log_start_that_retention_does_not_explain_is_a_difference(
         assert compare_inventories(before, read()) == (), "half a week is what retention can remove in this time"
         admin.delete_records([TopicPartition(DELETED, 0, OFFSET_END)])[TopicPartition(DELETED, 0)].result(60)
         (deleted,) = compare_inventories(before, read())
+        above = comparable_starts(before, time.time())
+
+        def at_gate() -> tuple[Difference, ...]:
+            return unexplained_starts(before, client.log_starts([node.node_id], above))
+
+        assert at_gate() == (deleted,)
+        assert client.log_starts([], above).starts == {}
         assert "deleted-0 began at offset 0 and now begins at 300." in deleted.sentence
 
         cluster.stop()
@@ -75,3 +88,4 @@ def test_a_log_start_that_retention_does_not_explain_is_a_difference(
         cluster.start()
         wait_until(lambda: read().starts["tiered-0"] > 0, 120)
         assert [one.subject for one in compare_inventories(before, read())] == [f"{DELETED}-0", "tiered-0"]
+        assert [one.subject for one in at_gate()] == [f"{DELETED}-0", "tiered-0"]

@@ -7,13 +7,25 @@ from typing import Any
 
 import pytest
 
+from kafka_rollout.base.internal_topics import SHARE_TOPIC
 from kafka_rollout.model.configs import ConfigSource, ConfigTable, EffectiveConfigs, ExpectedConfigs, Setting
-from kafka_rollout.model.contents import ClusterInventory, Difference, compare_inventories, compare_states
+from kafka_rollout.model.contents import (
+    ClusterInventory,
+    Difference,
+    LogStarts,
+    comparable_starts,
+    compare_inventories,
+    compare_states,
+    unexplained_starts,
+)
 from kafka_rollout.model.retention import Bound, KeptRecords, Retention, retention_of
 
 DAY_MS = 86_400_000
 DELETE = {"cleanup.policy": "delete", "retention.ms": str(7 * DAY_MS), "retention.bytes": "-1"}
 TIERED = DELETE | {"remote.storage.enable": "true", "local.retention.ms": str(DAY_MS)}
+
+
+RETENTION = Retention(policy=frozenset({"delete"}), ms=7 * DAY_MS, size=-1, tiered=False, local_ms=7 * DAY_MS)
 
 
 def settings(values: dict[str, str]) -> dict[str, Setting]:
@@ -128,3 +140,25 @@ def test_marks_of_a_stored_state_stay() -> None:
 
     stored = replace(before(), read_at=12.5)
     assert from_json(ClusterInventory, to_json(stored)) == stored
+
+
+def test_a_gate_compares_what_no_client_removes_as_it_reads_and_finds_what_the_comparison_finds() -> None:
+    known, name = before(), "orders-0"
+    assert comparable_starts(known, 4999.0) == {name: 100}
+    assert comparable_starts(known, 5000.0) == {}, "retention can have moved it since"
+    purged = "app-orders-repartition"
+    groups = {"app": {"type": "classic", "offsets": {}}}
+    assert comparable_starts(replace(before(purged), groups=groups), 0.0) == {}
+    assert comparable_starts(before(purged), 0.0) == {f"{purged}-0": 100}, "no such group was known"
+    assert comparable_starts(before(SHARE_TOPIC), 0.0) == {}
+    after = inventory(starts={name: 101})
+    now = LogStarts(read_at=1000.0, starts={name: 101}, ids={"orders": "a"}, retention={"orders": RETENTION})
+    assert unexplained_starts(known, now) == tuple(moved(known, after))
+    for other in (
+        {"read_at": 5000.0},
+        {"ids": {"orders": "b"}},
+        {"starts": {name: 100}},
+        {"retention": {"orders": replace(RETENTION, ms=1)}},
+    ):
+        changed: dict[str, Any] = other
+        assert unexplained_starts(known, replace(now, **changed)) == ()

@@ -1,0 +1,102 @@
+"""Whether a log start moved above what retention explains, on the brokers that the run has started.
+
+A release or a file that lets brokers delete records shows it at the first broker, if its gate compares the log starts
+with those of before the run. What from outside looks alike, a client's DeleteRecords, an approver accepts by topic.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from kafka_rollout.base.errors import FatalError, TransientError
+from kafka_rollout.base.wording import count, few, nodes
+from kafka_rollout.gates.gate import Gate, GateCondition, doubtful
+from kafka_rollout.model.contents import Difference, comparable_starts, unexplained_starts
+from kafka_rollout.observation.node_steps import is_rollback_step
+from kafka_rollout.observation.run import ReadRun
+from kafka_rollout.preparation.state_comparison import STATE_LOST, load_state_before
+from kafka_rollout.run.events import events_of, has
+from kafka_rollout.run.step_events import ContentsTaken, Started
+
+CONDITION = "log starts"
+_AGE_S = 300.0  # as often as a broker removes segments (log.retention.check.interval.ms)
+_SHOWN = 20
+_LOST = "the log starts are not compared, because the stored state of before the run cannot be read"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Reading:
+    starts: int  # of nodes, before it
+    at: float
+    brokers: tuple[int, ...]
+    compared: int  # partitions
+    found: tuple[Difference, ...]
+
+
+class _Readings:
+    """The newest reading of each gate in this process: a soak checks every second."""
+
+    def __init__(self) -> None:
+        self._newest: dict[tuple[str, str, str], _Reading] = {}
+
+    def load(self, run: ReadRun, gate: Gate) -> _Reading | None:
+        """Return what is known now; None if the run has no state of before it. Raises TransientError."""
+        key = (run.cluster.name, run.ports.run_id, f"{gate.ref.release_step} {gate.ref}")
+        started = events_of(run.history.events(), Started)
+        known = self._newest.get(key)
+        if known is None or known.starts != len(started) or run.ports.clock.now() - known.at >= _AGE_S:
+            ids = {event.node_id for event in started}
+            known = _read(run, len(started), tuple(one.node_id for one in run.cluster.brokers if one.node_id in ids))
+            if known is not None:
+                self._newest[key] = known
+        return known
+
+
+_READINGS = _Readings()
+
+
+def check_log_starts(run: ReadRun, gate: Gate, accepted: Mapping[str, str]) -> tuple[GateCondition, ...]:
+    """Return the condition about the brokers that the run has started; none in a rollback, which must not wait for it.
+
+    `accepted`: as for `doubtful`.
+    """
+    release_step, _ = gate.subject
+    if is_rollback_step(run.plan, release_step):
+        return ()
+    try:
+        known = _READINGS.load(run, gate)
+    except TransientError as error:
+        return (GateCondition(name=CONDITION, is_met=False, evidence=error.sentence),)
+    except FatalError as error:
+        return (doubtful(CONDITION, error.sentence, [_LOST], accepted),)
+    if known is None:
+        is_lost = has(run.history.events(), ContentsTaken)
+        return (doubtful(CONDITION, STATE_LOST.sentence, [_LOST], accepted),) if is_lost else ()
+    if not known.found:
+        evidence = f"of {count(known.compared, 'partition')}, none that {nodes(known.brokers)} lead moved so"
+        return (GateCondition(name=CONDITION, is_met=True, evidence=evidence),)
+    sentences = [one.sentence for one in known.found]
+    topics = sorted({one.subject.rpartition("-")[0] for one in known.found})
+    condition = doubtful(CONDITION, few(sentences, limit=3), _doubts(topics), accepted)
+    return (condition if condition.is_met else condition.listing([one.subject for one in known.found]),)
+
+
+def _read(run: ReadRun, starts: int, brokers: tuple[int, ...]) -> _Reading | None:
+    before = load_state_before(run.ports)
+    if before is None:
+        return None
+    at = run.ports.clock.now()
+    above = comparable_starts(before, at)
+    found = unexplained_starts(before, run.ports.admin.log_starts(brokers, above)) if above else ()
+    return _Reading(starts=starts, at=at, brokers=brokers, compared=len(above), found=found)
+
+
+def _doubts(topics: Sequence[str]) -> list[str]:
+    moved = "moved above what its retention explains"
+    named = [f"the log start of topic {one} {moved}" for one in topics[:_SHOWN]]
+    if rest := topics[_SHOWN:]:
+        digest = hashlib.sha256("\n".join(rest).encode()).hexdigest()[:8]
+        named.append(f"the log start of {count(len(rest), 'more topic')} ({digest}) {moved}")
+    return named
