@@ -181,7 +181,7 @@ def no_metadata_errors(
         evidence = f"{few(doubts)}. The approved plan expects errors of {awaited_text}"
     elif wrong.counted:
         evidence = f"{few(wrong.counted)}; the approved plan expects errors of {awaited_text}, and the log has them"
-    condition = wrong.condition(NO_ERRORS, evidence, is_expected=not unexplained)
+    condition = wrong.condition(NO_ERRORS, evidence, is_expected=not unexplained, is_lasting=True)
     if doubts and condition.is_met:
         return doubtful(NO_ERRORS, condition.evidence, doubts, expected.accepted)
     return condition
@@ -229,7 +229,7 @@ def _explained(node: NodeSpec, name: str, state: ClusterState, expected: Expecte
 def directories_online(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> GateCondition:
     wrong = _nonzero((OFFLINE_LOG_DIRECTORIES,), [node], state, unchecked)
     evidence = few(wrong.counted) if wrong.counted else f"0 offline log directories on node {node.node_id}"
-    return wrong.condition(DIRECTORIES, evidence)
+    return wrong.condition(DIRECTORIES, evidence, is_lasting=True)
 
 
 def remote_requests_succeed(node: NodeSpec, state: ClusterState, unchecked: Unchecked) -> GateCondition:
@@ -257,12 +257,18 @@ class _Wrong:
         self.skipped: list[str] = []
         self.checked = False
 
-    def condition(self, name: str, evidence: str, *, is_expected: bool = False) -> GateCondition:
-        """Return the condition. `is_expected`: counters above their limit do not count."""
+    def condition(
+        self, name: str, evidence: str, *, is_expected: bool = False, is_lasting: bool = False
+    ) -> GateCondition:
+        """Return the condition. `is_expected`: counters above their limit do not count. `is_lasting`: these counters do
+        not become smaller in a process.
+        """
         skipped = f"not checked: {few(self.skipped)}" if self.skipped else ""
         parts = (evidence if self.checked else "", few(self.unknown), skipped)
         is_met = not self.unknown and (is_expected or not self.counted)
-        return GateCondition(name=name, is_met=is_met, evidence="; ".join(filter(None, parts)))
+        is_lasting = is_lasting and not is_expected and bool(self.counted)
+        evidence = "; ".join(filter(None, parts))
+        return GateCondition(name=name, is_met=is_met, evidence=evidence, is_lasting=is_lasting)
 
 
 def _nonzero(names: Sequence[str], nodes: Sequence[NodeSpec], state: ClusterState, unchecked: Unchecked) -> _Wrong:

@@ -40,6 +40,9 @@ class GateCondition:
     """The first OBJECTS of them."""
     doubts: tuple[str, ...] = ()
     """If they alone hold the condition: what an approver can accept, as sentences without texts of clients."""
+    is_lasting: bool = False
+    """Of one that is not met: this was seen, and stays until somebody acts on the node. What is in flight (an ISR, a
+    response, a process that starts) and what is unknown is not lasting."""
 
     def listing(self, objects: Collection[str]) -> GateCondition:
         """Return the condition with the objects that do not meet it."""
@@ -78,7 +81,8 @@ def join_of_nodes(conditions: Mapping[int, GateCondition]) -> GateCondition:
     doubts = (
         tuple(doubt for one in unmet.values() for doubt in one.doubts) if all(o.doubts for o in unmet.values()) else ()
     )
-    return GateCondition(name=name, is_met=not unmet, evidence=evidence, doubts=doubts)
+    is_lasting = any(one.is_lasting for one in unmet.values())
+    return GateCondition(name=name, is_met=not unmet, evidence=evidence, doubts=doubts, is_lasting=is_lasting)
 
 
 def layout_doubt(brokers: Sequence[int], what: str) -> str:
@@ -111,6 +115,11 @@ class GateCheck:
         """What an approver can accept so that the check passes; empty if something else is unmet too."""
         unmet = [condition for condition in self.conditions if not condition.is_met]
         return tuple(dict.fromkeys(one for c in unmet for one in c.doubts)) if all(c.doubts for c in unmet) else ()
+
+    @property
+    def is_lasting(self) -> bool:
+        """Whether no later check can pass before somebody acts."""
+        return any(condition.is_lasting for condition in self.conditions if not condition.is_met)
 
     @property
     def waits_for(self) -> str:

@@ -285,7 +285,7 @@ def _process(seen: NodeState | None, now: float) -> GateCondition:
 
 
 def _release(seen: NodeState | None, expected: Release) -> GateCondition:
-    """Compare every source of the running release with the expected one."""
+    """Compare every source of the running release with the expected one. It lasts if none reports that."""
     reported = {
         "app-info reports": seen.metrics.release if seen and seen.metrics else None,
         "the process has loaded the jars of": seen.process.running if seen else None,
@@ -294,6 +294,7 @@ def _release(seen: NodeState | None, expected: Release) -> GateCondition:
     return GateCondition(
         name="release",
         is_met=set(known.values()) == {expected},
+        is_lasting=bool(known) and expected not in known.values(),
         evidence=", ".join(f"{source} {release}" for source, release in known.items())
         or f"app-info did not respond, {expected} is expected",
     )
@@ -305,7 +306,8 @@ def _next_start(seen: NodeState | None, expected: Release) -> GateCondition:
     evidence = f"on {installed or 'no known release'}"
     if installed != expected:
         evidence += f": switch the link, or install the package, of {expected}. Correct the software that manages it"
-    return GateCondition(name="next start", is_met=installed == expected, evidence=evidence)
+    is_lasting = installed is not None and installed != expected
+    return GateCondition(name="next start", is_met=installed == expected, evidence=evidence, is_lasting=is_lasting)
 
 
 def _is_new(seen: NodeState | None, before: BeforeStop | None) -> GateCondition:

@@ -10,11 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from kafka_rollout.base.durations import duration
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import COORDINATOR_TOPICS
 from kafka_rollout.gates import node as node_gates
 from kafka_rollout.gates.counters import ExpectedErrors
-from kafka_rollout.gates.gate import BeforeStop, GateCheck, GateCondition, GateKind, GateRef, join_of_nodes
+from kafka_rollout.gates.gate import (
+    BeforeStop,
+    GateCheck,
+    GateCondition,
+    GateKind,
+    GatePolicy,
+    GateRef,
+    join_of_nodes,
+)
 from kafka_rollout.model.node_log import SeenLog
 from kafka_rollout.model.plan import Direction
 from kafka_rollout.model.run_of import RunOf
@@ -28,6 +37,7 @@ from kafka_rollout.planning.findings.cluster_state import LACKING_REPLICAS
 from kafka_rollout.preparation.metadata_errors import expected_of
 from kafka_rollout.run.batch_progress import describe_batch
 from kafka_rollout.run.events import events_of
+from kafka_rollout.run.projections.observations import unserved_since
 from kafka_rollout.run.projections.open_batches import RollOf, batches_of, first_open_batch
 from kafka_rollout.run.projections.runs import run_of
 from kafka_rollout.run.step_events import ComparedAfter, ContentsCompared, GateChecked, LogSeen, Started
@@ -37,8 +47,10 @@ _PAUSES_S = (1.0, 3.0, 6.0, 10.0)
 
 
 def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
-    """Raise RefusedError unless the roll of this run is proved, and TransientError unless every node serves now as
-    after its gate.
+    """Raise RefusedError unless the roll of this run is proved, and every node serves now as after its gate.
+
+    What is in flight, such as an ISR or a response, raises TransientError, until it has been so in every check for the
+    gate timeout. What was seen to stay, such as a release, is refused at once.
 
     `asks`: the approval that follows lists what is in doubt, and accepts it; else a log that alone is in doubt raises
     RefusedError, because no later try reads another one. A downgrade lowers levels before its roll, and a change of
@@ -48,14 +60,18 @@ def refuse_unproved_nodes(run: Run, *, asks: bool = False) -> None:
         return
     refuse_unproved_roll(run)
     seen = _check_until_sure(run)
-    if not seen.passes and not (asks and seen.doubts):
-        kind = RefusedError if seen.doubts else TransientError
-        raise kind(
-            f"No level is raised: {seen.waits_for}.",
-            remedy="Read the log of the node and correct the cause. A restart of the node loads everything again. Then "
-            "clear approve_finalize with all downstream tasks, or repeat the command of the run with --as NAME: this "
-            "approval lists what only a log is in doubt about, and accepts it.",
-        )
+    if seen.passes or (asks and seen.doubts):
+        return
+    waited_s = seen.at - unserved_since(run.history.events(), seen.at)
+    terms = run.plan.terms
+    is_over = waited_s >= (GatePolicy().timeout_s if terms is None else terms.gate_timeout_s)
+    kind = RefusedError if seen.doubts or seen.is_lasting or is_over else TransientError
+    raise kind(
+        f"No level is raised: {seen.waits_for}{f' (for {duration(waited_s)}: the gate timeout)' if is_over else ''}.",
+        remedy="Read the log of the node and correct the cause. A restart of the node loads everything again. Then "
+        "clear approve_finalize with all downstream tasks, or repeat the command of the run with --as NAME: this "
+        "approval lists what only a log is in doubt about, and accepts it.",
+    )
 
 
 def refuse_unproved_roll(run: ReadRun) -> None:
@@ -84,11 +100,16 @@ def refuse_unproved_roll(run: ReadRun) -> None:
 
 
 def _check_until_sure(run: Run) -> GateCheck:
-    """Check until the nodes serve, or until an unmet condition stays for several checks. Record the last check."""
+    """Check until the nodes serve, or until an unmet condition stays for several checks. Record the last check.
+
+    What lasts is seen twice: two values of one node are not of the same moment.
+    """
+    was_lasting = False
     for pause_s in (*_PAUSES_S, None):
         seen = check_running_nodes(run)
-        if seen.passes or seen.doubts or pause_s is None:
+        if seen.passes or seen.doubts or pause_s is None or (seen.is_lasting and was_lasting):
             break
+        was_lasting = seen.is_lasting
         run.ports.clock.sleep(pause_s)
     run.history.record(GateChecked(at=seen.at, ref=NODES, check=seen))
     return seen

@@ -88,7 +88,8 @@ FINALIZING = Section(
             doc="An approver approves the new levels. After this, a rollback is not possible: only a downgrade undoes "
             "them.",
             approval=approval_requests.FINALIZE,
-            limits=replace(READS, retries=20),  # nodes that catch up get about nine minutes
+            # Each try takes 20 s while nodes catch up. The gate timeout of the run ends them, if it is not hours.
+            limits=replace(READS, retries=120, pause_s=30),
         ),
         parts.PIN_MIN_ISR,
         parts.FINALIZE,

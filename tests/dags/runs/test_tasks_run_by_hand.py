@@ -10,7 +10,7 @@ from typing import Any
 
 import pytest
 
-from kafka_rollout.base.errors import TransientError
+from kafka_rollout.base.errors import RefusedError
 from kafka_rollout.client.security.client_security import ClientSecurity
 from kafka_rollout.control.approval import record_approval
 from kafka_rollout.control.holds import HeldError
@@ -171,7 +171,7 @@ def test_a_change_after_the_run_had_ended_begins_its_traffic_anew_and_does_not_h
     pass_gates(ports, plan)
     task = StepOperator(task_id="finalize", cluster="fake", step=step_of(UPGRADE, "finalize"))
     for traffic, count in ((False, 0), (True, 1)):
-        with pytest.raises(TransientError, match="No level is raised"):  # it went as far as that
+        with pytest.raises(RefusedError, match="No level is raised"):  # it went as far as that
             task.act({**context_of(plan, {"traffic": traffic}), "task": task}, ports)
         assert len(started) == count
 

@@ -112,7 +112,7 @@ def test_a_node_that_is_behind_refuses_the_levels_with_a_reason(
     verdict = check_support(Run(ports, rolled))
     assert not verdict.ok
     assert any("node 13" in finding.sentence for finding in verdict.blockers)
-    with pytest.raises(TransientError, match="node 13"):  # it can be on its way to the target
+    with pytest.raises(RefusedError, match="node 13"):  # no later try finds another release
         finalize(Run(ports, rolled))
     assert sent(cluster) == []
 

@@ -13,6 +13,8 @@ import pytest
 from kafka_rollout.base.errors import RefusedError, TransientError
 from kafka_rollout.base.internal_topics import GROUPS_TOPIC
 from kafka_rollout.control.approval import record_approval
+from kafka_rollout.model.counters import OFFLINE_LOG_DIRECTORIES
+from kafka_rollout.model.state import NodeMetrics
 from kafka_rollout.model.topology import NodeSpec
 from kafka_rollout.observation.run import Run
 from kafka_rollout.planning.request import Request
@@ -25,9 +27,9 @@ from kafka_rollout.run.projections.approvals import find_doubts_of_nodes
 from kafka_rollout.run.step_events import Started
 from tests.fakes.cluster import R391, R431, FakeCluster
 from tests.fakes.log_directories import JBOD, with_directories
-from tests.fakes.ports import fake_ports
+from tests.fakes.ports import FakeMetrics, fake_ports
 from tests.fakes.runtime import FakeRuntime
-from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade
+from tests.plans import compare, pass_gates, plan_downgrade, plan_upgrade, upgrade_request
 
 R391_LEVELS = {"metadata.version": 21}
 LOADED = f"Finished loading offsets and group metadata from {GROUPS_TOPIC}-0 in 5 milliseconds for epoch 3"
@@ -110,6 +112,70 @@ def test_a_node_that_does_not_serve_now_holds_the_levels_until_a_later_try(
     run = finalizing(tmp_path, cluster)
     broken(cluster)
     with pytest.raises(TransientError, match=names):
+        refuse_unproved_nodes(run, asks=True)
+
+
+def downgraded(cluster: FakeCluster, _: pytest.MonkeyPatch) -> None:
+    cluster.nodes[12].running = cluster.nodes[12].installed = R391
+
+
+def switched_back(cluster: FakeCluster, _: pytest.MonkeyPatch) -> None:
+    cluster.nodes[12].installed = R391
+
+
+def lose_directory(_: FakeCluster, monkeypatch: pytest.MonkeyPatch) -> None:
+    read = FakeMetrics.read
+
+    def with_counter(metrics: FakeMetrics, node: NodeSpec) -> NodeMetrics:
+        counters = {OFFLINE_LOG_DIRECTORIES: 1.0} if node.node_id == 12 else {}
+        return replace(read(metrics, node), counters=counters)
+
+    monkeypatch.setattr(FakeMetrics, "read", with_counter)
+
+
+@pytest.mark.parametrize(
+    ("broken", "names"),
+    [
+        (downgraded, "release: node 12: app-info reports 3.9.1"),
+        (switched_back, "next start: node 12: on 3.9.1: switch the link"),
+        (lose_directory, "all log directories are online: node 12: node 12 reports OfflineLogDirectoryCount 1"),
+    ],
+)
+@pytest.mark.parametrize("is_behind", [False, True])
+def test_what_no_later_try_finds_otherwise_is_refused_at_once(
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    broken: Callable[[FakeCluster, pytest.MonkeyPatch], None],
+    names: str,
+    is_behind: bool,
+) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    run = finalizing(tmp_path, cluster)
+    began = run.ports.clock.now()
+    broken(cluster, monkeypatch)
+    if is_behind:
+        leave_isr(cluster, 13)
+    with pytest.raises(RefusedError, match=names):
+        refuse_unproved_nodes(run, asks=True)
+    assert run.ports.clock.now() - began < 5
+
+
+def test_what_is_in_flight_has_the_gate_timeout_of_the_run(tmp_path: Path) -> None:
+    cluster = FakeCluster(R431, finalized=R391_LEVELS)
+    ports = fake_ports(cluster, tmp_path)
+    request = upgrade_request(R431, finalize=True, gate_timeout_s=300)
+    run = Run(ports, replace(plan_upgrade(ports, R431, finalize=True), terms=request.terms(ports.cluster)))
+    leave_isr(cluster, 12)
+    began = ports.clock.now()
+    for _ in range(6):
+        with pytest.raises(TransientError, match="not in sync"):
+            refuse_unproved_nodes(run, asks=True)
+        ports.clock.sleep(30)
+    with pytest.raises(RefusedError, match=r"not in sync: .* \(for 5 min \d\d s: the gate timeout\)"):
+        refuse_unproved_nodes(run, asks=True)
+    assert ports.clock.now() - began > 300
+    ports.clock.sleep(3600)  # an operator clears the task the next hour
+    with pytest.raises(TransientError, match="not in sync"):
         refuse_unproved_nodes(run, asks=True)
 
 

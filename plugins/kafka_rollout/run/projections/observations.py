@@ -5,11 +5,22 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
+from kafka_rollout.gates.gate import GateKind
 from kafka_rollout.metadata_log.metadata_scan import LogReadiness
 from kafka_rollout.model.state import ClusterState
 from kafka_rollout.releases.facts import METADATA_VERSION, Release
 from kafka_rollout.run.events import Event, Observed, events_of
-from kafka_rollout.run.step_events import Finalized, Finalizing, MetadataLogFound, MetadataScanned, ScanStage, Started
+from kafka_rollout.run.step_events import (
+    Finalized,
+    Finalizing,
+    GateChecked,
+    MetadataLogFound,
+    MetadataScanned,
+    ScanStage,
+    Started,
+)
+
+_ONE_WAIT_S = 300.0  # between two checks of one wait: a check of a large cluster takes minutes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -148,3 +159,17 @@ def last_failing_offset(events: Sequence[Event]) -> int | None:
     """Return the last offset that a release of the path cannot replay; a snapshot must end after it."""
     offsets = (log.last_failing for stage in ScanStage for log in metadata_logs(events, stage))
     return max((offset for offset in offsets if offset is not None), default=None)
+
+
+def unserved_since(events: Sequence[Event], now: float) -> float:
+    """Return since when every check of the running nodes has failed, epoch seconds; `now` without such checks.
+
+    Checks that are far apart are of two waits: between them somebody has acted, or nobody has waited.
+    """
+    since = now
+    for event in reversed(events_of(events, GateChecked)):
+        if event.ref.kind is GateKind.NODES:
+            if event.check.passes or since - event.at > _ONE_WAIT_S:
+                break
+            since = event.at
+    return since
