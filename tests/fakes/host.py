@@ -69,6 +69,7 @@ class FakeHost:
     held: set[str] | None = field(default_factory=set)
     masked: bool = False
     free: str = "900000"
+    space: str = "900000000"
     sudo: str = "1.9.13p3"
     stop: str = "5min"
     java: str = f"{JAVA}/bin/java"
@@ -301,6 +302,8 @@ class FakeHost:
     def _look(self, line: str) -> Done:
         login = ["writable", "login rollout"] if self.can_unpack else ["login rollout"]
         free = [f"free {self.free}", f"sudo {self.sudo if ' ' in self.sudo else f'Sudo version {self.sudo}'}"]
+        if "echo space" in line:
+            free.append(f"space {self.space}")
         records = ["records"] if self.home_is_writable else []
         (folders,) = re.findall(r"for folder in (.+?); do", line)
         mounts = [f"{self.mounted} {folder}" for folder in folders.split() if self.mounted]

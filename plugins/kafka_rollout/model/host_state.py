@@ -237,6 +237,9 @@ class HostState:
     empty: unknown."""
     free_bytes: int | None = None
     """Of the configuration's file system, if known."""
+    package_bytes: int | None = None
+    """Of the file system of /var/lib and /var/cache, if a package manager installs Kafka and it is known; if they have
+    two, of the fuller one."""
     read_only: tuple[str, ...] = ()
     """Folders in which a run writes, on a file system that is mounted read-only."""
     facts: HostFacts = field(default_factory=HostFacts)

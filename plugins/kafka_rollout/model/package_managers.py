@@ -60,10 +60,25 @@ _CHOOSES = {
     "zypper": r"-r|--repo|--from|-R|--root|-D|--reposd-dir|-C|--cache-dir|-c|--config|-p|--plus-repo|--plus-content",
 }
 # `apt-get download` looks for its packages in the current folder only, where it loads no complete one again.
-_KEPT = (
-    "kept=; eval \"$({config} shell kept Dir::Cache::Archives/d)\"; {named} | cut -d ' ' -f 2 | "
-    'while IFS= read -r one; do test ! -f "$kept$one" || ln -s "$kept$one" .; done; '
+_CACHED = (
+    'cache=; eval "$({config} shell cache Dir::Cache::Archives/d)"; echo "$named" | while IFS=\' \' read -r one rest; '
+    'do test ! -f "$cache$one" || ln -s "$cache$one" .; done; '
 )
+# In a folder of its own, which is removed also if the connection ends. What is on standard output is kept as a list, if
+# all of it was read: by what the repository says of the packages, their size and hash. The lists have some kilobytes.
+_LIST = """(
+home=$PWD; folder=$(mktemp -d) && trap 'cd /; rm -rf "$folder"' EXIT && trap 'exit 1' HUP INT PIPE TERM && \
+cd "$folder" || exit 1
+named=$({named}); kept={kept}
+if test -s "$kept"; then cat "$kept"; exit; fi
+{load}
+{show} | tee list || exit 1
+if test -s list && test ! -e unread && test "$kept"; then
+mkdir -p "$home/{keep}" && cp list "$kept.$$" && sync "$kept.$$" && mv "$kept.$$" "$kept"
+find "$home/{keep}" -maxdepth 1 -name 'package-*' -mtime +{days} -delete; fi >/dev/null 2>&1
+)"""
+_KEPT = '; test ! "$named" || kept=$home/{keep}/package-$(echo "$named" | sha256sum | cut -c -64)'
+_KEPT_DAYS = 30
 _VERSION = "{version}"
 _RPM_VERSION = re.compile(r"[-=](?:\d+:)?\{version\}.*")
 
@@ -147,9 +162,13 @@ def names_of(install: Sequence[str]) -> tuple[str, ...]:
     return tuple(cut.sub("", word) for word in read.packages if not word.startswith("/") and cut.search(word))
 
 
-def print_files(install: Sequence[str], version: str) -> str:
+def print_files(install: Sequence[str], version: str, keep: str) -> str:
     """Return a line of a shell that prints the paths in the packages of a release, without rights; empty if none is
-    known (yum 3). apt loads a package for that, unless an installation has left it in its cache; it is removed."""
+    known (yum 3).
+
+    apt and zypper load a package for that, unless apt has left it in its cache. So they load it once: the list is kept
+    in the folder `keep`, below the folder in which the shell begins, for some days.
+    """
     read = _read(install)
     if read is None:
         return ""
@@ -162,24 +181,28 @@ def print_files(install: Sequence[str], version: str) -> str:
         for is_file in (False, True)
     )
     folder, before = install[read.number].rpartition("/")[0], install[: read.number]
+    named, load = ":", ":"
     if read.program in _APT:
         words = [*before, f"{folder}/apt-get", "download", "-qq", *read.chosen, *names]
-        named = shlex.join([*words, "--print-uris"])
-        load = f"{_KEPT.format(config=f'{folder}/apt-config', named=named)}{shlex.join(words)} >&2 && " if names else ""
+        named = f"{shlex.join([*words, '--print-uris'])} | cut -d ' ' -f 2-"
+        cached = _CACHED.format(config=f"{folder}/apt-config")
+        load = f"{cached}{shlex.join(words)} >&2 || exit 1" if names else ":"
         each = " ".join((*(["./*.deb"] if names else []), *map(shlex.quote, files)))
-        show = f'for one in {each}; do dpkg-deb --fsys-tarfile "$one" | tar -t; done'
+        read_one = '{ dpkg-deb --fsys-tarfile "$one" || touch unread; } | tar -t'
+        show = f"for one in {each}; do {read_one} || touch unread; done"
     elif read.program in _ZYPPER:
-        words = ["--pkg-cache-dir=.", *read.before, "download", *read.chosen, *names]
-        load = f"{shlex.join([*before, f'{folder}/zypper', *words])} >&2 && " if names else ""
-        show = f"find . {shlex.join(files)} -name '*.rpm' -exec rpm -qlp {{}} +"
+        words = [*before, f"{folder}/zypper", "--pkg-cache-dir=.", *read.before, "download", *read.chosen, *names]
+        named = shlex.join([*words, "--dry-run"])
+        load = f"{shlex.join(words)} >&2 || exit 1" if names else ":"
+        show = f"{{ find . {shlex.join(files)} -name '*.rpm' -exec rpm -qlp {{}} + || touch unread; }}"
     elif read.program == "yum":
         return ""
     else:
-        load = ""
         words = [*before, f"{folder}/{read.program}", "-q", "repoquery", *read.chosen, "-l", *names]
         of_files = f"rpm -qlp {shlex.join(files)}" if files else ""
-        show = "; ".join(filter(None, (shlex.join(words) if names else "", of_files)))
-    return f'folder=$(mktemp -d) && cd "$folder" && {load}{show}; cd /; rm -rf "$folder"'
+        show = f"{{ {'; '.join(filter(None, (shlex.join(words) if names else '', of_files)))}; }}"
+    kept = _KEPT.format(keep=keep) if names and not files else ""  # files on the host are not loaded
+    return _LIST.format(named=named, kept=kept, load=load, show=show, keep=keep, days=_KEPT_DAYS)
 
 
 def remove_duplicates(install: Sequence[str]) -> tuple[str, ...]:

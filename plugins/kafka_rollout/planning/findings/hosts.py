@@ -210,6 +210,7 @@ def _give(paths: Sequence[HostPath]) -> str:
 
 
 _FREE_BYTES = 1 << 20  # for copies of the configuration
+_PACKAGE_BYTES = 50_000_000  # for its state; a download, which comes before the stop, finds what it needs itself
 _RELEASE_BYTES = 300_000_000  # an archive of 4.x has 130 MB, and its folder about as much
 CLOCK_SKEW_S = 5.0
 _SHOWN = 8
@@ -249,7 +250,7 @@ PACKAGE_NOT_HELD = FindingCode(
 HOST_DISK_FULL = FindingCode(
     "HOST-DISK-FULL",
     BLOCKER,
-    "A host has no space for a release or for the copy of the configuration.",
+    "A host has no space for a release, for the package manager or for the copy of the configuration.",
     "Free space on this file system.",
 )
 HOST_READ_ONLY = FindingCode(
@@ -564,6 +565,14 @@ def _problems(node: NodeSpec, host: HostState, releases: Sequence[Release]) -> I
             "would wait for the whole time, and then need an approver.",
             f"Let the node also write `[%d] %p %m (%c)%n`, Kafka's own layout, at level INFO: to {log}, or to another "
             "file that log_file of the inventory names. Restart the node. Or accept the log of each node in the run.",
+        )
+    if host.brought and host.package_bytes is not None and host.package_bytes < _PACKAGE_BYTES:
+        yield HOST_DISK_FULL.found(
+            f"{subject}, packages",
+            f"The package manager of host {host.name} has {size(host.package_bytes)} left for its state and its "
+            f"downloads (/var/lib, /var/cache). It needs {size(_PACKAGE_BYTES)}: a full file system breaks an "
+            "installation off after the stop of the node.",
+            "Free space on this file system, for example with `apt-get clean` or `dnf clean packages` as root.",
         )
     if host.free_bytes is not None and host.free_bytes < _FREE_BYTES:
         yield HOST_DISK_FULL.found(

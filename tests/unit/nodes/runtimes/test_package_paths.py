@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import shutil
 import subprocess
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -30,6 +31,10 @@ NEW_FILES = ("kafka/agent-1.5.0.jar", "kafka/agent.jar", "lib/kafka.service", JA
 SWITCHED, UNKNOWN = ("START-PATH-SWITCHED", "blocker"), ("START-PATH-UNKNOWN", "warning")
 
 
+LISTS = "user/.kafka-rollout"
+ENTRY = "Package: kafka\nVersion: {}-1\nArchitecture: all\nMaintainer: k <k@example.com>\nDescription: Kafka\n"
+
+
 @dataclass
 class Machine:
     """An apt and a dpkg of its own, which know the files below `home`: kafka 3.9.1 is installed, 4.3.1 is offered."""
@@ -41,22 +46,16 @@ class Machine:
             self.write(name)
         for folder in ("lists/partial", "cache/archives/partial", "apt", "dpkg/info"):
             (self.home / folder).mkdir(parents=True)
-        entry = "Package: kafka\nVersion: {}-1\nArchitecture: all\nMaintainer: k <k@example.com>\nDescription: Kafka\n"
         listed = "".join(f"{self.home}/{name}\n" for name in OLD_FILES)
         self.write("dpkg/info/kafka.list", f"/.\n{listed}/bin/env\n/lib/os-release\n")
         self.write(
-            "dpkg/status", entry.format("3.9.1").replace("Architecture", "Status: install ok installed\nArchitecture")
+            "dpkg/status", ENTRY.format("3.9.1").replace("Architecture", "Status: install ok installed\nArchitecture")
         )
         for name in NEW_FILES:
             self.write(f"deb{self.home}/{name}")
         self.write("deb/lib/os-release")
-        self.write("deb/DEBIAN/control", entry.format("4.3.1"))
-        package = self.home / "repository/kafka_4.3.1-1_all.deb"
-        package.parent.mkdir()
-        subprocess.run(["dpkg-deb", "-Znone", "--build", self.home / "deb", package], check=True, capture_output=True)
-        digest = hashlib.sha256(package.read_bytes()).hexdigest()
-        index = f"Filename: ./{package.name}\nSize: {package.stat().st_size}\nSHA256: {digest}\n\n"
-        self.write("repository/Packages", entry.format("4.3.1") + index)
+        self.write("deb/DEBIAN/control", ENTRY.format("4.3.1"))
+        (self.home / "repository").mkdir()
         self.write("apt/sources.list", f"deb [trusted=yes] file:{self.home}/repository ./\n")
         self.write(
             "apt.conf",
@@ -64,8 +63,21 @@ class Machine:
             f'Dir::Cache "{self.home}/cache";\nDebug::NoLocking "1";\nAPT::Architecture "all";\n'
             'APT::Sandbox::User "root";\n',
         )
+        self.unit = self.limits = ""
+        self.temporary = self.home / "tmp"
+        self.temporary.mkdir()
+        self.offer()
+
+    def offer(self, *, build: bool = True) -> None:
+        """Put the package into the repository."""
+        package = self.home / "repository/kafka_4.3.1-1_all.deb"
+        if build:
+            made = ["dpkg-deb", "-Znone", "--build", self.home / "deb", package]
+            subprocess.run(made, check=True, capture_output=True)
+        digest = hashlib.sha256(package.read_bytes()).hexdigest()
+        index = f"Filename: ./{package.name}\nSize: {package.stat().st_size}\nSHA256: {digest}\n\n"
+        self.write("repository/Packages", ENTRY.format("4.3.1") + index)
         assert self.run(None, "apt-get update --quiet").code == 0
-        self.unit = ""
 
     def write(self, name: str, text: str = "x") -> None:
         path = self.home / name
@@ -88,8 +100,13 @@ class Machine:
             "APT_CONFIG": f"{self.home}/apt.conf",
             "DPKG_ADMINDIR": f"{self.home}/dpkg",
             "LC_ALL": "C",
+            "TMPDIR": str(self.temporary),
         }
-        ran = subprocess.run(["sh", "-c", line], input=text.encode(), capture_output=True, env=env, check=False)
+        user = self.home / "user"
+        user.mkdir(exist_ok=True)
+        ran = subprocess.run(
+            ["sh", "-c", self.limits + line], input=text.encode(), capture_output=True, env=env, cwd=user, check=False
+        )
         return Done(ran.returncode, ran.stdout, ran.stderr.decode())
 
     def node(self, package: PackageSpec | None = None) -> NodeSpec:
@@ -190,9 +207,58 @@ def test_a_package_that_a_download_has_left_is_not_downloaded_again(machine: Mac
     content = kept.read_bytes()
     assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")] * 2
     assert kept.read_bytes() == content
+    shutil.rmtree(machine.home / LISTS)
     kept.write_bytes(content[:-1])  # not that of the repository
     assert shown(machine.findings(*OPTIONS)) == [UNKNOWN]
     assert kept.read_bytes() == content[:-1]
+
+
+def test_the_list_of_a_package_is_kept_so_that_it_is_downloaded_once(machine: Machine) -> None:
+    package = machine.home / "repository/kafka_4.3.1-1_all.deb"
+    expected = [(SWITCHED[0], "warning")] * 2
+    assert shown(machine.findings(*OPTIONS)) == expected
+    assert list(machine.temporary.iterdir()) == [], "the package is removed"
+    (kept,) = (machine.home / LISTS).iterdir()
+    assert kept.stat().st_size < 10_000
+    package.rename(machine.home / "gone")
+    assert shown(machine.findings(*OPTIONS)) == expected, "of the kept list"
+    kept.write_bytes(b"")  # a loss of power
+    assert shown(machine.findings(*OPTIONS)) == [UNKNOWN]
+    (machine.home / "gone").rename(package)
+    assert shown(machine.findings(*OPTIONS)) == expected
+
+
+def test_a_kept_list_is_that_of_what_the_repository_has_now(machine: Machine) -> None:
+    machine.findings(*OPTIONS)
+    (kept,) = (machine.home / LISTS).iterdir()
+    os.utime(kept, (0, 0))
+    machine.write(f"deb{machine.home}/{JAAS}")
+    machine.offer()
+    assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")], "the other build has this file"
+    (other,) = (machine.home / LISTS).iterdir()
+    assert other != kept, "an old list is removed"
+
+
+def test_a_list_that_was_not_read_whole_is_not_kept(machine: Machine) -> None:
+    package = machine.home / "repository/kafka_4.3.1-1_all.deb"
+    whole = package.read_bytes()
+    package.write_bytes(whole[:-1024])
+    machine.offer(build=False)
+    machine.findings(*OPTIONS)
+    assert not (machine.home / LISTS).exists()
+    assert list(machine.temporary.iterdir()) == []
+
+
+def test_a_host_without_space_for_the_package_reports_no_files_and_keeps_nothing(machine: Machine) -> None:
+    machine.limits = "ulimit -f 1; "
+    assert shown(machine.findings(*OPTIONS)) == [UNKNOWN]
+    assert list(machine.temporary.iterdir()) == []
+    assert not (machine.home / LISTS).exists()
+
+
+def test_a_home_that_takes_nothing_does_not_hide_the_files(machine: Machine) -> None:
+    machine.write("user/.kafka-rollout")
+    assert shown(machine.findings(*OPTIONS)) == [(SWITCHED[0], "warning")] * 2
 
 
 def test_the_packages_of_an_installation_from_files_are_listed(machine: Machine) -> None:

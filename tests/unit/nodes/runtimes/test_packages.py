@@ -287,6 +287,14 @@ def test_a_package_that_left_the_repository_is_refused_before_the_stop_also_in_a
     runtime_on(host_with(available=("4.3.1",))).bring(NODE, R431)  # a rollback does not return
 
 
+def test_the_space_of_the_package_manager_is_asked_for_an_installation() -> None:
+    host = host_with()
+    assert runtime_on(host).host(NODE, [R431]).package_bytes == 900_000_000
+    host.space = ""
+    assert "the free space of /var/lib and /var/cache" in runtime_on(host).host(NODE, [R431]).unknown
+    assert "the free space of /var/lib and /var/cache" not in runtime_on(host).host(NODE, [R421]).unknown
+
+
 def test_the_repository_is_asked_once_for_a_stop() -> None:
     host = host_with()
     runtime = runtime_on(host)

@@ -310,6 +310,14 @@ def test_a_release_that_is_not_there_needs_space() -> None:
     assert "has 100 MB left" in found[1].sentence
 
 
+def test_a_package_manager_needs_space_for_its_state() -> None:
+    full = replace(HEALTHY, package_bytes=10**7)
+    assert host_problems(SEPARATE, catalogue(), {4: full}, [R431]) == (), "nothing is installed"
+    (found,) = host_problems(SEPARATE, catalogue(), {4: replace(full, brought=frozenset({R431}))}, [R431])
+    assert (found.code, found.subject) == ("HOST-DISK-FULL", "node 4, packages")
+    assert "has 10.0 MB left for its state and its downloads (/var/lib, /var/cache)" in found.sentence
+
+
 JAVA, AGENT, LIBS = "/usr/lib/jvm/java-17/lib/jrt-fs.jar", "/opt/agents/jmx.jar", "/opt/kafka_2.13-3.9.1/libs"
 OWN = (
     JAVA,

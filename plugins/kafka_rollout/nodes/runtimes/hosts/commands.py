@@ -30,6 +30,8 @@ GROWTH = 1 << 30  # bytes that a file can have grown by since it was listed: log
 _BYTES_S = 1 << 20  # slower connections are given up
 _RUNS, _DIFFERS = 75, 77  # exit codes of a change that was refused, and of a draft that differs from its source
 _ENTRY = re.compile(r"([a-z])/(\d+)/(\d+(?:\.\d+)?)/(\d+)(/.+)")
+RECORDS = ".kafka-rollout"
+"""Folder in the home of the SSH user."""
 LIST_S = 300.0  # a directory with many partitions on a slow disk
 _UNREAD = re.compile(
     r"\S*find: .(?P<path>.*?/(?P<name>[^/]+)).: (?:(?P<is_gone>No such file or directory)|Permission denied)"

@@ -15,7 +15,7 @@ from typing import NamedTuple
 from kafka_rollout.model.host_state import PlaceState, StartFileKind, StartPath, StartPlace
 from kafka_rollout.model.package_managers import names_of, print_files
 from kafka_rollout.model.topology import NodeSpec, PackageSpec
-from kafka_rollout.nodes.runtimes.hosts.commands import LIST_S, HostCommands, service_of
+from kafka_rollout.nodes.runtimes.hosts.commands import LIST_S, RECORDS, HostCommands, service_of
 from kafka_rollout.nodes.runtimes.hosts.installing import JAR
 from kafka_rollout.releases.facts import Release
 
@@ -135,7 +135,7 @@ def _is_of_each(one: NamedPath, real: str, package: PackageSpec) -> bool:
 def _read_files(commands: HostCommands, node: NodeSpec, package: PackageSpec, release: Release) -> frozenset[str]:
     """Return the absolute paths of a release's package; empty if they are unknown."""
     version = package.version(release)
-    line = "" if version is None else print_files(package.install, version)
+    line = "" if version is None else print_files(package.install, version, RECORDS)
     if not line:
         return frozenset()
     printed = commands.run(node, line, within_s=package.timeout_s).out

@@ -46,6 +46,7 @@ from kafka_rollout.model.topology import ClusterSpec, HostCommand, NodeSpec, Ser
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     LIST_S,
     MISSING,
+    RECORDS,
     HostCommands,
     HostDirectory,
     rights_of,
@@ -83,7 +84,6 @@ from kafka_rollout.nodes.runtimes.hosts.release_folders import (
 from kafka_rollout.nodes.runtimes.hosts.rights import DRAFT, RehearsalRights
 from kafka_rollout.nodes.runtimes.hosts.shells import Shell, refused_by_sudo
 from kafka_rollout.nodes.runtimes.hosts.unit_state import (
-    RECORDS,
     UnitState,
     look,
     parse_unit,

@@ -35,6 +35,7 @@ from kafka_rollout.model.starts import MAIN_CLASS, overrides_of
 from kafka_rollout.model.topology import NodeSpec, ServiceSpec
 from kafka_rollout.nodes.runtimes.hosts.commands import (
     MISSING,
+    RECORDS,
     HostCommands,
     read_number,
     read_properties,
@@ -68,9 +69,9 @@ _PROPERTIES = (
     "UnitFileState,ExecStop,Id"
 )
 _UNITS_S = {"us": 1e-6, "ms": 1e-3, "s": 1.0, "min": 60.0, "h": 3600.0, "d": 86400.0, "w": 604800.0}
-RECORDS = ".kafka-rollout"
-"""Folder in the home of the SSH user."""
 _ASKED = "asked"
+_PACKAGE_FOLDERS = "/var/lib /var/cache"
+"""Where package managers keep their state, and what they download."""
 _ARGV = re.compile(r"argv\[\]=(.*?) ; ")
 _UNIT_FILES = frozenset({"FragmentPath", "DropInPaths", "EnvironmentFiles"})
 _TIMES = re.compile(r"(\d+)/(\d+)(/.+)")
@@ -239,6 +240,8 @@ def read_host(
     free = values.get("free", "")
     facts = read_facts(commands, node, libs, unit.pid, now)
     free_bytes = int(free) if free.isdigit() else None
+    space = values.get("space", "")
+    package_bytes = int(space) if space.isdigit() else None
     options = read_unit_options(commands, node)
     link, start_paths, start_paths_problem = _start_paths(
         commands, node, releases, config={} if denied else read_config(), options=options, facts=facts
@@ -251,6 +254,9 @@ def read_host(
         java = find_next_java(commands, node, None if denied else unit.pid, options, start)
     unknown = {
         f"the free space of {_parent(service.configuration_file)}": free_bytes is None,
+        f"the free space of {_PACKAGE_FOLDERS.replace(' ', ' and ')}": service.package is not None
+        and bool(brought)
+        and package_bytes is None,
         "TimeoutStopSec of the unit": unit.stop_s is None,
         "which machine it is (/proc/sys/kernel/random/boot_id)": not unit.machine,
         f"the units that systemd stops with {service.unit} (`systemctl show`)": stopped_units is None,
@@ -296,6 +302,7 @@ def read_host(
         leads=leads,
         unread_log=_count_unread(commands, node) if unit.pid is not None else 0,
         free_bytes=free_bytes,
+        package_bytes=package_bytes,
         read_only=tuple(line.removeprefix("ro ") for line in found if line.startswith("ro ")),
         facts=facts,
         link=link,
@@ -425,6 +432,10 @@ def look(commands: HostCommands, node: NodeSpec) -> list[str]:
     parent = service.release_parent
     unpack = f"if test -d {parent} && test -w {parent}; then echo writable; fi; echo login $(id -un)"
     free = f"echo free $(df --output=avail --block-size=1 {_parent(service.configuration_file)} | tail -1)"
+    if service.package is not None:
+        free += (
+            f"; echo space $(df --output=avail --block-size=1 {_PACKAGE_FOLDERS} | tail -n +2 | sort -n | head -n 1)"
+        )
     version = "echo sudo $(sudo -V | head -n 1)"
     records = f"to={RECORDS}; test -d $to || to=.; if test -d $to && test -w $to && test -x $to; then echo records; fi"
     read_only = (
